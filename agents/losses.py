@@ -1,0 +1,95 @@
+"""The pure functions of deterministic actor-critic learning: targets, losses, target updates.
+
+Shapes: B batch, A action, C critics. Noise comes in as an argument, so that a test can hold it
+still. Equation numbers refer to Fujimoto et al. 2018, "Addressing Function Approximation Error
+in Actor-Critic Methods" (TD3), and Silver et al. 2014, "Deterministic Policy Gradient
+Algorithms" (DPG).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import keras
+import tensorflow as tf
+
+
+def smoothed_action(action: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tensor:
+    """Adds clipped noise to target actions and keeps them in bounds (TD3, Eq. 14).
+
+    Args:
+        action: `[B, A]` in [-1, 1], the target policy's.
+        noise: `[B, A]`, drawn for every row and dimension.
+        clip: Largest size of the noise in one dimension.
+
+    Returns:
+        `[B, A]` in [-1, 1].
+    """
+    _expect_rank("action", action, 2)
+    _expect_same_shape("noise", noise, "action", action)
+    return tf.clip_by_value(action + tf.clip_by_value(noise, -clip, clip), -1.0, 1.0)
+
+
+def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tensor) -> tf.Tensor:
+    """Returns the target that all critics share: r + discount · min over critics (TD3, Eq. 10).
+
+    Args:
+        reward: `[B]`.
+        discount: `[B]`; 0 where the episode terminated.
+        next_values: `[C, B]`, the target critics' values at the next step.
+
+    Returns:
+        `[B]`; no gradient flows through it.
+    """
+    _expect_rank("reward", reward, 1)
+    _expect_same_shape("discount", discount, "reward", reward)
+    _expect_rank("next_values", next_values, 2)
+    return tf.stop_gradient(reward + discount * tf.reduce_min(next_values, axis=0))
+
+
+def critic_loss(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """Returns the mean squared error of each critic, summed over critics (Algorithm 1, line 11).
+
+    The sum gives every critic the gradient that it would get alone.
+
+    Args:
+        values: `[C, B]`.
+        target: `[B]`.
+    """
+    _expect_rank("values", values, 2)
+    _expect_rank("target", target, 1)
+    return tf.reduce_sum(tf.reduce_mean(tf.square(values - target), axis=1))
+
+
+def actor_loss(values: tf.Tensor) -> tf.Tensor:
+    """Returns minus the mean value of the actor's own actions (DPG, Eq. 9).
+
+    Its gradient with respect to the actor's weights, through the action alone, is the
+    deterministic policy gradient: the critic's weights are held still by the caller.
+
+    Args:
+        values: `[B]`, one critic's values at (observation, actor(observation)).
+    """
+    _expect_rank("values", values, 1)
+    return -tf.reduce_mean(values)
+
+
+def polyak_update(
+    targets: Iterable[keras.Variable], sources: Iterable[keras.Variable], tau: float
+) -> None:
+    """Moves each target by `tau` towards its source: θ' ← τ θ + (1 - τ) θ'."""
+    for target, source in zip(targets, sources, strict=True):
+        target.assign(tau * source + (1.0 - tau) * target)
+
+
+def _expect_rank(name: str, tensor: tf.Tensor, rank: int) -> None:
+    if tensor.shape.rank != rank:
+        shape = {1: "[B]", 2: "[C, B]" if "values" in name else "[B, A]"}[rank]
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+
+
+def _expect_same_shape(name: str, tensor: tf.Tensor, other: str, like: tf.Tensor) -> None:
+    if tensor.shape != like.shape:
+        raise ValueError(
+            f"{name} must have the shape of {other}, {tuple(like.shape)}; got {tuple(tensor.shape)}"
+        )

@@ -1,0 +1,60 @@
+"""Saving variables by name, exactly, and nothing that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+class VariableCheckpoint:
+    """A `tf.train.Checkpoint` over named groups of variables, each variable under its path.
+
+    Variables are listed one by one, on purpose: `tf.train.Checkpoint` follows the attributes of
+    an object, does not see the layers that a Keras 3 model keeps in a private list, and neither
+    saving nor restoring mentions what it has not seen.
+
+    Args:
+        groups: For each name, Keras variables or `tf.Variable`s.
+
+    Raises:
+        ValueError: If two variables of a group have the same path.
+    """
+
+    def __init__(self, **groups: Iterable[Any]) -> None:
+        self._groups: dict[str, dict[str, tf.Variable]] = {}
+        for group, variables in groups.items():
+            named = self._groups.setdefault(group, {})
+            for variable in variables:
+                is_tensorflow = isinstance(variable, tf.Variable)
+                path = variable.name if is_tensorflow else variable.path
+                if path in named:
+                    raise ValueError(f"two variables of {group} are named {path}: rename a layer")
+                named[path] = variable if is_tensorflow else variable.value
+        self._checkpoint = tf.train.Checkpoint(**self._groups)
+
+    def write(self, prefix: str) -> None:
+        """Writes the files `prefix.index` and `prefix.data-*`.
+
+        Raises:
+            FloatingPointError: If a variable holds NaN or infinite values, naming it; nothing is
+                written then.
+        """
+        for group, variables in self._groups.items():
+            for path, variable in variables.items():
+                if variable.dtype.is_floating and not np.isfinite(variable.numpy()).all():
+                    raise FloatingPointError(f"variable {path} of {group} is not finite")
+        self._checkpoint.write(prefix)
+
+    def read(self, prefix: str) -> None:
+        """Reads the files back into the variables.
+
+        Raises:
+            ValueError: If the files hold other variables, or others of the same name.
+        """
+        try:
+            self._checkpoint.read(prefix).assert_consumed()
+        except (AssertionError, tf.errors.OpError) as error:
+            raise ValueError(f"{prefix} holds other variables: {error}") from error

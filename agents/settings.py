@@ -1,0 +1,90 @@
+"""Settings as dataclass fields that carry their help, range and source.
+
+One declaration serves the documentation, the validation and the command-line flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    unit: str = "",
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+    free: bool = False,
+) -> Any:
+    """Declares a field of a settings dataclass.
+
+    Args:
+        default: Its default; `dataclasses.MISSING` makes it required.
+        help: What it means, and the source of the default, in one line.
+        unit: What it counts in.
+        at_least, above, at_most, below: Ends of its range; of a tuple, of each element.
+        choices: The allowed words.
+        free: Whether it cannot change a run's result, so that a continued run may differ in it.
+    """
+    ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
+    metadata = {"help": help, "unit": unit, "choices": choices, "free": free, **ends}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def check_settings(config: Any) -> None:
+    """Checks every field of a settings dataclass against its declaration.
+
+    Raises:
+        ValueError: Naming the field, the value and the allowed range.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        kind = str(field.type)
+        if kind.startswith("tuple"):
+            if not isinstance(value, tuple):
+                raise ValueError(f"{field.name} must be a tuple of int; got {value!r}")
+            elements, kind = value, "int"
+        else:
+            elements = (value,)
+        for element in elements:
+            _check_value(field, kind, element, value)
+
+
+def _check_value(field: dataclasses.Field[Any], kind: str, element: Any, value: Any) -> None:
+    expected = {"int": int, "float": (int, float), "bool": bool, "str": str}[kind]
+    if not isinstance(element, expected) or (kind != "bool" and isinstance(element, bool)):
+        raise ValueError(f"{field.name} must be of type {field.type}; got {value!r}")
+    if field.metadata["choices"] and element not in field.metadata["choices"]:
+        words = ", ".join(field.metadata["choices"])
+        raise ValueError(f"{field.name} must be one of {words}; got {value!r}")
+    low, above = field.metadata["at_least"], field.metadata["above"]
+    high, below = field.metadata["at_most"], field.metadata["below"]
+    if kind in ("int", "float") and not (
+        math.isfinite(element)
+        and (low is None or element >= low)
+        and (above is None or element > above)
+        and (high is None or element <= high)
+        and (below is None or element < below)
+    ):
+        raise ValueError(f"{field.name} must be {describe_range(field)}; got {value!r}")
+
+
+def describe_range(field: dataclasses.Field[Any]) -> str:
+    """Writes the range of a numeric field, for example "in [0, 1)", or "finite" if open."""
+    low, above = field.metadata["at_least"], field.metadata["above"]
+    high, below = field.metadata["at_most"], field.metadata["below"]
+    left = f"[{low:g}" if low is not None else f"({above:g}" if above is not None else ""
+    right = f"{high:g}]" if high is not None else f"{below:g})" if below is not None else ""
+    if left and right:
+        return f"in {left}, {right}"
+    if left:
+        return f"at least {low:g}" if low is not None else f"above {above:g}"
+    if right:
+        return f"at most {high:g}" if high is not None else f"below {below:g}"
+    return "finite"

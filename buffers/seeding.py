@@ -1,0 +1,29 @@
+"""One seed for a run, and an independent stream of it for everything that is random."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+
+class Stream(enum.IntEnum):
+    """What draws from the run's seed. The numbers are part of what a seed means: never reuse one."""
+
+    ACTOR = 0
+    CRITIC = 1
+    EXPLORATION = 2
+    WARMUP = 3
+    SAMPLING = 4
+    EPISODES = 5
+    EVALUATION = 6
+
+
+def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:
+    """Returns the seeds of one stream, or of one member of it, such as an episode."""
+    return np.random.SeedSequence(seed, spawn_key=(int(stream), *key))
+
+
+def seed_word(seed: int, stream: Stream, *key: int) -> int:
+    """Returns 32 bits of `seed_sequence`, for whatever takes an int."""
+    return int(seed_sequence(seed, stream, *key).generate_state(1)[0])

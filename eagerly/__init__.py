@@ -1,0 +1,65 @@
+"""Deterministic actor-critic agents for continuous control in TensorFlow 2 and Keras 3.
+
+The public names below are imported when they are first used, so that `import eagerly` has no
+side effect and does not load TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eagerly.agents.td3 import TD3, TD3Config
+    from eagerly.buffers import ReplayBuffer, Transition
+    from eagerly.networks import ActionBounds, Actor, Critic
+    from eagerly.training.config import RunConfig
+    from eagerly.training.errors import RunError
+    from eagerly.training.evaluation import evaluate
+    from eagerly.training.run_directory import open_run
+    from eagerly.training.trainer import Trainer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "TD3": "agents.td3",
+    "TD3Config": "agents.td3",
+    "ActionBounds": "networks",
+    "Actor": "networks",
+    "Critic": "networks",
+    "ReplayBuffer": "buffers",
+    "Transition": "buffers",
+    "RunConfig": "training.config",
+    "RunError": "training.errors",
+    "Trainer": "training.trainer",
+    "evaluate": "training.evaluation",
+    "open_run": "training.run_directory",
+}
+
+__all__ = [
+    "TD3",
+    "ActionBounds",
+    "Actor",
+    "Critic",
+    "ReplayBuffer",
+    "RunConfig",
+    "RunError",
+    "TD3Config",
+    "Trainer",
+    "Transition",
+    "__version__",
+    "evaluate",
+    "open_run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'eagerly' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"eagerly.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

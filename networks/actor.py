@@ -1,0 +1,122 @@
+"""The actor: a deterministic policy from observations to actions in [-1, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.activations import ARRAY, TENSOR, check_activation
+from eagerly.networks.initializers import linear_initializers, weight_seeds
+from eagerly.networks.layers import LAYER_NORM_EPSILON
+
+Policy = Callable[[np.ndarray], np.ndarray]
+
+
+class Actor(keras.Model):
+    """Maps observations to actions in [-1, 1] through an MLP that ends in a tanh.
+
+    The weights exist once the object does.
+
+    Args:
+        observation_size: O, the length of a flat observation.
+        action_size: A, the length of an action.
+        hidden_sizes: Units of the hidden layers.
+        activation: One of `networks.activations.ACTIVATIONS`.
+        layer_norm: Whether hidden layers are normalised before their activation.
+        initializer: One of `networks.initializers.INITIALIZERS`.
+        seed: Seed of the initial weights.
+        dtype: "float32" or "float64".
+        name: Name under which the graph shows the model.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_size: int,
+        *,
+        hidden_sizes: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        layer_norm: bool = False,
+        initializer: str = "glorot_uniform",
+        seed: int = 0,
+        dtype: str = "float32",
+        name: str = "actor",
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        check_activation(activation)
+        self._activation = activation
+        sizes = [observation_size, *hidden_sizes, action_size]
+        self._linear = []
+        for index, layer_seed in enumerate(weight_seeds(seed, len(sizes) - 1)):
+            kernel, bias = linear_initializers(initializer, sizes[index], layer_seed)
+            layer = keras.layers.Dense(
+                sizes[index + 1],
+                kernel_initializer=kernel,
+                bias_initializer=bias,
+                name="action" if index == len(hidden_sizes) else f"hidden_{index}",
+                dtype=dtype,
+            )
+            self._linear.append(layer)
+        self._norms = [
+            keras.layers.LayerNormalization(
+                epsilon=LAYER_NORM_EPSILON, name=f"norm_{index}", dtype=dtype
+            )
+            for index in range(len(hidden_sizes))
+            if layer_norm
+        ]
+        self(np.zeros((1, observation_size), dtype))
+
+    def call(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` to actions `[B, A]` in [-1, 1]."""
+        hidden = observation
+        for index, linear in enumerate(self._linear[:-1]):
+            hidden = linear(hidden)
+            if self._norms:
+                hidden = self._norms[index](hidden)
+            hidden = TENSOR[self._activation](hidden)
+        return tf.tanh(self._linear[-1](hidden))
+
+    def snapshot(self) -> Policy:
+        """Copies the current weights into a NumPy function `[N, O] -> [N, A]`.
+
+        One call of it costs about a tenth of a call into TensorFlow, which is what makes acting
+        at every environment step cheap. Later updates of the actor do not change it.
+        """
+        weights = [(layer.kernel.numpy(), layer.bias.numpy()) for layer in self._linear]
+        norms = [(layer.gamma.numpy(), layer.beta.numpy()) for layer in self._norms]
+        return numpy_policy(weights, norms, self._activation)
+
+
+def numpy_policy(
+    linear: Sequence[tuple[np.ndarray, np.ndarray]],
+    norms: Sequence[tuple[np.ndarray, np.ndarray]],
+    activation: str,
+) -> Policy:
+    """Builds the NumPy function of an actor from its arrays.
+
+    Args:
+        linear: Kernel `[I, units]` and bias `[units]` of each layer, in order.
+        norms: Scale and offset `[units]` of each hidden layer, or nothing.
+        activation: One of `networks.activations.ACTIVATIONS`.
+    """
+    activate = ARRAY[activation]
+    *hidden_layers, (action_kernel, action_bias) = linear
+    dtype = action_kernel.dtype
+
+    def policy(observations: np.ndarray) -> np.ndarray:
+        hidden = np.asarray(observations, dtype)
+        for index, (kernel, bias) in enumerate(hidden_layers):
+            hidden = hidden @ kernel
+            hidden += bias
+            if norms:
+                gamma, beta = norms[index]
+                hidden -= hidden.mean(axis=-1, keepdims=True)
+                variance = np.square(hidden).mean(axis=-1, keepdims=True)
+                hidden = hidden / np.sqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
+            hidden = activate(hidden)
+        return np.tanh(hidden @ action_kernel + action_bias)
+
+    return policy

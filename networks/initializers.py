@@ -1,0 +1,54 @@
+"""Initial weights of one linear layer, by name.
+
+Every name is a Keras initialiser, except `torch_linear`, which draws weights *and* biases as
+PyTorch's `Linear` does: uniformly from ±1/sqrt(fan_in) (its `reset_parameters`). With a Keras
+initialiser biases start at zero, as in `keras.layers.Dense`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+
+_KERAS = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "glorot_normal": keras.initializers.GlorotNormal,
+    "he_uniform": keras.initializers.HeUniform,
+    "he_normal": keras.initializers.HeNormal,
+    "lecun_uniform": keras.initializers.LecunUniform,
+    "lecun_normal": keras.initializers.LecunNormal,
+    "orthogonal": keras.initializers.Orthogonal,
+}
+INITIALIZERS = (*_KERAS, "torch_linear")
+
+
+def linear_initializers(
+    name: str, fan_in: int, seed: int
+) -> tuple[keras.initializers.Initializer, keras.initializers.Initializer]:
+    """Returns the initialisers of a kernel `[fan_in, units]` and of its bias `[units]`.
+
+    Args:
+        name: One of `INITIALIZERS`.
+        fan_in: Inputs of the layer; the limit of `torch_linear` needs it for the bias too.
+        seed: Two calls with the same seed give the same weights.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    kernel_seed, bias_seed = weight_seeds(seed, 2)
+    if name == "torch_linear":
+        limit = 1.0 / math.sqrt(fan_in)
+        return (
+            keras.initializers.RandomUniform(-limit, limit, seed=kernel_seed),
+            keras.initializers.RandomUniform(-limit, limit, seed=bias_seed),
+        )
+    if name not in _KERAS:
+        raise ValueError(f"initializer must be one of {', '.join(INITIALIZERS)}; got {name!r}")
+    return _KERAS[name](seed=kernel_seed), keras.initializers.Zeros()
+
+
+def weight_seeds(seed: int, count: int) -> list[int]:
+    """Derives `count` independent seeds in [0, 2**31) from one."""
+    return [int(word >> 1) for word in np.random.SeedSequence(seed).generate_state(count)]

@@ -1,0 +1,81 @@
+"""Layers that hold several members side by side and evaluate them in one product."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.initializers import linear_initializers, weight_seeds
+
+LAYER_NORM_EPSILON = 1e-5
+
+
+class EnsembleDense(keras.layers.Layer):
+    """Applies `members` independent linear layers as one batched matrix product.
+
+    The input is `[B, I]`, shared by all members, or `[members, B, I]`; the output is
+    `[members, B, units]`. Each member is drawn by itself, with its own seed: given the stacked
+    kernel, Keras would read it as a convolution and shrink every draw by sqrt(members).
+    """
+
+    def __init__(
+        self,
+        members: int,
+        inputs: int,
+        units: int,
+        *,
+        initializer: str,
+        seed: int,
+        name: str,
+        dtype: str,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        pairs = [linear_initializers(initializer, inputs, s) for s in weight_seeds(seed, members)]
+        self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
+        self.bias = self._stacked("bias", [bias for _, bias in pairs], (units,))
+        self.built = True
+
+    def _stacked(
+        self, name: str, draws: list[keras.initializers.Initializer], shape: tuple[int, ...]
+    ) -> keras.Variable:
+        dtype = self.variable_dtype
+        values = np.stack([np.asarray(draw(shape, dtype=dtype)) for draw in draws])
+        return self.add_weight(
+            name=name,
+            shape=values.shape,
+            initializer=lambda shape, dtype: tf.constant(values, dtype=dtype),
+        )
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, I]` or `[members, B, I]` to `[members, B, units]`."""
+        return tf.matmul(inputs, self.kernel) + self.bias[:, tf.newaxis, :]
+
+    def first(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, I]` to `[B, units]` through member 0 alone."""
+        return tf.matmul(inputs, self.kernel[0]) + self.bias[0]
+
+
+class EnsembleLayerNormalization(keras.layers.Layer):
+    """Layer normalisation (Ba et al. 2016) with a scale and an offset for each member."""
+
+    def __init__(self, members: int, units: int, *, name: str, dtype: str) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.gamma = self.add_weight(name="gamma", shape=(members, units), initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=(members, units), initializer="zeros")
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalises `[members, B, units]` over its last axis."""
+        scale, offset = self.gamma[:, tf.newaxis, :], self.beta[:, tf.newaxis, :]
+        return standardize(inputs) * scale + offset
+
+    def first(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalises `[B, units]` with the scale and offset of member 0."""
+        return standardize(inputs) * self.gamma[0] + self.beta[0]
+
+
+def standardize(inputs: tf.Tensor) -> tf.Tensor:
+    """Shifts and scales the last axis to mean 0 and variance 1."""
+    mean, variance = tf.nn.moments(inputs, axes=[-1], keepdims=True)
+    return (inputs - mean) * tf.math.rsqrt(variance + LAYER_NORM_EPSILON)

@@ -1,0 +1,37 @@
+"""How an actor is called at every environment step, cheaply."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.actor import Policy
+
+
+class ActingPolicy:
+    """Calls an actor on NumPy observations, through its snapshot where it offers one.
+
+    A snapshot is taken at the first call after `refresh`. An actor without `snapshot()` is
+    called through one compiled function instead, at about ten times the cost. Which of the two
+    it is, is decided here, once.
+    """
+
+    def __init__(self, actor: keras.Model) -> None:
+        self._actor = actor
+        self._snapshot: Policy | None = None
+        self._call = None if hasattr(actor, "snapshot") else tf.function(actor)
+
+    def refresh(self) -> None:
+        """Says that the actor's weights have changed."""
+        self._snapshot = None
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Maps observations `[N, O]` to actions `[N, A]` in [-1, 1]."""
+        if self._call is not None:
+            return cast(np.ndarray, self._call(tf.constant(observations)).numpy())
+        if self._snapshot is None:
+            self._snapshot = self._actor.snapshot()
+        return self._snapshot(observations)

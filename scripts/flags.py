@@ -1,0 +1,73 @@
+"""Command-line flags generated from settings dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from eagerly.agents.settings import describe_range
+
+
+class _Sizes(click.ParamType):
+    name = "int,int,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            return tuple(int(size) for size in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 256,256", param, ctx)
+
+
+_TYPES = {"int": click.INT, "float": click.FLOAT, "str": click.STRING}
+
+
+def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
+    """Makes one option per field; an option that was not typed has the value None.
+
+    Args:
+        config: A dataclass whose fields are declared with `agents.settings.setting`.
+        only_free: Whether to leave out what a continued run may not change.
+    """
+    fields = [f for f in dataclasses.fields(config) if f.metadata["free"] or not only_free]
+    return [_option(field) for field in fields]
+
+
+def _option(field: dataclasses.Field[Any]) -> click.Option:
+    flag = "--" + field.name.replace("_", "-")
+    kind = str(field.type)
+    choices = field.metadata["choices"]
+    declaration = f"{flag}/--no-{flag[2:]}" if kind == "bool" else flag
+    type_: click.ParamType | None = _TYPES.get(kind)
+    if choices:
+        type_ = click.Choice(choices)
+    elif kind.startswith("tuple"):
+        type_ = _Sizes()
+    notes = []
+    if field.metadata["unit"]:
+        notes.append(field.metadata["unit"])
+    if kind in ("int", "float") or kind.startswith("tuple"):
+        allowed = describe_range(field)
+        if allowed != "finite":
+            notes.append(allowed)
+    if field.default is not dataclasses.MISSING:
+        default = field.default
+        shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+        notes.append(f"default {shown.lower() if kind == 'bool' else shown}")
+    text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")
+    return click.Option([declaration], type=type_, default=None, help=text)
+
+
+def command(script: str, *words: str) -> str:
+    """Writes the command that runs a script with this interpreter, ready to be pasted."""
+    python = sys.executable
+    inside = os.path.relpath(python)
+    if not inside.startswith(".."):
+        python = inside
+    return shlex.join([python, os.path.join(os.path.dirname(sys.argv[0]), script), *words])

@@ -1,0 +1,181 @@
+"""Trains an agent, or continues a run: `train.py td3 --env HalfCheetah-v5 --run-dir runs/x`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from eagerly.agents import agent_class, agent_names
+from eagerly.scripts.flags import command, options_of
+from eagerly.scripts.quiet import quiet_tensorflow
+from eagerly.training.config import RunConfig
+from eagerly.training.errors import RunError
+from eagerly.training.results import read_results
+
+
+class _Commands(click.Group):
+    """One command per registered agent, whose flags are made when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*agent_names(), *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in agent_names():
+            return super().get_command(ctx, cmd_name)
+        with quiet_tensorflow():
+            settings = agent_class(cmd_name).Config
+        options = [
+            click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
+            click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
+            _progress_option(),
+            *options_of(RunConfig),
+            *options_of(settings),
+        ]
+        return click.Command(
+            cmd_name,
+            params=list(options),
+            callback=lambda **values: _train(cmd_name, **values),
+            help=f"Trains {cmd_name.upper()}; the same command continues the run.",
+            short_help=f"Train {cmd_name.upper()}.",
+        )
+
+
+_RUN_DIR_HELP = (
+    "Where everything of the run is kept; the same directory again continues it. "
+    "[default: a fresh one under runs/]"
+)
+_OVERRIDE_HELP = "Continue although settings differ from those the run was started with."
+
+
+def _progress_option() -> click.Option:
+    return click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar.")
+
+
+@click.group(cls=_Commands, context_settings={"max_content_width": 100})
+def main() -> None:
+    """Trains agents for continuous control and continues their runs."""
+
+
+def _resume(run_dir: Path, progress: bool, **given: Any) -> None:
+    """Continues the run in RUN_DIR with its saved settings."""
+    _train(None, run_dir=run_dir, override=False, progress=progress, **given)
+
+
+main.add_command(
+    click.Command(
+        "resume",
+        params=[
+            click.Argument(["run_dir"], type=click.Path(path_type=Path)),
+            _progress_option(),
+            *options_of(RunConfig, only_free=True),
+        ],
+        callback=_resume,
+        help=_resume.__doc__,
+    )
+)
+
+
+def _train(
+    agent: str | None, *, run_dir: Path | None, override: bool, progress: bool, **given: Any
+) -> None:
+    typed = {name: value for name, value in given.items() if value is not None}
+    try:
+        with quiet_tensorflow():
+            from eagerly.training.checkpoints import Checkpoints
+            from eagerly.training.run_directory import open_run
+            from eagerly.training.trainer import Trainer
+        run = open_run(run_dir, agent, typed, override=override)
+        published = [] if run.is_new else Checkpoints(run.path, 1).published()
+        if published and published[-1].steps >= run.config.steps:
+            click.echo(f"{run.path} is finished: it has {published[-1].steps} steps.")
+            _print_end(run, published[-1].steps)
+            return
+        reporter = _Screen(progress, run.config.steps)
+        trainer = Trainer(run, reporter)
+        _print_start(trainer)
+        started = time.monotonic()
+        with reporter.bar(trainer.steps):
+            signals = trainer.train()
+        trainer.close()
+    except RunError as error:
+        raise click.ClickException(str(error)) from error
+    elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
+    if signals.received and trainer.steps < run.config.steps:
+        click.echo(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
+        click.echo(f"continue  {command('train.py', 'resume', str(run.path))}")
+        sys.exit(128 + signal.Signals(signals.received))
+    click.echo(f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}")
+    _print_end(run, trainer.steps)
+
+
+def _print_start(trainer: Any) -> None:
+    from eagerly.training.conditions import device_name
+
+    run, config, agent = trainer.run, trainer.config, trainer.agent
+    begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
+    counts = {"actor": agent.actor.count_params(), "critics": agent.critic.count_params()}
+    threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
+    for name, value in {
+        "run": f"{run.path}, {begin}, to step {config.steps}",
+        "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
+        "device": f"{device_name()}, {threads}",
+        "environment": f"{config.num_envs} x {config.env}",
+        "observations": trainer.environments.observation_space,
+        "actions": trainer.environments.action_space,
+        "parameters": ", ".join(f"{name} {count}" for name, count in counts.items()),
+        "continue with": command("train.py", "resume", str(run.path)),
+    }.items():
+        click.echo(f"{name:<14}{value}")
+
+
+def _print_end(run: Any, steps: int) -> None:
+    path = str(run.path)
+    click.echo(f"result    {read_results(run.evaluations_path)}")
+    click.echo(f"evaluate  {command('evaluate.py', path)}")
+    click.echo(f"extend    {command('train.py', 'resume', path, '--steps', str(2 * steps))}")
+    click.echo(f"curves    tensorboard --logdir {run.path.parent}")
+
+
+class _Screen:
+    """Shows a run on the terminal; without one, a line per evaluation."""
+
+    def __init__(self, progress: bool, total: int) -> None:
+        self._total = total
+        self._shown = progress and sys.stderr.isatty()
+        self._bar: tqdm[Any] | None = None
+
+    def bar(self, steps: int) -> tqdm[Any]:
+        self._bar = tqdm(
+            total=self._total,
+            initial=steps,
+            unit=" steps",
+            disable=not self._shown,
+            dynamic_ncols=True,
+            smoothing=0.05,
+        )
+        return self._bar
+
+    def say(self, line: str) -> None:
+        tqdm.write(line, file=sys.stderr)
+
+    def stepped(self, steps: int) -> None:
+        assert self._bar is not None
+        self._bar.update(steps - self._bar.n)
+
+    def evaluated(self, steps: int, evaluation: Any, best: bool) -> None:
+        figures = evaluation.summary()
+        text = f"{figures['return_mean']:.1f} ± {figures['return_std']:.1f}"
+        if self._shown and self._bar is not None:
+            self._bar.set_postfix_str(f"evaluation {text}" + (", best" if best else ""))
+        else:
+            click.echo(f"step {steps}: evaluation {text}" + (" (best so far)" if best else ""))
+
+
+if __name__ == "__main__":
+    main()

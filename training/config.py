@@ -1,0 +1,60 @@
+"""The settings of a run: everything about it that is not the agent's."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from eagerly.agents.settings import check_settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Settings of a run. A step is one step of one environment."""
+
+    env: str = setting(dataclasses.MISSING, "Gymnasium id of the environment")
+    steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
+    seed: int = setting(
+        0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1
+    )
+    num_envs: int = setting(1, "Environments stepped side by side", at_least=1)
+    discount: float = setting(0.99, "Discount per step, gamma", at_least=0, at_most=1)
+    warmup_steps: int = setting(
+        10_000, "Uniformly random actions, and no updates, at first", unit="steps", at_least=0
+    )
+    replay_ratio: float = setting(
+        1.0, "Updates per step after the warm-up, whatever num_envs is", unit="updates", above=0
+    )
+    updates_per_call: int = setting(
+        50, "Updates made in one call of the train body, as soon as they are owed", at_least=1
+    )
+    replay_capacity: int = setting(
+        1_000_000, "Transitions that the replay buffer keeps", unit="transitions", at_least=1
+    )
+    evaluate_every_steps: int = setting(5_000, "Between evaluations", unit="steps", at_least=1)
+    evaluation_episodes: int = setting(10, "Per evaluation", unit="episodes", at_least=1)
+    evaluation_seed: int = setting(
+        0, "Seed of the evaluation episodes, the same ones each time", at_least=0
+    )
+    summarize_every_steps: int = setting(
+        1_000, "Between points of the training curves", unit="steps", at_least=1
+    )
+    checkpoint_every_steps: int = setting(
+        10_000, "Between checkpoints", unit="steps", at_least=1, free=True
+    )
+    keep_checkpoints: int = setting(2, "Newest checkpoints kept", at_least=1, free=True)
+    intra_op_threads: int = setting(
+        2, "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
+        at_least=1,
+    )
+    inter_op_threads: int = setting(
+        2, "TensorFlow operations side by side (graph mode likes 2 here and 1 above)", at_least=1
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.replay_capacity < self.num_envs:
+            raise ValueError(
+                f"replay_capacity must be at least num_envs ({self.num_envs}); "
+                f"got {self.replay_capacity}"
+            )

@@ -1,0 +1,185 @@
+"""Environments: making, checking, stepping and restoring them.
+
+This module never imports TensorFlow: what runs inside an environment's process stays light.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from eagerly.buffers import Stream, seed_word
+from eagerly.training.errors import RunError
+
+
+def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
+    """Makes one environment by its Gymnasium id.
+
+    Raises:
+        RunError: If there is no such environment (near names are suggested) or a package that
+            it needs is missing.
+    """
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise RunError(f"environment {env_id!r} needs a package that is missing: {error}") from error
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
+        near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise RunError(f"environment {env_id!r} cannot be made: {error}{hint}") from error
+    except ImportError as error:
+        raise RunError(f"environment {env_id!r} needs a package that is missing: {error}") from error
+
+
+class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Brings its environment back into the middle of an episode by repeating its actions."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+        super().__init__(env)
+        self._index = index
+
+    def restore_episode(self, seeds: list[int], actions: list[np.ndarray]) -> Any:
+        """Repeats this environment's share and returns the observation reached.
+
+        Args:
+            seeds: The reset seed of each environment's episode.
+            actions: The actions of each environment's episode so far, `[T, A]`.
+        """
+        observation, _ = self.env.reset(seed=seeds[self._index])
+        for action in actions[self._index]:
+            observation, *_ = self.env.step(action)
+        return observation
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """What a step of N environments gave.
+
+    Attributes:
+        observations: `[N, O]`; where an episode ended the real last one.
+        rewards: `[N]`.
+        terminated, truncated: `[N]` bool.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+
+class Environments:
+    """N copies of an environment, each episode reset with a seed of its own.
+
+    Args:
+        env_id: Gymnasium id.
+        num_envs: N.
+        seed: Seed of the run; every episode's seed derives from it.
+
+    Attributes:
+        observations: `[N, O]`, float32, the current ones.
+    """
+
+    def __init__(self, env_id: str, num_envs: int, seed: int) -> None:
+        def factory(index: int) -> RestorableEpisode:
+            return RestorableEpisode(make_environment(env_id), index)
+
+        self._seed = seed
+        self._envs = SyncVectorEnv(
+            [lambda index=index: factory(index) for index in range(num_envs)],
+            copy=False,
+            autoreset_mode=AutoresetMode.DISABLED,
+        )
+        self.observation_space = self._envs.single_observation_space
+        self.action_space = self._envs.single_action_space
+        self._episodes = [0] * num_envs
+        self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
+        self.observations = np.empty((num_envs, 0), np.float32)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def start(self) -> None:
+        """Resets every environment to its first episode."""
+        observations, _ = self._envs.reset(seed=self._seeds())
+        self.observations = self._checked(observations)
+
+    def step(self, actions: np.ndarray) -> VectorStep:
+        """Steps with actions `[N, A]` in the environment's units, then resets what has ended."""
+        observations, rewards, terminated, truncated, _ = self._envs.step(actions)
+        # The vector environment reuses its arrays: this cast copies.
+        observations = np.array(observations, np.float32)
+        step = VectorStep(observations, rewards, terminated, truncated)
+        for log, action in zip(self._actions, actions, strict=True):
+            log.append(action)
+        self.observations = observations
+        ended = terminated | truncated
+        if ended.any():
+            self._reset(ended)
+        return step
+
+    def _reset(self, ended: np.ndarray) -> None:
+        for index in np.flatnonzero(ended):
+            self._episodes[index] += 1
+            self._actions[index] = []
+        observations, _ = self._envs.reset(
+            seed=self._seeds(), options={"reset_mask": np.array(ended)}
+        )
+        fresh = self._checked(observations)
+        self.observations = np.where(ended[:, np.newaxis], fresh, self.observations)
+
+    def _seeds(self) -> list[int]:
+        return [
+            seed_word(self._seed, Stream.EPISODES, environment, episode)
+            for environment, episode in enumerate(self._episodes)
+        ]
+
+    def _checked(self, observations: np.ndarray) -> np.ndarray:
+        copied = np.array(observations, np.float32)
+        if not np.isfinite(copied).all():
+            index = int(np.argwhere(~np.isfinite(copied))[0, 0])
+            raise FloatingPointError(
+                f"observation must be finite in float32; a reset of environment {index} gave "
+                f"{copied[index].tolist()}"
+            )
+        return copied
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `restore` needs: episode numbers, their actions, the observations."""
+        return {
+            "episodes": list(self._episodes),
+            "actions": [
+                np.array(log).reshape(len(log), *self.action_space.shape) for log in self._actions
+            ],
+            "observations": self.observations,
+        }
+
+    def restore(self, state: dict[str, Any]) -> list[int]:
+        """Brings every environment back to where `state` was taken.
+
+        Returns:
+            The environments that begin a fresh episode instead: those that did not come back to
+            the same observation, because they do not repeat themselves from a seed, or all of
+            them if their number has changed.
+        """
+        count = len(self)
+        self._episodes = [*state["episodes"], *[0] * count][:count]
+        if len(state["episodes"]) == count:
+            self._actions = [list(actions) for actions in state["actions"]]
+            reached = self._envs.call("restore_episode", self._seeds(), state["actions"])
+            self.observations = np.array(reached, np.float32).reshape(count, -1)
+            lost = (self.observations != state["observations"]).any(axis=1)
+        else:
+            self.start()
+            lost = np.ones(count, np.bool_)
+        if lost.any():
+            self._reset(lost)
+        return [int(index) for index in np.flatnonzero(lost)]
+
+    def close(self) -> None:
+        """Closes every environment."""
+        self._envs.close()

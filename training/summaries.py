@@ -1,0 +1,108 @@
+"""The curves of a run: TensorBoard scalars, the settings as text, the graph of the train body."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from eagerly.training.evaluation import Evaluation
+
+
+class Summaries:
+    """Gathers what happens between two points of the curves, and writes the means.
+
+    A (tag, step) is written once, whatever happens in between: episodes that end in the same
+    window share a point.
+
+    Args:
+        path: Where the event file is made.
+        num_envs: N.
+    """
+
+    def __init__(self, path: Path, num_envs: int) -> None:
+        self._path = path
+        self._writer = tf.summary.create_file_writer(str(path))
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
+        self._last = (time.perf_counter(), 0, 0)
+
+    def begin(self, steps: int, updates: int) -> None:
+        """Starts the clock of the speed curves."""
+        self._last = (time.perf_counter(), steps, updates)
+
+    def describe(self, settings: Mapping[str, Any], graph: tf.Graph) -> None:
+        """Writes the settings as a table, and the graph of one update."""
+        rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
+        with self._writer.as_default(step=0):
+            tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
+            tf.summary.graph(graph)
+
+    def stepped(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Takes rewards `[N]` and whether each episode ended `[N]`."""
+        self._returns += rewards
+        self._lengths += 1
+        if ended.any():
+            self._add("training/return_mean", self._returns[ended])
+            self._add("training/length_mean", self._lengths[ended])
+            self._returns[ended] = 0.0
+            self._lengths[ended] = 0
+
+    def learned(self, metrics: Mapping[str, np.ndarray]) -> None:
+        """Takes the metrics of a call of the train body, some values each."""
+        for name, values in metrics.items():
+            self._add(name, values)
+
+    def _add(self, tag: str, values: np.ndarray) -> None:
+        entry = self._sums.setdefault(tag, [0.0, 0])
+        entry[0] += float(values.sum(dtype=np.float64))
+        entry[1] += len(values)
+
+    def write(self, steps: int, updates: int) -> None:
+        """Writes the means since the last point, and the speed."""
+        now = time.perf_counter()
+        last, last_steps, last_updates = self._last
+        elapsed = now - last
+        with self._writer.as_default(step=steps):
+            for tag, (total, count) in self._sums.items():
+                if count:
+                    tf.summary.scalar(tag, total / count)
+            tf.summary.scalar("speed/steps_per_second", (steps - last_steps) / elapsed)
+            tf.summary.scalar("speed/updates_per_second", (updates - last_updates) / elapsed)
+        self._sums.clear()
+        self._last = (now, steps, updates)
+
+    def evaluated(self, evaluation: Evaluation, steps: int) -> None:
+        """Writes the figures of an evaluation."""
+        with self._writer.as_default(step=steps):
+            for name, value in evaluation.summary().items():
+                tf.summary.scalar(f"evaluation/{name}", value)
+
+    def flush(self) -> list[Path]:
+        """Puts everything on disk and returns the event files."""
+        self._writer.flush()
+        return sorted(self._path.glob("events.out.tfevents.*"))
+
+    def close(self) -> None:
+        """Flushes and closes the event file."""
+        self._writer.close()
+
+    def state(self) -> dict[str, Any]:
+        """Returns what has been gathered since the last point, as JSON."""
+        return {
+            "returns": self._returns.tolist(),
+            "lengths": self._lengths.tolist(),
+            "sums": self._sums,
+        }
+
+    def restore(self, state: dict[str, Any], lost: list[int]) -> None:
+        """Continues from `state`; the environments `lost` began a fresh episode."""
+        if len(state["returns"]) == len(self._returns):
+            self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+            self._returns[lost], self._lengths[lost] = 0.0, 0
+        self._sums = {tag: list(entry) for tag, entry in state["sums"].items()}
