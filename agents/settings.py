@@ -28,7 +28,10 @@ def setting(
         default: Its default; `dataclasses.MISSING` makes it required.
         help: What it means, and the source of the default, in one line.
         unit: What it counts in.
-        at_least, above, at_most, below: Ends of its range; of a tuple, of each element.
+        at_least: Least value; of a tuple, of each element, as for the other ends.
+        above: What it must be greater than.
+        at_most: Greatest value.
+        below: What it must be less than.
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
     """
@@ -49,28 +52,28 @@ def check_settings(config: Any) -> None:
         if kind.startswith("tuple"):
             if not isinstance(value, tuple):
                 raise ValueError(f"{field.name} must be a tuple of int; got {value!r}")
-            elements, kind = value, "int"
+            kind = "int"
         else:
-            elements = (value,)
-        for element in elements:
-            _check_value(field, kind, element, value)
+            value = (value,)
+        for element in value:
+            _check_value(field, kind, element)
 
 
-def _check_value(field: dataclasses.Field[Any], kind: str, element: Any, value: Any) -> None:
-    expected = {"int": int, "float": (int, float), "bool": bool, "str": str}[kind]
-    if not isinstance(element, expected) or (kind != "bool" and isinstance(element, bool)):
+def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
+    expected = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}[kind]
+    if not isinstance(value, expected) or (kind != "bool" and isinstance(value, bool)):
         raise ValueError(f"{field.name} must be of type {field.type}; got {value!r}")
-    if field.metadata["choices"] and element not in field.metadata["choices"]:
+    if field.metadata["choices"] and value not in field.metadata["choices"]:
         words = ", ".join(field.metadata["choices"])
         raise ValueError(f"{field.name} must be one of {words}; got {value!r}")
     low, above = field.metadata["at_least"], field.metadata["above"]
     high, below = field.metadata["at_most"], field.metadata["below"]
     if kind in ("int", "float") and not (
-        math.isfinite(element)
-        and (low is None or element >= low)
-        and (above is None or element > above)
-        and (high is None or element <= high)
-        and (below is None or element < below)
+        math.isfinite(value)
+        and (low is None or value >= low)
+        and (above is None or value > above)
+        and (high is None or value <= high)
+        and (below is None or value < below)
     ):
         raise ValueError(f"{field.name} must be {describe_range(field)}; got {value!r}")
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.execution import MODES, compiled
-from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.agents.noise import standard_normal
+from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.agents.settings import check_settings, setting
 from eagerly.buffers import (
     ReplayBuffer,
@@ -49,15 +49,25 @@ class TD3Config:
     actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
     critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
     adam_epsilon: float = setting(
-        1e-8, "Adam's epsilon, added to sqrt(v) before its bias is corrected (as Keras does)", above=0
+        1e-8,
+        "Adam's epsilon, added to sqrt(v) before its bias is corrected (as Keras does)",
+        above=0,
     )
     batch_size: int = setting(256, "Transitions per update (authors)", at_least=1)
-    tau: float = setting(0.005, "Step of the targets towards the networks (paper)", above=0, at_most=1)
+    tau: float = setting(
+        0.005, "Step of the targets towards the networks (paper)", above=0, at_most=1
+    )
     policy_delay: int = setting(
-        2, "The actor and all targets move every so many updates (paper)", unit="updates", at_least=1
+        2,
+        "The actor and all targets move every so many updates (paper)",
+        unit="updates",
+        at_least=1,
     )
     target_noise: float = setting(
-        0.2, "Standard deviation of the target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
+        0.2,
+        "Standard deviation of the target smoothing noise (paper)",
+        unit="of [-1, 1]",
+        at_least=0,
     )
     target_noise_clip: float = setting(
         0.5, "Largest size of the target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
@@ -66,7 +76,9 @@ class TD3Config:
         0.1, "Standard deviation of the exploration noise (paper)", unit="of [-1, 1]", at_least=0
     )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
-    precision: str = setting("float32", "Arithmetic of the networks", choices=("float32", "float64"))
+    precision: str = setting(
+        "float32", "Arithmetic of the networks", choices=("float32", "float64")
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -249,12 +261,11 @@ class TD3:
         rows = tf.TensorSpec((self.config.batch_size, self._layout.width), self._dtype)
         noise = tf.TensorSpec((self.config.batch_size, self._layout.action_size), self._dtype)
 
-        @tf.function
         def update(rows: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
             batch = self._layout.unpack(rows)
             return self._update_critic(batch, noise) | self._update_actor_and_targets(batch)
 
-        return update.get_concrete_function(rows, noise).graph
+        return tf.function(update).get_concrete_function(rows, noise).graph
 
     @property
     def random_state(self) -> dict[str, Any]:
@@ -324,7 +335,9 @@ class TD3:
         self.actor_optimizer.apply(gradients, variables)
         # Lines 14 and 15: all targets follow.
         with tf.name_scope("target_update"):
-            losses.polyak_update(self.critic_target.variables, self.critic.variables, self.config.tau)
+            losses.polyak_update(
+                self.critic_target.variables, self.critic.variables, self.config.tau
+            )
             losses.polyak_update(self.actor_target.variables, self.actor.variables, self.config.tau)
         saturated = tf.cast(tf.abs(action) > 0.99, self._dtype)
         return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
@@ -338,4 +351,3 @@ METRICS = (
     "values/target_mean",
     *ACTOR_METRICS,
 )
-

@@ -165,4 +165,6 @@ def _check_finite(transitions: Transition) -> None:
         if not finite.all():
             place = tuple(int(i) for i in np.argwhere(~finite)[0])
             where = f"environment {place[0]}" + (f", dimension {place[1]}" if place[1:] else "")
-            raise FloatingPointError(f"{name} must be finite in float32; got {value[place]} in {where}")
+            raise FloatingPointError(
+                f"{name} must be finite in float32; got {value[place]} in {where}"
+            )

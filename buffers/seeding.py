@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """What draws from the run's seed. The numbers are part of what a seed means: never reuse one."""
+    """What draws from the run's seed; the numbers are part of what a seed means, forever."""
 
     ACTOR = 0
     CRITIC = 1

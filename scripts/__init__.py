@@ -1,0 +1,1 @@
+"""The command line: thin scripts that parse arguments and wire things together."""

@@ -44,7 +44,7 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
     kind = str(field.type)
     choices = field.metadata["choices"]
     declaration = f"{flag}/--no-{flag[2:]}" if kind == "bool" else flag
-    type_: click.ParamType | None = _TYPES.get(kind)
+    type_: Any = _TYPES.get(kind)
     if choices:
         type_ = click.Choice(choices)
     elif kind.startswith("tuple"):

@@ -16,6 +16,7 @@ from eagerly.scripts.flags import command, options_of
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.reporting import Reporter
 from eagerly.training.results import read_results
 
 
@@ -110,7 +111,9 @@ def _train(
         click.echo(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
         click.echo(f"continue  {command('train.py', 'resume', str(run.path))}")
         sys.exit(128 + signal.Signals(signals.received))
-    click.echo(f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}")
+    click.echo(
+        f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}"
+    )
     _print_end(run, trainer.steps)
 
 
@@ -142,7 +145,7 @@ def _print_end(run: Any, steps: int) -> None:
     click.echo(f"curves    tensorboard --logdir {run.path.parent}")
 
 
-class _Screen:
+class _Screen(Reporter):
     """Shows a run on the terminal; without one, a line per evaluation."""
 
     def __init__(self, progress: bool, total: int) -> None:

@@ -14,9 +14,7 @@ class RunConfig:
 
     env: str = setting(dataclasses.MISSING, "Gymnasium id of the environment")
     steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
-    seed: int = setting(
-        0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1
-    )
+    seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
     num_envs: int = setting(1, "Environments stepped side by side", at_least=1)
     discount: float = setting(0.99, "Discount per step, gamma", at_least=0, at_most=1)
     warmup_steps: int = setting(
@@ -44,7 +42,8 @@ class RunConfig:
     )
     keep_checkpoints: int = setting(2, "Newest checkpoints kept", at_least=1, free=True)
     intra_op_threads: int = setting(
-        2, "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
+        2,
+        "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
         at_least=1,
     )
     inter_op_threads: int = setting(

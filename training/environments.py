@@ -6,6 +6,7 @@ This module never imports TensorFlow: what runs inside an environment's process 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +28,17 @@ def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise RunError(f"environment {env_id!r} needs a package that is missing: {error}") from error
+        raise RunError(
+            f"environment {env_id!r} needs a package that is missing: {error}"
+        ) from error
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise RunError(f"environment {env_id!r} cannot be made: {error}{hint}") from error
     except ImportError as error:
-        raise RunError(f"environment {env_id!r} needs a package that is missing: {error}") from error
+        raise RunError(
+            f"environment {env_id!r} needs a package that is missing: {error}"
+        ) from error
 
 
 class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -52,7 +57,7 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         observation, _ = self.env.reset(seed=seeds[self._index])
         for action in actions[self._index]:
-            observation, *_ = self.env.step(action)
+            observation = self.env.step(action)[0]
         return observation
 
 
@@ -85,12 +90,12 @@ class Environments:
     """
 
     def __init__(self, env_id: str, num_envs: int, seed: int) -> None:
-        def factory(index: int) -> RestorableEpisode:
-            return RestorableEpisode(make_environment(env_id), index)
+        def factory(index: int) -> Callable[[], gymnasium.Env[Any, Any]]:
+            return lambda: RestorableEpisode(make_environment(env_id), index)
 
         self._seed = seed
         self._envs = SyncVectorEnv(
-            [lambda index=index: factory(index) for index in range(num_envs)],
+            [factory(index) for index in range(num_envs)],
             copy=False,
             autoreset_mode=AutoresetMode.DISABLED,
         )
@@ -132,7 +137,7 @@ class Environments:
         fresh = self._checked(observations)
         self.observations = np.where(ended[:, np.newaxis], fresh, self.observations)
 
-    def _seeds(self) -> list[int]:
+    def _seeds(self) -> list[int | None]:
         return [
             seed_word(self._seed, Stream.EPISODES, environment, episode)
             for environment, episode in enumerate(self._episodes)
@@ -153,7 +158,8 @@ class Environments:
         return {
             "episodes": list(self._episodes),
             "actions": [
-                np.array(log).reshape(len(log), *self.action_space.shape) for log in self._actions
+                np.array(log).reshape(len(log), *(self.action_space.shape or ()))
+                for log in self._actions
             ],
             "observations": self.observations,
         }
@@ -167,15 +173,14 @@ class Environments:
             them if their number has changed.
         """
         count = len(self)
-        self._episodes = [*state["episodes"], *[0] * count][:count]
+        self._episodes = (list(state["episodes"]) + [0] * count)[:count]
+        self.start()
+        lost = np.ones(count, np.bool_)
         if len(state["episodes"]) == count:
             self._actions = [list(actions) for actions in state["actions"]]
             reached = self._envs.call("restore_episode", self._seeds(), state["actions"])
             self.observations = np.array(reached, np.float32).reshape(count, -1)
             lost = (self.observations != state["observations"]).any(axis=1)
-        else:
-            self.start()
-            lost = np.ones(count, np.bool_)
         if lost.any():
             self._reset(lost)
         return [int(index) for index in np.flatnonzero(lost)]

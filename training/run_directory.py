@@ -95,7 +95,9 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
     document = _read(path)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
-        raise RunError(f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir")
+        raise RunError(
+            f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
+        )
     saved = document["run"] | document["agent_settings"]
     config, agent_config = _build(saved_agent, saved)
     saved = dataclasses.asdict(config) | dataclasses.asdict(agent_config)
@@ -129,7 +131,12 @@ def _read(path: Path) -> dict[str, Any]:
                 f"{path} was written by a newer eagerly (format {document['format']}; this one "
                 f"reads up to {FORMAT}): upgrade to continue it"
             )
-        for key, kind in (("agent", str), ("run", dict), ("agent_settings", dict), ("history", list)):
+        for key, kind in (
+            ("agent", str),
+            ("run", dict),
+            ("agent_settings", dict),
+            ("history", list),
+        ):
             if not isinstance(document[key], kind):
                 raise TypeError(f"{key} is not a {kind.__name__}")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -140,7 +147,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
     try:
         agent_settings = agent_class(agent).Config
-        parts = []
+        parts: list[Any] = []
+        kind: Any
         for kind in (RunConfig, agent_settings):
             names = {f.name for f in dataclasses.fields(kind)}
             values = {

@@ -15,27 +15,14 @@ from eagerly.training.conditions import conditions, differing, set_threads
 from eagerly.training.environments import Environments, make_environment
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import (
-    Evaluation,
     evaluate,
     evaluation_seeds,
     single_blas_thread,
 )
 from eagerly.training.interruption import StopSignals
+from eagerly.training.reporting import Reporter
 from eagerly.training.run_directory import Run
 from eagerly.training.summaries import Summaries
-
-
-class Reporter:
-    """Hears what happens in a run; this one keeps silent."""
-
-    def say(self, line: str) -> None:
-        """Takes a line that the user should read."""
-
-    def stepped(self, steps: int) -> None:
-        """Takes the environment steps done so far."""
-
-    def evaluated(self, steps: int, evaluation: Evaluation, best: bool) -> None:
-        """Takes an evaluation, and whether it is the best so far."""
 
 
 class Trainer:
@@ -54,7 +41,7 @@ class Trainer:
         RunError: If the environment is not supported or the run cannot be continued.
     """
 
-    def __init__(self, run: Run, reporter: Reporter = Reporter()) -> None:
+    def __init__(self, run: Run, reporter: Reporter | None = None) -> None:
         self.run = run
         self.config = config = run.config
         self.reporter = reporter or Reporter()

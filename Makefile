@@ -1,0 +1,65 @@
+# Every verb sets up what it needs in .venv first, from nothing but a Python.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+AGENT ?= td3
+ENV ?= HalfCheetah-v5
+STEPS ?= 200000
+SEED ?= 0
+ARGS ?=
+LOGDIR ?= runs
+
+.DEFAULT_GOAL := help
+.PHONY: help install train test lint format typecheck check tensorboard test-floors clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+install: $(VENV)/installed  ## Set up .venv with everything
+
+$(VENV)/installed: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "eagerly needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+train: install  ## Train (ENV= AGENT= STEPS= SEED= ARGS=); typed again it continues
+	$(BIN)/python scripts/train.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
+	    $(if $(findstring --run-dir,$(ARGS)),,--run-dir runs/$(AGENT)-$(ENV)-$(SEED)) $(ARGS)
+
+tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
+	$(BIN)/tensorboard --logdir $(LOGDIR)
+
+test: install  ## Run the test suite (ARGS= go to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: install  ## Check style and imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install  ## Rewrite to the style that lint checks
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Tools that walk packages do not follow the mapping of the checkout, so an installed copy is
+# checked; build/ goes first, because setuptools would install deleted modules from it again.
+typecheck: install  ## Check types, on an installed copy
+	rm -rf build
+	$(BIN)/python -m pip install --quiet --no-deps --target build/types .
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p eagerly
+
+check: lint typecheck test  ## All of the above
+
+test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
+	$(PYTHON) -m venv build/floors
+	build/floors/bin/python -m pip install --quiet --upgrade pip
+	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
+	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest
+	build/floors/bin/python -m pip install --quiet --no-deps --editable .
+	build/floors/bin/python -m pytest $(ARGS)
+
+clean:  ## Remove what can be made again; runs stay
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
