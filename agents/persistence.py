@@ -54,7 +54,9 @@ class VariableCheckpoint:
         Raises:
             ValueError: If the files hold other variables, or others of the same name.
         """
+        status = self._checkpoint.read(prefix)
         try:
-            self._checkpoint.read(prefix).assert_consumed()
+            status.assert_consumed()
         except (AssertionError, tf.errors.OpError) as error:
+            status.expect_partial()  # no further warnings: the error says it all
             raise ValueError(f"{prefix} holds other variables: {error}") from error

@@ -49,14 +49,13 @@ def check_settings(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         kind = str(field.type)
-        if kind.startswith("tuple"):
-            if not isinstance(value, tuple):
-                raise ValueError(f"{field.name} must be a tuple of int; got {value!r}")
-            kind = "int"
-        else:
-            value = (value,)
+        if not kind.startswith("tuple"):
+            _check_value(field, kind, value)
+            continue
+        if not isinstance(value, tuple):
+            raise ValueError(f"{field.name} must be a tuple of int; got {value!r}")
         for element in value:
-            _check_value(field, kind, element)
+            _check_value(field, "int", element)
 
 
 def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
@@ -66,16 +65,20 @@ def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
     if field.metadata["choices"] and value not in field.metadata["choices"]:
         words = ", ".join(field.metadata["choices"])
         raise ValueError(f"{field.name} must be one of {words}; got {value!r}")
+    if isinstance(value, int | float) and not _in_range(field, value):
+        raise ValueError(f"{field.name} must be {describe_range(field)}; got {value!r}")
+
+
+def _in_range(field: dataclasses.Field[Any], value: float) -> bool:
     low, above = field.metadata["at_least"], field.metadata["above"]
     high, below = field.metadata["at_most"], field.metadata["below"]
-    if kind in ("int", "float") and not (
+    return (
         math.isfinite(value)
         and (low is None or value >= low)
         and (above is None or value > above)
         and (high is None or value <= high)
         and (below is None or value < below)
-    ):
-        raise ValueError(f"{field.name} must be {describe_range(field)}; got {value!r}")
+    )
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:

@@ -1,0 +1,65 @@
+"""Small agents and buffers for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from eagerly.agents.td3 import TD3, TD3Config
+from eagerly.buffers import ReplayBuffer, Transition
+
+OBSERVATION_SIZE, ACTION_SIZE = 4, 2
+
+
+def spaces(
+    observation_size: int = OBSERVATION_SIZE, action_size: int = ACTION_SIZE
+) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
+    return (
+        gymnasium.spaces.Box(-np.inf, np.inf, (observation_size,)),
+        gymnasium.spaces.Box(-1.0, 1.0, (action_size,)),
+    )
+
+
+def small_td3(*, seed: int = 0, **settings: Any) -> TD3:
+    config = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "graph"} | settings
+    return TD3(*spaces(), TD3Config(**config), seed=seed)
+
+
+def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> ReplayBuffer:
+    buffer = ReplayBuffer(capacity, OBSERVATION_SIZE, ACTION_SIZE, seed=seed)
+    buffer.add(random_transitions(count, seed=seed))
+    return buffer
+
+
+def random_transitions(count: int, *, seed: int = 0) -> Transition:
+    random = np.random.default_rng(seed)
+    return Transition(
+        observation=random.normal(size=(count, OBSERVATION_SIZE)),
+        action=random.uniform(-1, 1, (count, ACTION_SIZE)),
+        reward=random.normal(size=count),
+        discount=np.where(random.uniform(size=count) < 0.1, 0.0, 0.99),
+        next_observation=random.normal(size=(count, OBSERVATION_SIZE)),
+    )
+
+
+def weights_of(agent: TD3) -> dict[str, np.ndarray]:
+    """Every variable that an agent learns or keeps, by name."""
+    owners = {
+        "actor": agent.actor,
+        "actor_target": agent.actor_target,
+        "critic": agent.critic,
+        "critic_target": agent.critic_target,
+        "actor_optimizer": agent.actor_optimizer,
+        "critic_optimizer": agent.critic_optimizer,
+    }
+    return {
+        f"{name}: {variable.path}": variable.numpy()
+        for name, owner in owners.items()
+        for variable in owner.variables
+    }
+
+
+def equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)

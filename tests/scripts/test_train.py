@@ -1,0 +1,260 @@
+"""The command line, as a person uses it: start, interrupt, continue, evaluate, mistype."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from eagerly.agents import agent_class, agent_names
+from eagerly.scripts import evaluate, train
+from eagerly.training.config import RunConfig
+from tests import toys
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    *("--warmup-steps", "200", "--updates-per-call", "10", "--evaluate-every-steps", "300"),
+    *("--evaluation-episodes", "2", "--hidden-sizes", "16,16", "--batch-size", "16"),
+    *("--checkpoint-every-steps", "500", "--summarize-every-steps", "100"),
+]
+
+toys.register()
+
+
+def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / name, *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+    )
+
+
+def invoke(command: click.Command, *words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(command, words)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result.exit_code, result.output
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with (run / "evaluations.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> None:
+    words = ["td3", "--env", "InvertedPendulum-v5", "--steps", "1500", "--run-dir", "runs/pole"]
+    words += [*SMALL, "--intra-op-threads", "1", "--inter-op-threads", "3"]
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "scripts" / "train.py", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    run = tmp_path / "runs" / "pole"
+    deadline = time.monotonic() + 120
+    while not (run / "evaluations.csv").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    (step,) = re.findall(r"stopped by SIGINT at step (\d+)", output)
+    assert 300 <= int(step) < 1500
+    (continue_words,) = re.findall(r"^continue +(.*)$", output, re.M)
+    assert continue_words.endswith("train.py resume runs/pole")
+
+    again = script("train.py", *words, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert f"continues at step {step}, to step 1500" in again.stdout
+    assert "finished: 1500 steps, 1300 updates" in again.stdout
+    assert again.stderr == ""
+    assert [int(row["steps"]) for row in rows(run)] == [300, 600, 900, 1200, 1500]
+
+    finished = script("train.py", *words, cwd=tmp_path)
+    assert finished.returncode == 0
+    assert "is finished: it has 1500 steps" in finished.stdout
+    assert "--steps 3000" in finished.stdout
+
+    best = max(rows(run), key=lambda row: float(row["return_mean"]))
+    evaluated = script("evaluate.py", "runs/pole", "--json", cwd=tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    figures = json.loads(evaluated.stdout)
+    assert figures["step"] == int(best["steps"])
+    assert figures["return_mean"] == float(best["return_mean"])
+    assert evaluated.stderr == ""
+
+    newest = sorted(run.glob("checkpoints/*/manifest.json"))[-1]
+    conditions = json.loads(newest.read_text())["manifest"]["conditions"]
+    assert (conditions["intra_op_threads"], conditions["inter_op_threads"]) == (1, 3)
+
+
+def test_resume_needs_no_flags_and_extends(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    words = ("td3", "--env", "Long-v0", "--steps", "300", "--run-dir", run, "--mode", "graph")
+    code, output = invoke(train.main, *words, *SMALL)
+    assert code == 0, output
+    code, output = invoke(train.main, "resume", run, "--steps", "350")
+    assert code == 0, output
+    assert "continues at step 300, to step 350" in output
+    code, output = invoke(train.main, "resume", run)
+    assert code == 0
+    assert "is finished: it has 350 steps" in output
+    code, output = invoke(evaluate.main, run, "--which", "latest", "--episodes", "3")
+    assert code == 0
+    assert "(step 350): return 40.0 ± 0.0 over 3 episodes" in output
+
+
+def test_without_a_run_directory_a_fresh_one_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output = invoke(
+        train.main, "td3", "--env", "Long-v0", "--steps", "50", "--mode", "graph", *SMALL
+    )
+    assert code == 0
+    (path,) = (tmp_path / "runs").iterdir()
+    assert f"resume runs/{path.name}" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env", "HalfCheeta-v5"], "Did you mean HalfCheetah-v5"),
+        (["--env", "NeedsPackage-v0"], "package that is missing"),
+        (["--env", "DiscreteActions-v0"], "Discrete actions are not supported"),
+        (["--env", "ImageObservations-v0"], "observations must be a flat Box"),
+        ([], "needs an environment: give --env"),
+        (["--env", "Long-v0", "--tau", "2"], r"tau must be in \(0, 1\]; got 2.0"),
+        (["--env", "Long-v0", "--num-envs", "0"], "num_envs must be at least 1; got 0"),
+        (["--env", "Long-v0", "--num-envs", "two"], "'two' is not a valid integer"),
+        (["--env", "Long-v0", "--hidden-sizes", "a,b"], "not a list of whole numbers"),
+        (["--env", "Long-v0", "--mode", "jit"], "not one of 'eager', 'graph', 'xla'"),
+        (["--env", "Long-v0", "--leraning-rate", "1"], "No such option"),
+    ],
+)
+def test_bad_input_ends_at_once_and_writes_nothing(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    run = tmp_path / "run"
+    code, output = invoke(train.main, "td3", "--run-dir", str(run), *words)
+    assert code != 0
+    assert re.search(message, output), output
+    assert not run.exists()
+
+
+def test_a_directory_that_is_not_a_run_is_refused_by_every_command(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    for command, words in (
+        (train.main, ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path)]),
+        (train.main, ["resume", str(tmp_path)]),
+        (evaluate.main, [str(tmp_path)]),
+    ):
+        code, output = invoke(command, *words)
+        assert code == 1
+        assert "is not a run" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_without_a_checkpoint_cannot_be_evaluated(tmp_path: Path) -> None:
+    from eagerly import open_run
+
+    open_run(tmp_path / "run", "td3", {"env": "Long-v0"}).write()
+    code, output = invoke(evaluate.main, str(tmp_path / "run"))
+    assert code == 1
+    assert "has no checkpoint yet" in output
+
+
+def test_differences_are_refused_and_overridden(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    words = ["td3", "--env", "Long-v0", "--run-dir", run, "--mode", "graph"]
+    assert invoke(train.main, *words, "--steps", "50", *SMALL)[0] == 0
+    code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5")
+    assert code == 1
+    assert "--tau: the run has 0.005, you gave 0.5" in output
+    code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5", "--override")
+    assert code == 0, output
+
+
+def test_what_is_not_finite_ends_with_one_line(tmp_path: Path) -> None:
+    words = ["td3", "--env", "NanReward-v0", "--run-dir", str(tmp_path / "run"), "--steps", "400"]
+    code, output = invoke(train.main, *words, "--mode", "graph", *SMALL)
+    assert code == 1
+    assert output.splitlines()[-1].startswith("Error: stopped after step 149: reward must be")
+
+
+@pytest.mark.parametrize("agent", agent_names())
+def test_every_setting_is_a_flag_with_help_and_default(agent: str) -> None:
+    code, output = invoke(train.main, agent, "--help")
+    assert code == 0
+    words = " ".join(output.split())
+    for config in (RunConfig, agent_class(agent).Config):
+        for field in dataclasses.fields(config):
+            assert f"--{field.name.replace('_', '-')} " in words, field.name
+    assert words.count("default") >= 25
+
+
+def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given: dict[str, Any] = {
+        "layer_norm": "--layer-norm",
+        "hidden_sizes": "--hidden-sizes=16,8",
+        "tau": "--tau=0.01",
+        "policy_delay": "--policy-delay=3",
+        "activation": "--activation=tanh",
+    }
+    words = ["td3", "--env", "Long-v0", "--run-dir", str(run), "--steps", "10", "--mode", "graph"]
+    assert invoke(train.main, *words, *given.values())[0] == 0
+    saved = json.loads((run / "config.json").read_text())["agent_settings"]
+    assert {name: saved[name] for name in given} == {
+        "layer_norm": True,
+        "hidden_sizes": [16, 8],
+        "tau": 0.01,
+        "policy_delay": 3,
+        "activation": "tanh",
+    }
+
+
+def test_help_is_quiet(tmp_path: Path) -> None:
+    shown = script("train.py", "--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert shown.stderr == ""
+    assert "td3" in shown.stdout
+    assert "resume" in shown.stdout
+
+
+def test_a_failing_tensorflow_import_shows_what_was_held_back(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\nos.write(2, b'no such instruction\\n')\nraise ImportError('broken build')\n"
+    )
+    code = (
+        "from eagerly.scripts.quiet import quiet_tensorflow\n"
+        "with quiet_tensorflow():\n    import tensorflow\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    failed = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert failed.returncode != 0
+    assert "no such instruction" in failed.stderr
+    assert "broken build" in failed.stderr

@@ -1,0 +1,138 @@
+"""Small environments whose every number a test can predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+class Counting(gymnasium.Env):
+    """Observes (episode's seed, step in the episode); reward 1; ends after `length` steps.
+
+    Args:
+        length: Steps in an episode.
+        terminates: Whether it terminates then; otherwise a TimeLimit must truncate it.
+        noisy: Whether observations differ from run to run, whatever the seed.
+    """
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(
+        np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32)
+    )
+
+    def __init__(self, length: int = 3, terminates: bool = True, noisy: bool = False) -> None:
+        self.length, self.terminates, self.noisy = length, terminates, noisy
+        self.hidden = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.start = float(self.np_random.integers(1000))
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        self.count += 1
+        ended = self.terminates and self.count >= self.length
+        return self._observation(), 1.0, ended, False, {}
+
+    def _observation(self) -> np.ndarray:
+        noise = self.hidden.normal() if self.noisy else 0.0
+        return np.array([self.start, self.count + noise])
+
+
+class Regulator(gymnasium.Env):
+    """x' = x + u / 2, reward -(x² + u² / 4), 10 steps: the one-dimensional LQR problem."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.state = self.np_random.uniform(-1, 1, 1)
+        return self.state.astype(np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        reward = -float(self.state[0] ** 2 + action[0] ** 2 / 4)
+        self.state = self.state + action.astype(np.float64) / 2
+        return self.state.astype(np.float32), reward, False, False, {}
+
+
+class Bandit(gymnasium.Env):
+    """One step; the best action is (0.5, -0.25), whatever is observed."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        reward = -float(((action - np.array([0.5, -0.25])) ** 2).sum())
+        return np.zeros(1, np.float32), reward, True, False, {}
+
+
+class Broken(Counting):
+    """Gives something that is not finite in its 150th step.
+
+    Args:
+        part: "reward" or "observation".
+        value: What it gives then.
+    """
+
+    def __init__(self, part: str, value: float) -> None:
+        super().__init__(length=10)
+        self.part, self.value, self.total = part, value, 0
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        self.total += 1
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.total == 150:
+            if self.part == "reward":
+                reward = self.value
+            else:
+                observation[1] = self.value
+        return observation, reward, terminated, truncated, info
+
+
+class DiscreteActions(Counting):
+    action_space = gymnasium.spaces.Discrete(3)
+
+
+class UnboundedActions(Counting):
+    action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+
+
+class ImageObservations(Counting):
+    observation_space = gymnasium.spaces.Box(0, 255, (8, 8), np.uint8)
+
+
+class NeedsPackage(Counting):
+    def __init__(self) -> None:
+        raise ImportError("No module named 'robot_arm'")
+
+
+def register() -> None:
+    """Registers them; again is harmless."""
+    for name, entry_point, kwargs in (
+        ("Terminating-v0", Counting, {}),
+        ("Truncated-v0", Counting, {"terminates": False}),
+        ("Noisy-v0", Counting, {"length": 50, "noisy": True}),
+        ("Long-v0", Counting, {"length": 40}),
+        ("Regulator-v0", Regulator, {}),
+        ("Bandit-v0", Bandit, {}),
+        ("NanReward-v0", Broken, {"part": "reward", "value": np.nan}),
+        ("InfObservation-v0", Broken, {"part": "observation", "value": np.inf}),
+        ("DiscreteActions-v0", DiscreteActions, {}),
+        ("UnboundedActions-v0", UnboundedActions, {}),
+        ("ImageObservations-v0", ImageObservations, {}),
+        ("NeedsPackage-v0", NeedsPackage, {}),
+    ):
+        limit = {"Truncated-v0": 3, "Regulator-v0": 10}.get(name)
+        if name not in gymnasium.registry:
+            gymnasium.register(
+                name, entry_point=entry_point, kwargs=kwargs, max_episode_steps=limit
+            )

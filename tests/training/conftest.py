@@ -1,0 +1,75 @@
+"""Runs that take a second: small networks, graph mode, toy environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from eagerly import Trainer, open_run
+from eagerly.training.reporting import Reporter
+from tests import toys
+
+toys.register()
+
+SMALL: dict[str, Any] = {
+    "env": "Pendulum-v1",
+    "steps": 400,
+    "warmup_steps": 100,
+    "updates_per_call": 10,
+    "evaluate_every_steps": 150,
+    "evaluation_episodes": 1,
+    "summarize_every_steps": 50,
+    "checkpoint_every_steps": 100,
+    "hidden_sizes": (8, 8),
+    "batch_size": 16,
+    "mode": "graph",
+}
+
+
+class Listener(Reporter):
+    """Remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+TrainRun = Callable[..., Trainer]
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> TrainRun:
+    """Trains a small run in a directory of that name, or continues it."""
+
+    def run(name: str = "run", *, override: bool = False, **settings: Any) -> Trainer:
+        path = tmp_path / name
+        given = settings if (path / "config.json").exists() else SMALL | settings
+        trainer = Trainer(open_run(path, "td3", given, override=override), Listener())
+        trainer.train()
+        trainer.close()
+        return trainer
+
+    return run
+
+
+def scalars(path: Path) -> dict[tuple[str, int], list[float]]:
+    """All values of each (tag, step) in the event files of a run, but for the speed."""
+    events = EventAccumulator(
+        str(path), size_guidance={"tensors": 0}, purge_orphaned_data=False
+    ).Reload()
+    found: dict[tuple[str, int], list[float]] = {}
+    for tag in events.Tags()["tensors"]:
+        if tag.startswith("speed/") or tag == "settings":
+            continue
+        for event in events.Tensors(tag):
+            value = np.frombuffer(event.tensor_proto.tensor_content, np.float32)
+            value = value if value.size else np.array(event.tensor_proto.float_val)
+            found.setdefault((tag, event.step), []).append(float(value[0]))
+    return found

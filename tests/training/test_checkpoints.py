@@ -1,0 +1,113 @@
+"""Checkpoints: what they cost, what they keep, and what a damaged one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly.training.checkpoints import read_arrays
+from eagerly.training.errors import RunError
+from tests.training.conftest import TrainRun
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def test_a_checkpoint_writes_what_is_new_and_keeps_the_newest(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=300)
+    run = tmp_path / "run"
+    assert names(run / "checkpoints") == ["000000000200", "000000000300"]
+    assert names(run / "replay") == [
+        "000000000000-000000000100.npy",
+        "000000000100-000000000200.npy",
+        "000000000200-000000000300.npy",
+    ]
+    before = {path: path.stat().st_mtime_ns for path in (run / "replay").iterdir()}
+    train(steps=330)
+    assert names(run / "replay")[-1] == "000000000300-000000000330.npy"
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+
+
+def test_overwritten_transitions_are_removed_once_no_checkpoint_needs_them(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=400, replay_capacity=150)
+    # The checkpoint at 300 holds 150 to 300, the one at 400 holds 250 to 400.
+    assert names(tmp_path / "run" / "replay") == [
+        "000000000100-000000000200.npy",
+        "000000000200-000000000300.npy",
+        "000000000300-000000000400.npy",
+    ]
+
+
+def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=200)
+    run = tmp_path / "run"
+    assert [n for n in names(run) if not n.startswith("events.out")] == [
+        "checkpoints",
+        "config.json",
+        "evaluations.csv",
+        "policies",
+        "replay",
+    ]
+    assert names(run / "checkpoints" / "000000000200") == [
+        "episodes.npz",
+        "manifest.json",
+        "networks.data-00000-of-00001",
+        "networks.index",
+        "policy.npz",
+    ]
+
+
+@pytest.mark.parametrize(
+    "part", ["networks.data-00000-of-00001", "episodes.npz", "manifest.json", "policy.npz"]
+)
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
+def test_a_damaged_checkpoint_is_passed_over(
+    train: TrainRun, tmp_path: Path, part: str, damage: str
+) -> None:
+    train(steps=200, env="Long-v0")
+    path = tmp_path / "run" / "checkpoints" / "000000000200" / part
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[: len(content) // 2] if damage == "cut" else content)
+    trainer = train(steps=210)
+    assert trainer.steps == 210
+    if part == "manifest.json" and damage == "gone":
+        assert trainer.reporter.lines == []  # a checkpoint without one was never published
+    else:
+        (line,) = trainer.reporter.lines
+        assert "000000000200 is damaged" in line
+
+
+def test_a_run_without_an_intact_checkpoint_is_refused(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=200, env="Long-v0")
+    for path in (tmp_path / "run" / "replay").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(RunError, match="no checkpoint is intact"):
+        train(steps=210)
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=50, env="Long-v0")
+    for path in (tmp_path / "run" / "checkpoints").rglob("manifest.json"):
+        path.unlink()
+    trainer = train(steps=120)
+    assert trainer.buffer.added == 120
+    assert names(tmp_path / "run" / "checkpoints") == ["000000000100", "000000000120"]
+
+
+def test_object_arrays_are_not_loaded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "hostile.npz", x=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        read_arrays(tmp_path / "hostile.npz")

@@ -1,0 +1,63 @@
+"""It learns: problems whose best policy is known, and one that a constant policy cannot solve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eagerly import Trainer, open_run
+from eagerly.training.results import read_results
+from tests import toys
+
+toys.register()
+
+SETTINGS: dict[str, Any] = {
+    "warmup_steps": 500,
+    "actor_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "batch_size": 64,
+    "hidden_sizes": (64, 64),
+}
+
+
+def trained(path: Path, **settings: Any) -> Trainer:
+    trainer = Trainer(open_run(path / "run", "td3", SETTINGS | settings))
+    trainer.train()
+    trainer.close()
+    return trainer
+
+
+def test_a_bandit_finds_its_arm(tmp_path: Path) -> None:
+    trainer = trained(tmp_path, env="Bandit-v0", steps=2500)
+    observations = np.linspace(-1, 1, 9, dtype=np.float32)[:, np.newaxis]
+    actions = trainer.agent.act(observations, explore=False)
+    assert np.abs(actions - [0.5, -0.25]).max() < 0.1
+
+
+def test_a_regulator_finds_the_gain_of_the_riccati_equation(tmp_path: Path) -> None:
+    discount = 0.9
+    trainer = trained(tmp_path, env="Regulator-v0", steps=6000, discount=discount)
+    # V(x) = -p x² with p = 1 + g p - (g p b)² / (r + g p b²) for x' = x + b u, cost x² + r u².
+    b, r, p = 0.5, 0.25, 1.0
+    for _ in range(1000):
+        p = 1 + discount * p - (discount * p * b) ** 2 / (r + discount * p * b**2)
+    gain = discount * p * b / (r + discount * p * b**2)
+    states = np.array([[-0.8], [-0.4], [0.4], [0.8]], np.float32)
+    actions = trainer.bounds.to_environment(trainer.agent.act(states, explore=False))
+    gains = -actions / states
+    assert abs(gains.mean() - gain) < 0.1 * gain, (gains, gain)
+
+
+def test_pendulum_swings_up(tmp_path: Path) -> None:
+    trainer = trained(
+        tmp_path,
+        env="Pendulum-v1",
+        steps=7000,
+        warmup_steps=1000,
+        evaluate_every_steps=1000,
+        batch_size=256,
+    )
+    # No constant torque comes above -900; a solved pendulum is at -150.
+    assert read_results(trainer.run.evaluations_path).return_mean.max() > -300

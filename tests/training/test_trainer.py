@@ -1,0 +1,313 @@
+"""The loop: what is stored, how many updates are paid, and that stopping changes nothing."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly import Trainer, open_run
+from eagerly.training.config import RunConfig
+from eagerly.training.errors import RunError
+from tests.helpers import equal_weights, weights_of
+from tests.training.conftest import SMALL, Listener, TrainRun, scalars
+
+
+def stored(trainer: Trainer) -> dict[str, np.ndarray]:
+    rows = trainer.buffer.stored(0, trainer.buffer.added)
+    return trainer.buffer.layout.unpack(rows)._asdict()
+
+
+# --- what is stored ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("env", "last"), [("Terminating-v0", 0.0), ("Truncated-v0", 0.9)])
+def test_termination_ends_the_discount_and_truncation_does_not(
+    train: TrainRun, env: str, last: float
+) -> None:
+    parts = stored(train(env=env, steps=12, discount=0.9))
+    np.testing.assert_array_equal(parts["observation"][:, 1], [0, 1, 2] * 4)
+    np.testing.assert_array_equal(parts["next_observation"][:, 1], [1, 2, 3] * 4)
+    np.testing.assert_allclose(parts["discount"], [0.9, 0.9, last] * 4)
+    np.testing.assert_array_equal(
+        parts["observation"][:, 0], parts["next_observation"][:, 0], "the episode's own"
+    )
+
+
+def test_warmup_actions_are_uniform_and_later_ones_the_policys(train: TrainRun) -> None:
+    trainer = train(env="Long-v0", steps=1300, warmup_steps=1000, exploration_noise=0.0)
+    actions = stored(trainer)["action"]
+    warmup = actions[:1000]
+    assert np.abs(warmup).max() <= 1
+    assert np.abs(warmup.mean(axis=0)).max() < 4 / np.sqrt(3 * 1000)
+    assert np.abs(warmup.std(axis=0) - 1 / np.sqrt(3)).max() < 0.05
+    assert np.abs(np.diff(actions[1000:1009], axis=0)).max() < 0.5  # no update so far: smooth
+    assert not np.isclose(actions[1000:], actions[:300]).all()
+
+
+# --- updates ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 8])
+@pytest.mark.parametrize("replay_ratio", [0.5, 1.0, 2.0])
+def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
+    train: TrainRun, num_envs: int, replay_ratio: float
+) -> None:
+    trainer = train(
+        env="Long-v0", steps=333, num_envs=num_envs, replay_ratio=replay_ratio, updates_per_call=7
+    )
+    assert trainer.steps == -(-333 // num_envs) * num_envs
+    owed = int(replay_ratio * (trainer.steps - 100))
+    assert trainer.updates == trainer.agent.updates == owed // 7 * 7
+
+
+def test_owed_updates_do_not_suffer_from_rounding(train: TrainRun) -> None:
+    # 0.29 * 100 is 28.999... in binary.
+    trainer = train(env="Long-v0", steps=200, replay_ratio=0.29, updates_per_call=29)
+    assert trainer.updates == 29
+
+
+# --- evaluation -------------------------------------------------------------------------------
+
+
+def test_evaluations_fall_on_the_first_round_at_or_after_their_step(train: TrainRun) -> None:
+    trainer = train(env="Long-v0", num_envs=7, steps=400)
+    with trainer.run.evaluations_path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["steps"]) for row in rows] == [154, 301]
+    assert [float(row["return_mean"]) for row in rows] == [40, 40]
+
+
+def test_evaluation_does_not_touch_training(train: TrainRun) -> None:
+    often = train("often", evaluate_every_steps=50, steps=300)
+    never = train("never", evaluate_every_steps=10_000, steps=300)
+    assert equal_weights(weights_of(often.agent), weights_of(never.agent))
+    np.testing.assert_array_equal(often.buffer.stored(0, 300), never.buffer.stored(0, 300))
+
+
+def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: Path) -> None:
+    trainer = train(evaluate_every_steps=100, steps=500, actor_learning_rate=0.03)
+    with trainer.run.evaluations_path.open() as file:
+        rows = list(csv.DictReader(file))
+    best = max(rows, key=lambda row: float(row["return_mean"]))
+    assert trainer.best is not None
+    assert (trainer.best[0], trainer.best[1]) == (int(best["steps"]), float(best["return_mean"]))
+    files = list((tmp_path / "run" / "policies").iterdir())
+    assert [file.name for file in files] == [f"best-{int(best['steps']):09d}.npz"]
+
+
+# --- stopping and continuing ------------------------------------------------------------------
+
+
+def _same(one: Trainer, other: Trainer) -> None:
+    assert equal_weights(weights_of(one.agent), weights_of(other.agent))
+    assert one.buffer.added == other.buffer.added
+    start = one.buffer.added - len(one.buffer)
+    np.testing.assert_array_equal(
+        one.buffer.stored(start, one.buffer.added), other.buffer.stored(start, other.buffer.added)
+    )
+    assert (one.steps, one.updates, one.best and one.best[:2]) == (
+        other.steps,
+        other.updates,
+        other.best and other.best[:2],
+    )
+    tables = [t.run.evaluations_path for t in (one, other)]
+    assert [t.exists() for t in tables] in ([True, True], [False, False])
+    if tables[0].exists():
+        assert tables[0].read_bytes() == tables[1].read_bytes()
+    assert scalars(one.run.path) == scalars(other.run.path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_envs": 3, "replay_ratio": 0.5},
+        {"mode": "xla"},
+        {"replay_capacity": 130},
+        {"env": "InvertedPendulum-v5"},
+    ],
+    ids=["one environment", "three environments", "xla", "full buffer", "mujoco"],
+)
+def test_a_run_that_was_extended_equals_one_that_was_not(
+    train: TrainRun, settings: dict[str, Any]
+) -> None:
+    straight = train("straight", **settings)
+    # In the warm-up, between updates, mid-episode, and once without a step in between.
+    for steps in (57, 57, 163, 305):
+        train("parts", **(settings if steps == 57 else {}), steps=steps)
+    _same(train("parts", steps=400), straight)
+
+
+def test_a_run_that_fell_back_to_its_checkpoint_equals_one_that_did_not(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    straight = train("straight")
+    train("crashed", steps=270)
+    run = tmp_path / "crashed"
+    shutil.rmtree(run / "checkpoints" / "000000000270")  # as if killed before this one
+    _same(train("crashed", steps=400), straight)
+
+
+def test_every_step_of_every_curve_stands_there_once(train: TrainRun, tmp_path: Path) -> None:
+    for steps in (120, 170, 300, 301, 400):
+        train(steps=steps)
+    found = scalars(tmp_path / "run")
+    assert {len(values) for values in found.values()} == {1}
+    assert [step for tag, step in found if tag == "losses/critic"] == [150, 200, 250, 300, 350, 400]
+    assert [step for tag, step in found if tag == "evaluation/return_mean"] == [150, 300]
+    tags = {tag for tag, _ in found}
+    assert {"training/return_mean", "training/length_mean", "losses/actor"} <= tags
+    assert {"values/mean", "values/max", "actions/saturation"} <= tags
+
+
+def test_an_environment_that_does_not_repeat_itself_is_said_and_the_run_goes_on(
+    train: TrainRun,
+) -> None:
+    train(env="Noisy-v0", steps=120)
+    trainer = train(steps=200)
+    assert trainer.steps == 200
+    assert any("began a fresh episode" in line for line in trainer.reporter.lines)
+
+
+def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=120)
+    assert train(steps=130).reporter.lines == []
+    (path,) = (tmp_path / "run" / "checkpoints").glob("*130/manifest.json")
+    from eagerly.training import checkpoints
+
+    manifest = checkpoints._decoded(path.read_bytes())
+    manifest.conditions["tensorflow"] = "1.15"
+    path.write_bytes(checkpoints._encoded(manifest))
+    (line,) = train(steps=140).reporter.lines
+    assert "last bits may differ" in line
+    assert "tensorflow was 1.15" in line
+
+
+# --- what is not finite -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "culprit"), [("NanReward-v0", "reward"), ("InfObservation-v0", "next_observation")]
+)
+def test_what_is_not_finite_stops_the_run_and_is_not_saved(
+    train: TrainRun, tmp_path: Path, env: str, culprit: str
+) -> None:
+    with pytest.raises(RunError, match=f"stopped after step 149: {culprit} must be finite"):
+        train(env=env, summarize_every_steps=10)
+    folders = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert folders == ["000000000100"]
+
+
+def test_diverging_networks_stop_the_run_and_are_not_saved(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"stopped after step \d+: losses/\w+ became (nan|inf)"):
+        train(critic_learning_rate=1e30, actor_learning_rate=1e30)
+    assert not list((tmp_path / "run" / "checkpoints").glob("*2*/manifest.json"))
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+CHANGED: dict[str, Any] = {
+    "env": "Terminating-v0",
+    "steps": 350,
+    "seed": 1,
+    "num_envs": 2,
+    "discount": 0.5,
+    "warmup_steps": 150,
+    "replay_ratio": 2.0,
+    "updates_per_call": 20,
+    "replay_capacity": 50,
+    "evaluate_every_steps": 100,
+    "evaluation_episodes": 2,
+    "evaluation_seed": 1,
+    "summarize_every_steps": 100,
+    "checkpoint_every_steps": 50,
+    "keep_checkpoints": 1,
+}
+# These need a process of their own: see tests/scripts/test_train.py.
+ELSEWHERE = {"intra_op_threads", "inter_op_threads"}
+
+
+def _fingerprint(trainer: Trainer) -> list[Any]:
+    path = trainer.run.path
+    newest = sorted(path.glob("checkpoints/*/manifest.json"))[-1]
+    return [
+        trainer.steps,
+        trainer.updates,
+        {name: weight.tobytes() for name, weight in weights_of(trainer.agent).items()},
+        trainer.run.evaluations_path.read_text(),
+        scalars(path),
+        [folder.name for folder in sorted((path / "checkpoints").iterdir())],
+        [segment["path"] for segment in json.loads(newest.read_text())["manifest"]["replay"]],
+    ]
+
+
+@pytest.mark.parametrize(
+    "field", [f.name for f in dataclasses.fields(RunConfig) if f.name not in ELSEWHERE]
+)
+def test_every_setting_acts(train: TrainRun, field: str) -> None:
+    small = {"steps": 300, "evaluate_every_steps": 150}
+    assert _fingerprint(train("one", **small)) != _fingerprint(
+        train("other", **small | {field: CHANGED[field]})
+    )
+
+
+def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
+    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
+    assert free == {"steps", "checkpoint_every_steps", "keep_checkpoints"}
+    one = train("one", checkpoint_every_steps=30, keep_checkpoints=5)
+    _same(one, train("other"))
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("DiscreteActions-v0", "Discrete actions are not supported"),
+        ("UnboundedActions-v0", "got low"),
+        ("ImageObservations-v0", "observations must be a flat Box"),
+    ],
+)
+def test_an_unsupported_environment_is_refused_before_anything_is_written(
+    train: TrainRun, tmp_path: Path, env: str, message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        train(env=env)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_override_that_does_not_fit_leaves_the_run_as_it_was(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=150)
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    for settings in ({"hidden_sizes": (16,)}, {"precision": "float64"}, {"env": "Hopper-v5"}):
+        with pytest.raises(RunError, match=r"does not fit"):
+            train(override=True, **settings)
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+
+
+def test_an_override_acts_and_is_recorded(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=150)
+    trainer = train(override=True, actor_learning_rate=1e-5, num_envs=2, steps=200)
+    assert trainer.steps == 200
+    assert np.isclose(float(trainer.agent.actor_optimizer.learning_rate), 1e-5)
+    (entry,) = json.loads((tmp_path / "run" / "config.json").read_text())["history"]
+    assert entry["overridden"] == {"actor_learning_rate": [0.0003, 1e-05], "num_envs": [1, 2]}
+
+
+def test_a_full_buffer_cannot_grow(train: TrainRun) -> None:
+    train(steps=200, replay_capacity=60, checkpoint_every_steps=50)
+    with pytest.raises(RunError, match="replay_capacity can no longer grow"):
+        train(override=True, replay_capacity=500, steps=300)
+
+
+def test_a_trainer_in_a_process_with_other_threads_says_so(tmp_path: Path) -> None:
+    listener = Listener()
+    Trainer(open_run(tmp_path / "run", "td3", SMALL | {"intra_op_threads": 7}), listener).close()
+    assert "already running" in listener.lines[0]
