@@ -83,14 +83,16 @@ def _in_range(field: dataclasses.Field[Any], value: float) -> bool:
 
 def describe_range(field: dataclasses.Field[Any]) -> str:
     """Writes the range of a numeric field, for example "in [0, 1)", or "finite" if open."""
-    low, above = field.metadata["at_least"], field.metadata["above"]
-    high, below = field.metadata["at_most"], field.metadata["below"]
-    left = f"[{low:g}" if low is not None else f"({above:g}" if above is not None else ""
-    right = f"{high:g}]" if high is not None else f"{below:g})" if below is not None else ""
+    low, above, high, below = (
+        None if end is None else f"{end:g}" if float(f"{end:g}") == end else str(end)
+        for end in (field.metadata[name] for name in ("at_least", "above", "at_most", "below"))
+    )
+    left = f"[{low}" if low else f"({above}" if above else ""
+    right = f"{high}]" if high else f"{below})" if below else ""
     if left and right:
         return f"in {left}, {right}"
     if left:
-        return f"at least {low:g}" if low is not None else f"above {above:g}"
+        return f"at least {low}" if low else f"above {above}"
     if right:
-        return f"at most {high:g}" if high is not None else f"below {below:g}"
+        return f"at most {high}" if high else f"below {below}"
     return "finite"

@@ -76,7 +76,7 @@ class Bandit(gymnasium.Env):
 
 
 class Broken(Counting):
-    """Gives something that is not finite in its 150th step.
+    """Gives something that is not finite in its 145th step.
 
     Args:
         part: "reward" or "observation".
@@ -90,7 +90,7 @@ class Broken(Counting):
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self.total += 1
         observation, reward, terminated, truncated, info = super().step(action)
-        if self.total == 150:
+        if self.total == 145:
             if self.part == "reward":
                 reward = self.value
             else:

@@ -85,7 +85,7 @@ def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(RunError, match=r"is not a run \(no config.json\)"):
         open_run(tmp_path, "td3", {"env": "Pendulum-v1"})
-    with pytest.raises(RunError, match="is not a run: it has no config.json"):
+    with pytest.raises(RunError, match=r"is not a run: it has no config\.json"):
         open_run(tmp_path / "missing", None, {})
 
 

@@ -199,7 +199,7 @@ def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
 def test_what_is_not_finite_stops_the_run_and_is_not_saved(
     train: TrainRun, tmp_path: Path, env: str, culprit: str
 ) -> None:
-    with pytest.raises(RunError, match=f"stopped after step 149: {culprit} must be finite"):
+    with pytest.raises(RunError, match=f"stopped after step 144: {culprit} must be finite"):
         train(env=env, summarize_every_steps=10)
     folders = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert folders == ["000000000100"]
