@@ -196,7 +196,15 @@ class TD3:
 
         Returns:
             `[N, A]`, float32, in [-1, 1]; without exploration a function of `observations` alone.
+
+        Raises:
+            ValueError: If the observations have another shape.
         """
+        if observations.shape[1:] != (self._layout.observation_size,):
+            raise ValueError(
+                f"observations must have shape [N, {self._layout.observation_size}], got "
+                f"{observations.shape}: pass one observation as observation[np.newaxis]"
+            )
         actions = self._policy(observations).astype(np.float32, copy=False)
         if not explore:
             return actions
@@ -214,8 +222,11 @@ class TD3:
             which it moved.
 
         Raises:
+            ValueError: If the buffer holds transitions of other sizes, or none.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
+        if buffer.layout != self._layout:
+            raise ValueError(f"the buffer must hold {self._layout}; got {buffer.layout}")
         before = self.updates
         rows = buffer.sample_rows(updates, self.config.batch_size)
         history = self._compiled_train_body(tf.constant(rows)).numpy()  # [K, metrics]

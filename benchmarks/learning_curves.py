@@ -1,4 +1,4 @@
-"""Draws learning curves from evaluation tables: `learning_curves.py TITLE OUT.png TABLE.csv ...`."""
+"""Draws learning curves from evaluation tables: `learning_curves.py TITLE PICTURE TABLE ...`."""
 
 from __future__ import annotations
 

@@ -361,6 +361,15 @@ def test_acting_follows_the_actor_after_training() -> None:
     np.testing.assert_allclose(after, agent.actor(observations), atol=1e-6)
 
 
+def test_observations_and_buffers_of_other_sizes_are_refused() -> None:
+    agent = small_td3()
+    for shape in ((4,), (3, 5), (1, 3, 4)):
+        with pytest.raises(ValueError, match=r"observations must have shape \[N, 4\], got"):
+            agent.act(np.zeros(shape), explore=False)
+    with pytest.raises(ValueError, match=r"buffer must hold .*observation_size=4.*size=5"):
+        agent.train(ReplayBuffer(10, 5, 2), 1)
+
+
 # --- seeds, saving, settings ------------------------------------------------------------------
 
 
