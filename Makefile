@@ -11,7 +11,7 @@ ARGS ?=
 LOGDIR ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format typecheck check tensorboard test-floors clean
+.PHONY: help install train test lint format typecheck check bench tensorboard test-floors clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -47,11 +47,14 @@ format: install  ## Rewrite to the style that lint checks
 # Tools that walk packages do not follow the mapping of the checkout, so an installed copy is
 # checked; build/ goes first, because setuptools would install deleted modules from it again.
 typecheck: install  ## Check types, on an installed copy
-	rm -rf build
+	rm -rf build/lib build/bdist* build/types
 	$(BIN)/python -m pip install --quiet --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p eagerly
 
 check: lint typecheck test  ## All of the above
+
+bench: install  ## Measure the time per update in every mode
+	$(BIN)/python benchmarks/update_time.py
 
 test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors

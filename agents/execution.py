@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import numpy as np
 import tensorflow as tf
 
 MODES = ("eager", "graph", "xla")
@@ -19,3 +20,24 @@ def compiled(body: Callable[..., Any], mode: str) -> Callable[..., Any]:
     if mode == "eager":
         return body
     return cast(Callable[..., Any], tf.function(body, jit_compile=mode == "xla"))
+
+
+def named_metrics(names: Sequence[str], history: np.ndarray, first: int) -> dict[str, np.ndarray]:
+    """Splits what a train body returned by name, and refuses what is not finite.
+
+    XLA drops assertions silently, so the check is made here.
+
+    Args:
+        names: M names.
+        history: `[K, M]`, one row per update.
+        first: Number of the first of these updates.
+
+    Raises:
+        FloatingPointError: Naming the metric and the first update in which it was not finite.
+    """
+    for row, name in np.argwhere(~np.isfinite(history))[:1]:
+        raise FloatingPointError(
+            f"{names[name]} became {history[row, name]} in update {first + row}: lower the "
+            "learning rates, or scale the rewards"
+        )
+    return dict(zip(names, history.T, strict=True))

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 
 def smoothed_action(action: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tensor:
-    """Adds clipped noise to target actions and keeps them in bounds (TD3, Eq. 14).
+    """Adds clipped noise to target actions and keeps them in bounds (TD3, Eq. 15).
 
     Args:
         action: `[B, A]` in [-1, 1], the target policy's.
@@ -44,11 +44,12 @@ def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
     _expect_rank("reward", reward, 1)
     _expect_same_shape("discount", discount, "reward", reward)
     _expect_rank("next_values", next_values, 2)
+    _expect_same_batch("next_values", next_values, "reward", reward)
     return tf.stop_gradient(reward + discount * tf.reduce_min(next_values, axis=0))
 
 
 def critic_loss(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """Returns the mean squared error of each critic, summed over critics (Algorithm 1, line 11).
+    """Returns the mean squared error of each critic, summed over critics (TD3, Algorithm 1).
 
     The sum gives every critic the gradient that it would get alone.
 
@@ -58,6 +59,7 @@ def critic_loss(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """
     _expect_rank("values", values, 2)
     _expect_rank("target", target, 1)
+    _expect_same_batch("values", values, "target", target)
     return tf.reduce_sum(tf.reduce_mean(tf.square(values - target), axis=1))
 
 
@@ -85,11 +87,21 @@ def polyak_update(
 def _expect_rank(name: str, tensor: tf.Tensor, rank: int) -> None:
     if tensor.shape.rank != rank:
         shape = {1: "[B]", 2: "[C, B]" if "values" in name else "[B, A]"}[rank]
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+        remedy = "drop or add an axis" if tensor.shape.rank else "pass a batch"
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}: {remedy}")
 
 
 def _expect_same_shape(name: str, tensor: tf.Tensor, other: str, like: tf.Tensor) -> None:
     if tensor.shape != like.shape:
         raise ValueError(
-            f"{name} must have the shape of {other}, {tuple(like.shape)}; got {tuple(tensor.shape)}"
+            f"{name} must have the shape of {other}, {tuple(like.shape)}; got "
+            f"{tuple(tensor.shape)}: it would broadcast"
+        )
+
+
+def _expect_same_batch(name: str, tensor: tf.Tensor, other: str, like: tf.Tensor) -> None:
+    if tensor.shape[-1] != like.shape[-1]:
+        raise ValueError(
+            f"{name} must have the batch of {other}, {like.shape[-1]}; got "
+            f"{tuple(tensor.shape)}: it would broadcast"
         )

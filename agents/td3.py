@@ -7,6 +7,7 @@ Methods", Algorithm 1. Defaults are those of the authors' code today (256-256, l
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +17,18 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.execution import MODES, compiled
+from eagerly.agents.actor_critic import ActorCritic
+from eagerly.agents.execution import MODES, compiled, named_metrics
+from eagerly.agents.exploration import GaussianNoise
 from eagerly.agents.noise import standard_normal
-from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.agents.settings import check_settings, setting
-from eagerly.buffers import (
-    ReplayBuffer,
-    RowLayout,
-    Stream,
-    Transition,
-    seed_sequence,
-    seed_word,
-)
+from eagerly.buffers import ReplayBuffer, RowLayout, Stream, Transition, seed_sequence, seed_word
 from eagerly.networks import ActingPolicy, ActionBounds, Actor, Critic, observation_size
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS
+
+ACTOR_METRICS = ("losses/actor", "actions/saturation")
+METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,9 @@ class TD3Config:
         "Adam's epsilon, added to sqrt(v) before its bias is corrected (as Keras does)",
         above=0,
     )
-    batch_size: int = setting(256, "Transitions per update (authors)", at_least=1)
+    batch_size: int = setting(
+        256, "Drawn for each update (authors)", unit="transitions", at_least=1
+    )
     tau: float = setting(
         0.005, "Step of the targets towards the networks (paper)", above=0, at_most=1
     )
@@ -83,40 +83,10 @@ class TD3Config:
     def __post_init__(self) -> None:
         check_settings(self)
 
-
-def build_actor(
-    config: TD3Config, observation_size: int, action_size: int, *, seed: int, name: str = "actor"
-) -> Actor:
-    """Builds the actor, whose initial weights follow from the seed of the run."""
-    return Actor(
-        observation_size,
-        action_size,
-        hidden_sizes=config.hidden_sizes,
-        activation=config.activation,
-        layer_norm=config.layer_norm,
-        initializer=config.initializer,
-        seed=seed_word(seed, Stream.ACTOR),
-        dtype=config.precision,
-        name=name,
-    )
-
-
-def build_critic(
-    config: TD3Config, observation_size: int, action_size: int, *, seed: int, name: str = "critic"
-) -> Critic:
-    """Builds the critics, whose initial weights follow from the seed of the run."""
-    return Critic(
-        observation_size,
-        action_size,
-        n_critics=config.n_critics,
-        hidden_sizes=config.hidden_sizes,
-        activation=config.activation,
-        layer_norm=config.layer_norm,
-        initializer=config.initializer,
-        seed=seed_word(seed, Stream.CRITIC),
-        dtype=config.precision,
-        name=name,
-    )
+    def networks(self) -> dict[str, Any]:
+        """What actor and critics have in common."""
+        names = ("hidden_sizes", "activation", "layer_norm", "initializer")
+        return {name: getattr(self, name) for name in names} | {"dtype": self.precision}
 
 
 class TD3:
@@ -129,16 +99,14 @@ class TD3:
         seed: Seed of the initial weights and of all noise, at least 0.
 
     Attributes:
-        actor, actor_target: `Actor`.
-        critic, critic_target: `Critic`.
-        actor_optimizer, critic_optimizer: `keras.optimizers.Adam`.
+        networks: The `ActorCritic`: actor, critics, targets, optimisers; saved as one.
+        exploration: The noise of `act`.
 
     Raises:
         ValueError: If a space is not supported.
     """
 
     Config = TD3Config
-    build_actor = staticmethod(build_actor)
 
     def __init__(
         self,
@@ -150,55 +118,58 @@ class TD3:
     ) -> None:
         self.config = config = config or TD3Config()
         sizes = observation_size(observation_space), ActionBounds(action_space).size
-        self._layout = RowLayout(*sizes)
-        self._seed = seed
+        self._layout, self._seed = RowLayout(*sizes), seed
         self._dtype = tf.dtypes.as_dtype(config.precision)
-        # Built from equal seeds, each target starts as a copy of its network (line 2).
-        self.actor = self.build_actor(config, *sizes, seed=seed)
-        self.actor_target = self.build_actor(config, *sizes, seed=seed, name="actor_target")
-        self.critic = build_critic(config, *sizes, seed=seed)
-        self.critic_target = build_critic(config, *sizes, seed=seed, name="critic_target")
-        self.actor_optimizer = keras.optimizers.Adam(
-            config.actor_learning_rate, epsilon=config.adam_epsilon, name="actor_optimizer"
+        self.networks = ActorCritic(
+            lambda name: self.build_actor(config, *sizes, seed=seed, name=name),
+            lambda name: Critic(
+                *sizes,
+                n_critics=config.n_critics,
+                seed=seed_word(seed, Stream.CRITIC),
+                name=name,
+                **config.networks(),
+            ),
+            actor_learning_rate=config.actor_learning_rate,
+            critic_learning_rate=config.critic_learning_rate,
+            epsilon=config.adam_epsilon,
         )
-        self.critic_optimizer = keras.optimizers.Adam(
-            config.critic_learning_rate, epsilon=config.adam_epsilon, name="critic_optimizer"
-        )
-        self.actor_optimizer.build(self.actor.trainable_variables)
-        self.critic_optimizer.build(self.critic.trainable_variables)
-        self._updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
-        self._checkpoint = VariableCheckpoint(
-            updates=[self._updates],
-            actor=self.actor.variables,
-            actor_target=self.actor_target.variables,
-            critic=self.critic.variables,
-            critic_target=self.critic_target.variables,
-            actor_optimizer=self.actor_optimizer.variables,
-            critic_optimizer=self.critic_optimizer.variables,
-        )
-        self._policy = ActingPolicy(self.actor)
-        self._exploration = np.random.Generator(
-            np.random.PCG64(seed_sequence(seed, Stream.EXPLORATION))
+        self._policy = ActingPolicy(self.networks.actor)
+        self.exploration = GaussianNoise(
+            config.exploration_noise, seed_sequence(seed, Stream.EXPLORATION)
         )
         self._compiled_train_body = compiled(self._train_body, config.mode)
+
+    @staticmethod
+    def build_actor(
+        config: TD3Config, observations: int, actions: int, *, seed: int, name: str = "actor"
+    ) -> keras.Model:
+        """Builds an actor alone, for O observations and A actions."""
+        return Actor(
+            observations,
+            actions,
+            seed=seed_word(seed, Stream.ACTOR),
+            name=name,
+            **config.networks(),
+        )
 
     @property
     def updates(self) -> int:
         """Gradient steps of the critics so far."""
-        return int(self._updates.numpy())
+        return int(self.networks.updates.numpy())
 
     def act(self, observations: np.ndarray, explore: bool) -> np.ndarray:
         """Chooses actions for a batch of environments.
 
         Args:
             observations: `[N, O]`.
-            explore: Whether Gaussian exploration noise is added.
+            explore: Whether exploration noise is added.
 
         Returns:
             `[N, A]`, float32, in [-1, 1]; without exploration a function of `observations` alone.
 
         Raises:
             ValueError: If the observations have another shape.
+            FloatingPointError: If an action is NaN, because a weight or an observation is.
         """
         if observations.shape[1:] != (self._layout.observation_size,):
             raise ValueError(
@@ -206,11 +177,9 @@ class TD3:
                 f"{observations.shape}: pass one observation as observation[np.newaxis]"
             )
         actions = self._policy(observations).astype(np.float32, copy=False)
-        if not explore:
-            return actions
-        noise = self._exploration.standard_normal(actions.shape, np.float32)
-        noise *= self.config.exploration_noise
-        return np.clip(actions + noise, -1.0, 1.0)
+        if not math.isfinite(actions.sum()):
+            raise FloatingPointError(f"action became {actions.tolist()} for {observations}")
+        return self.exploration(actions) if explore else actions
 
     def train(self, buffer: ReplayBuffer, updates: int) -> dict[str, np.ndarray]:
         """Makes `updates` gradient steps in one call of the compiled train body.
@@ -227,45 +196,93 @@ class TD3:
         """
         if buffer.layout != self._layout:
             raise ValueError(f"the buffer must hold {self._layout}; got {buffer.layout}")
-        before = self.updates
+        first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)
-        history = self._compiled_train_body(tf.constant(rows)).numpy()  # [K, metrics]
+        history = self._compiled_train_body(tf.constant(rows, self._dtype))
         self._policy.refresh()
-        numbers = np.arange(before + 1, before + updates + 1)
-        moved = numbers % self.config.policy_delay == 0
-        metrics = dict(zip(METRICS, history.T, strict=True))
-        for name, values in metrics.items():
-            bad = numbers[~np.isfinite(values)]
-            if bad.size:
-                raise FloatingPointError(
-                    f"{name} became {values[bad[0] - before - 1]} in update {bad[0]}: lower the "
-                    "learning rates, or scale the rewards"
-                )
-        return {n: v[moved] if n in ACTOR_METRICS else v for n, v in metrics.items()}
+        metrics = named_metrics(METRICS, history.numpy(), first)
+        moved = np.arange(first, first + updates) % self.config.policy_delay == 0
+        return metrics | {name: metrics[name][moved] for name in ACTOR_METRICS}
+
+    def _train_body(self, rows: tf.Tensor) -> tf.Tensor:
+        """Makes K updates on rows `[K, B, width]`; returns metrics `[K, len(METRICS)]`."""
+        shape = (rows.shape[1], self._layout.action_size)
+        history = tf.TensorArray(self._dtype, size=rows.shape[0])
+        for k in tf.range(rows.shape[0]):
+            self.networks.updates.assign_add(1)
+            update = self.networks.updates.value()
+            noise = self.config.target_noise * standard_normal(
+                shape, self._seed, update, self._dtype
+            )
+            metrics = self._update(self._layout.unpack(rows[k]), noise, update)
+            history = history.write(k, tf.stack([metrics[name] for name in METRICS]))
+        return history.stack()
+
+    def _update(
+        self, batch: Transition, noise: tf.Tensor, update: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Makes one update with smoothing noise `[B, A]`: the inner part of Algorithm 1."""
+        metrics = self._update_critic(batch, noise)
+        if update % self.config.policy_delay == 0:  # "if t mod d"
+            metrics |= self._update_actor_and_targets(batch)
+        else:
+            metrics |= {name: tf.zeros_like(metrics[METRICS[0]]) for name in ACTOR_METRICS}
+        return metrics
+
+    def _update_critic(self, batch: Transition, noise: tf.Tensor) -> dict[str, tf.Tensor]:
+        nets = self.networks
+        with tf.name_scope("target"):
+            # The target policy's next action, smoothed by clipped noise (Eq. 15).
+            next_action = losses.smoothed_action(
+                nets.actor_target(batch.next_observation), noise, self.config.target_noise_clip
+            )
+            # y = r + discount * the smaller of the target critics, one y for all critics (Eq. 10).
+            next_values = nets.critic_target(batch.next_observation, next_action)
+            target = losses.clipped_target(batch.reward, batch.discount, next_values)
+        # Each critic regresses on y.
+        variables = nets.critic.trainable_variables
+        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
+            values = nets.critic(batch.observation, batch.action)
+            loss = losses.critic_loss(values, target)
+        nets.critic_optimizer.apply(tape.gradient(loss, variables), variables)
+        return {
+            "losses/critic": loss,
+            "values/mean": tf.reduce_mean(values[0]),
+            "values/max": tf.reduce_max(values[0]),
+            "values/target_mean": tf.reduce_mean(target),
+        }
+
+    def _update_actor_and_targets(self, batch: Transition) -> dict[str, tf.Tensor]:
+        nets = self.networks
+        # The actor climbs the first critic by the deterministic policy gradient; the critic's own
+        # weights get no gradient.
+        variables = nets.actor.trainable_variables
+        with (
+            tf.name_scope("actor_loss"),
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+        ):
+            tape.watch([variable.value for variable in variables])
+            action = nets.actor(batch.observation)
+            loss = losses.actor_loss(nets.critic.first(batch.observation, action))
+        nets.actor_optimizer.apply(tape.gradient(loss, variables), variables)
+        # All targets follow.
+        with tf.name_scope("target_update"):
+            for target, network in (
+                (nets.critic_target, nets.critic),
+                (nets.actor_target, nets.actor),
+            ):
+                losses.polyak_update(target.variables, network.variables, self.config.tau)
+        saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
+        return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
 
     def save(self, prefix: str) -> None:
-        """Writes networks, targets, optimisers and the update count to files `prefix.*`.
-
-        Raises:
-            FloatingPointError: If a variable holds NaN or infinite values, naming it; nothing is
-                written then.
-        """
-        self._checkpoint.write(prefix)
+        """Writes what was learned to files `prefix.*`: see `ActorCritic.save`."""
+        self.networks.save(prefix)
 
     def restore(self, prefix: str) -> None:
-        """Reads back what `save` wrote; settings, the learning rates among them, stay as given.
-
-        Raises:
-            ValueError: If the file holds other networks than this agent has.
-        """
-        self._checkpoint.read(prefix)
-        self.actor_optimizer.learning_rate = self.config.actor_learning_rate
-        self.critic_optimizer.learning_rate = self.config.critic_learning_rate
+        """Reads back what `save` wrote: see `ActorCritic.restore`."""
+        self.networks.restore(prefix)
         self._policy.refresh()
-
-    def policy_weights(self) -> dict[str, np.ndarray]:
-        """Copies the actor's weights, by their path."""
-        return {variable.path: variable.numpy() for variable in self.actor.variables}
 
     def graph(self) -> tf.Graph:
         """Traces one update in which everything moves, for looking at; names as in the code."""
@@ -277,88 +294,3 @@ class TD3:
             return self._update_critic(batch, noise) | self._update_actor_and_targets(batch)
 
         return tf.function(update).get_concrete_function(rows, noise).graph
-
-    @property
-    def random_state(self) -> dict[str, Any]:
-        """The state of the exploration noise, plain numbers that JSON can hold."""
-        return dict(self._exploration.bit_generator.state)
-
-    @random_state.setter
-    def random_state(self, state: dict[str, Any]) -> None:
-        self._exploration.bit_generator.state = state
-
-    def _train_body(self, rows: tf.Tensor) -> tf.Tensor:
-        """Makes K updates on rows `[K, B, width]`; returns metrics `[K, len(METRICS)]`."""
-        shape = (rows.shape[1], self._layout.action_size)
-        history = tf.TensorArray(self._dtype, size=rows.shape[0])
-        for k in tf.range(rows.shape[0]):
-            self._updates.assign_add(1)
-            noise = standard_normal(shape, self._seed, self._updates.value(), self._dtype)
-            batch = self._layout.unpack(tf.cast(rows[k], self._dtype))
-            metrics = self._update(batch, self.config.target_noise * noise)
-            history = history.write(k, tf.stack([metrics[name] for name in METRICS]))
-        return history.stack()
-
-    def _update(self, batch: Transition, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Makes one update with smoothing noise `[B, A]`: Algorithm 1, lines 9 to 15."""
-        metrics = self._update_critic(batch, noise)
-        # Line 12: if t mod d.
-        if self._updates % self.config.policy_delay == 0:
-            metrics |= self._update_actor_and_targets(batch)
-        else:
-            metrics |= {name: tf.zeros((), self._dtype) for name in ACTOR_METRICS}
-        return metrics
-
-    def _update_critic(self, batch: Transition, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-        with tf.name_scope("target"):
-            # Line 9: the target policy's action, smoothed.
-            next_action = losses.smoothed_action(
-                self.actor_target(batch.next_observation), noise, self.config.target_noise_clip
-            )
-            # Line 10: y = r + γ min_i Q'_i, one target for all critics.
-            next_values = self.critic_target(batch.next_observation, next_action)
-            target = losses.clipped_target(batch.reward, batch.discount, next_values)
-        # Line 11: each critic regresses on y.
-        variables = self.critic.trainable_variables
-        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
-            values = self.critic(batch.observation, batch.action)
-            loss = losses.critic_loss(values, target)
-        gradients = tape.gradient(loss, variables)
-        self.critic_optimizer.apply(gradients, variables)
-        return {
-            "losses/critic": loss,
-            "values/mean": tf.reduce_mean(values[0]),
-            "values/max": tf.reduce_max(values[0]),
-            "values/target_mean": tf.reduce_mean(target),
-        }
-
-    def _update_actor_and_targets(self, batch: Transition) -> dict[str, tf.Tensor]:
-        # Line 13: the actor climbs the first critic, whose own weights get no gradient.
-        variables = self.actor.trainable_variables
-        with (
-            tf.name_scope("actor_loss"),
-            tf.GradientTape(watch_accessed_variables=False) as tape,
-        ):
-            tape.watch([variable.value for variable in variables])
-            action = self.actor(batch.observation)
-            loss = losses.actor_loss(self.critic.first(batch.observation, action))
-        gradients = tape.gradient(loss, variables)
-        self.actor_optimizer.apply(gradients, variables)
-        # Lines 14 and 15: all targets follow.
-        with tf.name_scope("target_update"):
-            losses.polyak_update(
-                self.critic_target.variables, self.critic.variables, self.config.tau
-            )
-            losses.polyak_update(self.actor_target.variables, self.actor.variables, self.config.tau)
-        saturated = tf.cast(tf.abs(action) > 0.99, self._dtype)
-        return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
-
-
-ACTOR_METRICS = ("losses/actor", "actions/saturation")
-METRICS = (
-    "losses/critic",
-    "values/mean",
-    "values/max",
-    "values/target_mean",
-    *ACTOR_METRICS,
-)

@@ -44,15 +44,15 @@ def trained(mode: str, precision: str, seed: int, updates: int) -> TD3:
 
 def variables(agent: TD3) -> np.ndarray:
     """Flattens every weight and every Adam slot."""
-    owners = [getattr(agent, name) for name in NETWORKS]
-    owners += [agent.actor_optimizer, agent.critic_optimizer]
+    owners = [getattr(agent.networks, name) for name in NETWORKS]
+    owners += [agent.networks.actor_optimizer, agent.networks.critic_optimizer]
     return np.concatenate([v.numpy().ravel() for owner in owners for v in owner.variables])
 
 
 def norm_of_difference(one: TD3, other: TD3, name: str) -> float:
     """Returns the norm of a network's difference, relative to its own."""
     flat = [
-        np.concatenate([v.numpy().ravel() for v in getattr(agent, name).variables])
+        np.concatenate([v.numpy().ravel() for v in getattr(agent.networks, name).variables])
         for agent in (one, other)
     ]
     return float(np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[0]))

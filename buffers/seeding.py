@@ -1,4 +1,7 @@
-"""One seed for a run, and an independent stream of it for everything that is random."""
+"""One seed for a run, and an independent stream of it for everything that is random.
+
+It stands here because this is the folder that every other one may import.
+"""
 
 from __future__ import annotations
 

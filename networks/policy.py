@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import keras
@@ -22,7 +23,8 @@ class ActingPolicy:
     def __init__(self, actor: keras.Model) -> None:
         self._actor = actor
         self._snapshot: Policy | None = None
-        self._call = None if hasattr(actor, "snapshot") else tf.function(actor)
+        self._concrete: Callable[[tf.Tensor], tf.Tensor] | None = None
+        self._has_snapshot = hasattr(actor, "snapshot")
 
     def refresh(self) -> None:
         """Says that the actor's weights have changed."""
@@ -30,8 +32,15 @@ class ActingPolicy:
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to actions `[N, A]` in [-1, 1]."""
-        if self._call is not None:
-            return cast(np.ndarray, self._call(tf.constant(observations)).numpy())
+        if not self._has_snapshot:
+            return self._called(observations)
         if self._snapshot is None:
             self._snapshot = self._actor.snapshot()
         return self._snapshot(observations)
+
+    def _called(self, observations: np.ndarray) -> np.ndarray:
+        dtype = tf.dtypes.as_dtype(self._actor.compute_dtype)
+        if self._concrete is None:
+            rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
+            self._concrete = tf.function(self._actor).get_concrete_function(rows)
+        return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())

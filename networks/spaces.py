@@ -66,8 +66,3 @@ class ActionBounds:
         """Maps `[..., A]` in [-1, 1] to the environment's units; the result lies in the `Box`."""
         scaled = (self._center + self._scale * actions).astype(self.dtype)
         return np.clip(scaled, self.low, self.high, out=scaled)
-
-    def from_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Maps `[..., A]` in the environment's units to float32 in [-1, 1]."""
-        scaled = ((np.asarray(actions, np.float64) - self._center) / self._scale).astype(np.float32)
-        return np.clip(scaled, -1.0, 1.0, out=scaled)

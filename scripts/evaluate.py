@@ -37,7 +37,13 @@ def main(run_dir: Path, episodes: int | None, which: str, seed: int | None, as_j
             from eagerly.training.run_directory import open_run
         run = open_run(run_dir, None, {})
         env = make_environment(run.config.env)
-        policy, step = load_actor(run, which, env.observation_space, env.action_space)
+        policy, step = load_actor(
+            run,
+            which,
+            env.observation_space,
+            env.action_space,
+            lambda line: click.echo(line, err=True),
+        )
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
             episodes or run.config.evaluation_episodes,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from eagerly.agents.settings import describe_range
+from eagerly.training.run_directory import flag_name, shown
 
 
 class _Sizes(click.ParamType):
@@ -40,7 +41,7 @@ def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
 
 
 def _option(field: dataclasses.Field[Any]) -> click.Option:
-    flag = "--" + field.name.replace("_", "-")
+    flag = flag_name(field.name)
     kind = str(field.type)
     choices = field.metadata["choices"]
     declaration = f"{flag}/--no-{flag[2:]}" if kind == "bool" else flag
@@ -57,17 +58,18 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
         if allowed != "finite":
             notes.append(allowed)
     if field.default is not dataclasses.MISSING:
-        default = field.default
-        shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-        notes.append(f"default {shown.lower() if kind == 'bool' else shown}")
+        default = shown(field.default)
+        notes.append(f"default {default.lower() if kind == 'bool' else default}")
     text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")
     return click.Option([declaration], type=type_, default=None, help=text)
 
 
+def interpreter() -> str:
+    """Writes the running Python as it can be typed from here."""
+    inside = os.path.relpath(sys.executable)
+    return sys.executable if inside.startswith("..") else inside
+
+
 def command(script: str, *words: str) -> str:
     """Writes the command that runs a script with this interpreter, ready to be pasted."""
-    python = sys.executable
-    inside = os.path.relpath(python)
-    if not inside.startswith(".."):
-        python = inside
-    return shlex.join([python, os.path.join(os.path.dirname(sys.argv[0]), script), *words])
+    return shlex.join([interpreter(), os.path.join(os.path.dirname(sys.argv[0]), script), *words])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.scripts.flags import command, options_of
+from eagerly.scripts.flags import command, interpreter, options_of
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
@@ -92,12 +93,17 @@ def _train(
             from eagerly.training.run_directory import open_run
             from eagerly.training.trainer import Trainer
         run = open_run(run_dir, agent, typed, override=override)
-        published = [] if run.is_new else Checkpoints(run.path, 1).published()
-        if published and published[-1].steps >= run.config.steps:
-            click.echo(f"{run.path} is finished: it has {published[-1].steps} steps.")
-            _print_end(run, published[-1].steps)
-            return
         reporter = _Screen(progress, run.config.steps)
+        newest = None if run.is_new else Checkpoints(run.path, 1).newest_intact(reporter.say)
+        if newest and newest.steps >= run.config.steps and not newest.in_round:
+            if run.overridden:
+                raise RunError(
+                    f"{run.path} is finished: it has {newest.steps} steps. What --override accepts "
+                    "acts only on further steps: give a larger --steps too."
+                )
+            click.echo(f"{run.path} is finished: it has {newest.steps} steps.")
+            _print_end(run, newest.steps)
+            return
         trainer = Trainer(run, reporter)
         _print_start(trainer)
         started = time.monotonic()
@@ -107,9 +113,10 @@ def _train(
     except RunError as error:
         raise click.ClickException(str(error)) from error
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
-    if signals.received and trainer.steps < run.config.steps:
+    if signals.received and not trainer.finished:
         click.echo(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
         click.echo(f"continue  {command('train.py', 'resume', str(run.path))}")
+        _print_look(run)
         sys.exit(128 + signal.Signals(signals.received))
     click.echo(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}"
@@ -122,7 +129,10 @@ def _print_start(trainer: Any) -> None:
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
-    counts = {"actor": agent.actor.count_params(), "critics": agent.critic.count_params()}
+    counts = {
+        "actor": agent.networks.actor.count_params(),
+        "critics": agent.networks.critic.count_params(),
+    }
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
     for name, value in {
         "run": f"{run.path}, {begin}, to step {config.steps}",
@@ -138,11 +148,19 @@ def _print_start(trainer: Any) -> None:
 
 
 def _print_end(run: Any, steps: int) -> None:
-    path = str(run.path)
+    again = command("train.py", "resume", str(run.path), "--steps", str(2 * steps))
     click.echo(f"result    {read_results(run.evaluations_path)}")
-    click.echo(f"evaluate  {command('evaluate.py', path)}")
-    click.echo(f"extend    {command('train.py', 'resume', path, '--steps', str(2 * steps))}")
-    click.echo(f"curves    tensorboard --logdir {run.path.parent}")
+    click.echo(f"extend    {again}")
+    _print_look(run)
+
+
+def _print_look(run: Any) -> None:
+    """Prints the commands that evaluate the policy and show the curves."""
+    evaluated = read_results(run.evaluations_path).steps.size
+    which = () if evaluated else ("--which", "latest")
+    click.echo(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
+    curves = shlex.join([interpreter(), "-m", "tensorboard.main", "--logdir", str(run.path.parent)])
+    click.echo(f"curves    {curves}")
 
 
 class _Screen(Reporter):

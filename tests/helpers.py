@@ -47,12 +47,12 @@ def random_transitions(count: int, *, seed: int = 0) -> Transition:
 def weights_of(agent: TD3) -> dict[str, np.ndarray]:
     """Every variable that an agent learns or keeps, by name."""
     owners = {
-        "actor": agent.actor,
-        "actor_target": agent.actor_target,
-        "critic": agent.critic,
-        "critic_target": agent.critic_target,
-        "actor_optimizer": agent.actor_optimizer,
-        "critic_optimizer": agent.critic_optimizer,
+        "actor": agent.networks.actor,
+        "actor_target": agent.networks.actor_target,
+        "critic": agent.networks.critic,
+        "critic_target": agent.networks.critic_target,
+        "actor_optimizer": agent.networks.actor_optimizer,
+        "critic_optimizer": agent.networks.critic_optimizer,
     }
     return {
         f"{name}: {variable.path}": variable.numpy()

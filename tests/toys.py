@@ -98,6 +98,12 @@ class Broken(Counting):
         return observation, reward, terminated, truncated, info
 
 
+class NanReset(Counting):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        observation, info = super().reset(seed=seed)
+        return observation * np.nan, info
+
+
 class DiscreteActions(Counting):
     action_space = gymnasium.spaces.Discrete(3)
 
@@ -126,6 +132,7 @@ def register() -> None:
         ("Bandit-v0", Bandit, {}),
         ("NanReward-v0", Broken, {"part": "reward", "value": np.nan}),
         ("InfObservation-v0", Broken, {"part": "observation", "value": np.inf}),
+        ("NanReset-v0", NanReset, {}),
         ("DiscreteActions-v0", DiscreteActions, {}),
         ("UnboundedActions-v0", UnboundedActions, {}),
         ("ImageObservations-v0", ImageObservations, {}),

@@ -6,7 +6,7 @@
       evaluations.csv
       replay/START-STOP.npy             transitions START to STOP, written once
       policies/best-STEP.npz            the best actor so far, written once
-      checkpoints/STEP/
+      checkpoints/STEPS-UPDATES/
         networks.index, networks.data*  tf.train.Checkpoint: networks, targets, optimisers
         policy.npz                      the actor as it was
         episodes.npz                    the episodes in progress
@@ -20,11 +20,9 @@ never written again. Nothing read back can execute code: JSON and arrays without
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,46 +30,8 @@ import numpy as np
 
 from eagerly.buffers import ReplayBuffer
 from eagerly.training.errors import RunError
+from eagerly.training.manifest import Manifest, Segment, decoded, encoded, folder_name
 from eagerly.training.run_directory import replace_file, sync_directory
-
-FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The transitions `start` to `stop`, counted over the whole run, in one file."""
-
-    start: int
-    stop: int
-    path: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What one checkpoint consists of. Paths are relative to the run directory.
-
-    Attributes:
-        steps: Environment steps done.
-        parts: Size and checksum of every file that belongs to it.
-        replay: The segments that together hold the replay buffer.
-        best: The file of the best policy, if there was an evaluation.
-        lengths: Bytes that event files and tables had: what a continued run cuts them back to.
-        state: Counters and random states, as JSON.
-        conditions: What bit-exact continuation relies on: versions, threads, device.
-    """
-
-    steps: int
-    parts: dict[str, dict[str, Any]]
-    replay: tuple[Segment, ...]
-    best: str | None
-    lengths: dict[str, int]
-    state: dict[str, Any]
-    conditions: dict[str, Any]
-
-    @property
-    def folder(self) -> str:
-        """The checkpoint's own directory."""
-        return _folder(self.steps)
 
 
 class Checkpoints:
@@ -90,6 +50,7 @@ class Checkpoints:
         self,
         *,
         steps: int,
+        updates: int,
         write_networks: Callable[[str], None],
         policy: Mapping[str, np.ndarray],
         best: tuple[int, Mapping[str, np.ndarray]] | None,
@@ -102,7 +63,8 @@ class Checkpoints:
         """Writes a checkpoint and removes those that are no longer kept.
 
         Args:
-            steps: Environment steps done; names the checkpoint.
+            steps: Environment steps done.
+            updates: Updates done; with the steps they name the checkpoint.
             write_networks: Writes a `tf.train.Checkpoint` to the prefix it is given.
             policy: The actor's weights by path.
             best: Step and weights of the best actor so far.
@@ -113,9 +75,9 @@ class Checkpoints:
             conditions: What bit-exact continuation relies on.
         """
         previous = self.published()
-        if previous and previous[-1].steps == steps:
+        if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
             return
-        folder = self._path / _folder(steps)
+        folder = self._path / folder_name(steps, updates)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         parts: dict[str, dict[str, Any]] = {}
@@ -127,7 +89,7 @@ class Checkpoints:
             parts[self._name(path)] = _written(path, _npz_writer(arrays))
         best_name = None
         if best is not None:
-            path = self._path / "policies" / f"best-{best[0]:09d}.npz"
+            path = self._path / "policies" / f"best-{best[0]:012d}.npz"
             best_name = self._name(path)
             parts[best_name] = self._reused(previous, best_name) or _written(
                 path, _npz_writer(best[1])
@@ -135,6 +97,7 @@ class Checkpoints:
         replay = self._append_replay(buffer, previous, parts)
         manifest = Manifest(
             steps=steps,
+            updates=updates,
             parts=parts,
             replay=replay,
             best=best_name,
@@ -145,7 +108,7 @@ class Checkpoints:
         for path in growing:
             _sync(path)
         sync_directory(folder)
-        replace_file(folder / "manifest.json", _encoded(manifest))
+        replace_file(folder / "manifest.json", encoded(manifest))
         sync_directory(folder.parent)
         self._prune([*previous, manifest])
 
@@ -178,37 +141,43 @@ class Checkpoints:
         manifests = []
         for path in sorted((self._path / "checkpoints").glob("*/manifest.json")):
             try:
-                manifests.append(_decoded(path.read_bytes()))
+                manifests.append(decoded(path.read_bytes()))
             except (ValueError, KeyError, TypeError, OSError):
                 continue
         return manifests
 
-    def newest_intact(self, say: Callable[[str], None]) -> Manifest | None:
+    def newest_intact(
+        self, say: Callable[[str], None], *, with_replay: bool = True
+    ) -> Manifest | None:
         """Returns the newest checkpoint whose parts are all as they were written.
 
         Args:
             say: Takes a line about each damaged checkpoint that is passed over.
+            with_replay: Whether the replay segments are needed, and checked, too.
 
         Raises:
-            RunError: If there are checkpoints, and all are damaged.
+            RunError: If there are checkpoints, and all are damaged or one cannot be read.
         """
-        folders = sorted((self._path / "checkpoints").glob("*/manifest.json"), reverse=True)
-        for path in folders:
+        paths = sorted((self._path / "checkpoints").glob("*/manifest.json"), reverse=True)
+        for path in paths:
             try:
-                manifest = _decoded(path.read_bytes())
-                self._check_parts(manifest)
-            except (ValueError, KeyError, TypeError, OSError) as error:
+                manifest = decoded(path.read_bytes())
+                self._check_parts(manifest, with_replay)
+            except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
                 say(f"{path.parent} is damaged ({error}): using the one before it")
                 continue
+            except OSError as error:
+                raise RunError(f"{path.parent} cannot be read: {error}") from error
             return manifest
-        if folders:
+        if paths:
             raise RunError(f"{self._path}: no checkpoint is intact, the run cannot be continued")
         return None
 
-    def _check_parts(self, manifest: Manifest) -> None:
+    def _check_parts(self, manifest: Manifest, with_replay: bool) -> None:
         for name, expected in manifest.parts.items():
-            found = _described(self._path / name)
-            if found != expected:
+            if not with_replay and name.startswith("replay/"):
+                continue
+            if _described(self._path / name) != expected:
                 raise ValueError(f"{name} is not as it was written")
 
     def restore_buffer(self, manifest: Manifest, buffer: ReplayBuffer) -> None:
@@ -239,19 +208,25 @@ class Checkpoints:
         """The prefix of the checkpoint's TensorFlow files."""
         return str(self._path / manifest.folder / "networks")
 
-    def cut_back(self, manifest: Manifest | None) -> None:
+    def cut_back(self, manifest: Manifest | None, say: Callable[[str], None]) -> None:
         """Removes what was written after a checkpoint, or everything where there is none.
 
         Tables and event files are cut to the lengths they had, so that a step that is done again
         stands in them once; newer files and unpublished checkpoints go.
+
+        Args:
+            manifest: The checkpoint.
+            say: Takes a line about each file that is shorter than it was.
         """
         lengths = manifest.lengths if manifest else {}
         for path in [*self._path.glob("events.out.tfevents.*"), self._path / "evaluations.csv"]:
             length = lengths.get(self._name(path))
             if length is None:
                 path.unlink(missing_ok=True)
-            else:
+            elif path.exists() and path.stat().st_size >= length:
                 os.truncate(path, length)
+            else:
+                say(f"{path} is missing or shorter than it was: points of its curves are lost")
         for folder in (self._path / "checkpoints").glob("*"):
             if not manifest or folder.name > Path(manifest.folder).name:
                 shutil.rmtree(folder)
@@ -275,10 +250,6 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Reads an `.npz` file; object arrays, which can execute code, are refused."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
-
-
-def _folder(steps: int) -> str:
-    return f"checkpoints/{steps:012d}"
 
 
 def _npz_writer(arrays: Mapping[str, np.ndarray]) -> Callable[[BinaryIO], None]:
@@ -310,24 +281,3 @@ def _described(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}
-
-
-def _encoded(manifest: Manifest) -> bytes:
-    document = {"format": FORMAT, **vars(manifest)}
-    document["replay"] = [vars(segment) for segment in manifest.replay]
-    return json.dumps({"manifest": document, "sha256": _checksum(document)}, indent=1).encode()
-
-
-def _decoded(content: bytes) -> Manifest:
-    outer = json.loads(content)
-    document = outer["manifest"]
-    if _checksum(document) != outer["sha256"]:
-        raise ValueError("the manifest does not match its checksum")
-    if document.pop("format") > FORMAT:
-        raise RunError("the checkpoint was written by a newer eagerly: upgrade to continue it")
-    document["replay"] = tuple(Segment(**segment) for segment in document["replay"])
-    return Manifest(**document)
-
-
-def _checksum(document: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

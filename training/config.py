@@ -15,10 +15,13 @@ class RunConfig:
     env: str = setting(dataclasses.MISSING, "Gymnasium id of the environment")
     steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
-    num_envs: int = setting(1, "Environments stepped side by side", at_least=1)
-    discount: float = setting(0.99, "Discount per step, gamma", at_least=0, at_most=1)
+    num_envs: int = setting(1, "Stepped side by side", unit="environments", at_least=1)
+    discount: float = setting(0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1)
     warmup_steps: int = setting(
-        10_000, "Uniformly random actions, and no updates, at first", unit="steps", at_least=0
+        10_000,
+        "Uniformly random actions, and no updates, at first (paper, HalfCheetah)",
+        unit="steps",
+        at_least=0,
     )
     replay_ratio: float = setting(
         1.0, "Updates per step after the warm-up, whatever num_envs is", unit="updates", above=0
@@ -27,10 +30,12 @@ class RunConfig:
         50, "Updates made in one call of the train body, as soon as they are owed", at_least=1
     )
     replay_capacity: int = setting(
-        1_000_000, "Transitions that the replay buffer keeps", unit="transitions", at_least=1
+        1_000_000, "What the replay buffer keeps (paper)", unit="transitions", at_least=1
     )
-    evaluate_every_steps: int = setting(5_000, "Between evaluations", unit="steps", at_least=1)
-    evaluation_episodes: int = setting(10, "Per evaluation", unit="episodes", at_least=1)
+    evaluate_every_steps: int = setting(
+        5_000, "Between evaluations (paper)", unit="steps", at_least=1
+    )
+    evaluation_episodes: int = setting(10, "Per evaluation (paper)", unit="episodes", at_least=1)
     evaluation_seed: int = setting(
         0, "Seed of the evaluation episodes, the same ones each time", at_least=0
     )
@@ -40,7 +45,9 @@ class RunConfig:
     checkpoint_every_steps: int = setting(
         10_000, "Between checkpoints", unit="steps", at_least=1, free=True
     )
-    keep_checkpoints: int = setting(2, "Newest checkpoints kept", at_least=1, free=True)
+    keep_checkpoints: int = setting(
+        2, "The newest ones are kept", unit="checkpoints", at_least=1, free=True
+    )
     intra_op_threads: int = setting(
         2,
         "Threads inside one TensorFlow operation; fixed, as they can move the last bits",

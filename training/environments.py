@@ -27,18 +27,16 @@ def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
     """
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
-    except gymnasium.error.DependencyNotInstalled as error:
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise RunError(
             f"environment {env_id!r} needs a package that is missing: {error}"
         ) from error
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
+    except gymnasium.error.UnregisteredEnv as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise RunError(f"environment {env_id!r} cannot be made: {error}{hint}") from error
-    except ImportError as error:
-        raise RunError(
-            f"environment {env_id!r} needs a package that is missing: {error}"
-        ) from error
+        hint = f"Did you mean {' or '.join(near)}?" if near else str(error)
+        raise RunError(f"there is no environment {env_id!r}. {hint}") from error
+    except gymnasium.error.Error as error:
+        raise RunError(f"environment {env_id!r} cannot be made: {error}") from error
 
 
 class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):

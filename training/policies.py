@@ -22,6 +22,7 @@ def load_actor(
     which: str,
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
+    say: Callable[[str], None],
 ) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
     """Loads the policy of a run as its newest checkpoint has it.
 
@@ -30,6 +31,7 @@ def load_actor(
         which: "best", the one with the best evaluation so far, or "latest".
         observation_space: A flat `Box` of O dimensions.
         action_space: A bounded `Box` of A dimensions.
+        say: Takes a line about a damaged checkpoint that is passed over.
 
     Returns:
         A function from observations `[N, O]` to actions `[N, A]` in [-1, 1], and the step at
@@ -38,13 +40,15 @@ def load_actor(
     Raises:
         RunError: If there is no checkpoint, or no best policy, or its weights do not fit.
     """
+    if which not in WHICH:
+        raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     checkpoints = Checkpoints(run.path, run.config.keep_checkpoints)
-    manifest = checkpoints.newest_intact(lambda line: None)
+    manifest = checkpoints.newest_intact(say, with_replay=False)
     if manifest is None:
         raise RunError(f"{run.path} has no checkpoint yet: train it first")
     if which == "best":
         if manifest.best is None:
-            raise RunError(f"{run.path} has no evaluation yet: ask for the latest policy instead")
+            raise RunError(f"{run.path} has no evaluation yet: ask for --which latest")
         weights, steps = checkpoints.best_policy(manifest), int(manifest.state["best"][0])
     else:
         weights, steps = checkpoints.arrays(manifest, "policy"), manifest.steps

@@ -28,7 +28,9 @@ class Run:
         config: Settings of the run.
         agent_config: Settings of the agent.
         is_new: Whether nothing of it is on disk yet.
-        history: What was overridden, when: kept in `config.json`.
+        made_up: Whether the path was made up, so that it must be nobody else's.
+        overridden: The settings that are being overridden: name to saved and new value.
+        history: What was overridden before, and when: kept in `config.json`.
     """
 
     path: Path
@@ -36,6 +38,8 @@ class Run:
     config: RunConfig
     agent_config: Any
     is_new: bool
+    made_up: bool = False
+    overridden: dict[str, list[Any]] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -47,9 +51,17 @@ class Run:
         """All settings, of run and agent, by name."""
         return dataclasses.asdict(self.config) | dataclasses.asdict(self.agent_config)
 
-    def write(self) -> None:
-        """Writes `config.json`, making the directory if it is new."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def write(self, steps: int = 0) -> None:
+        """Writes `config.json`, making the directory if it is new.
+
+        Args:
+            steps: Environment steps done, to be recorded beside what is overridden.
+        """
+        self._make_directory()
+        if self.overridden:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            entry = {"time": now, "steps": steps, "overridden": self.overridden}
+            self.history = [*self.history, entry]
         document = {
             "format": FORMAT,
             "agent": self.agent,
@@ -58,6 +70,20 @@ class Run:
             "history": self.history,
         }
         replace_file(self.path / "config.json", json.dumps(document, indent=2).encode() + b"\n")
+
+    def _make_directory(self) -> None:
+        path, count = self.path, 1
+        while True:
+            try:
+                path.mkdir(parents=True, exist_ok=not self.made_up)
+            except FileExistsError:
+                if not self.made_up:
+                    raise
+                count += 1
+                path = self.path.with_name(f"{self.path.name}-{count}")
+            else:
+                self.path, self.made_up = path, False
+                return
 
 
 def open_run(
@@ -88,7 +114,10 @@ def open_run(
     if not given.get("env"):
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
     config, agent_config = _build(agent, given)
-    return Run(path or _fresh_path(agent, config), agent, config, agent_config, is_new=True)
+    if path is not None:
+        return Run(path, agent, config, agent_config, is_new=True)
+    made_up = _made_up_path(agent, config)
+    return Run(made_up, agent, config, agent_config, is_new=True, made_up=True)
 
 
 def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override: bool) -> Run:
@@ -98,29 +127,30 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
         raise RunError(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
-    saved = document["run"] | document["agent_settings"]
-    config, agent_config = _build(saved_agent, saved)
+    config, agent_config = _build(saved_agent, document["run"] | document["agent_settings"])
     saved = dataclasses.asdict(config) | dataclasses.asdict(agent_config)
+    config, agent_config = _build(saved_agent, saved | dict(given))
+    wanted = dataclasses.asdict(config) | dataclasses.asdict(agent_config)
     free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
-    changed = {name: value for name, value in given.items() if saved.get(name) != value}
-    differences = [
-        f"--{name.replace('_', '-')}: the run has {saved.get(name)}, you gave {value}"
-        for name, value in changed.items()
-        if name not in free
-    ]
-    if differences and not override:
-        raise RunError(
-            f"{path} was started with other settings:\n  " + "\n  ".join(differences) + "\n"
-            "Leave them out to continue as saved, choose another --run-dir, or accept the change "
-            "with --override."
+    changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}
+    if changed and not override:
+        lines = "".join(
+            f"  {flag_name(name)}: the run has {shown(old)}, you gave {shown(new)}\n"
+            for name, (old, new) in changed.items()
         )
-    config, agent_config = _build(saved_agent, saved | changed)
-    run = Run(path, saved_agent, config, agent_config, False, document["history"])
-    if differences:
-        overridden = {n: [saved[n], v] for n, v in changed.items() if n not in free}
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        run.history.append({"time": now, "overridden": overridden})
-    return run
+        raise RunError(
+            f"{path} was started with other settings:\n{lines}Leave them out to continue as saved, "
+            "choose another --run-dir, or accept the change with --override."
+        )
+    return Run(
+        path,
+        saved_agent,
+        config,
+        agent_config,
+        is_new=False,
+        overridden=changed,
+        history=document["history"],
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -166,16 +196,21 @@ def _build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
     return parts[0], parts[1]
 
 
-def _fresh_path(agent: str, config: RunConfig) -> Path:
-    """Makes up a readable directory that does not exist: `runs/td3-HalfCheetah-v5-0-...`."""
+def _made_up_path(agent: str, config: RunConfig) -> Path:
+    """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
     env = config.env.replace("/", "-").replace(":", "-")
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"
-    path, count = base, 1
-    while path.exists():
-        count += 1
-        path = base.with_name(f"{base.name}-{count}")
-    return path
+    return Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"
+
+
+def flag_name(setting: str) -> str:
+    """Writes a setting as its command-line flag."""
+    return "--" + setting.replace("_", "-")
+
+
+def shown(value: Any) -> str:
+    """Writes a setting's value as it is typed on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def replace_file(path: Path, content: bytes) -> None:

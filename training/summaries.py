@@ -36,11 +36,15 @@ class Summaries:
         """Starts the clock of the speed curves."""
         self._last = (time.perf_counter(), steps, updates)
 
-    def describe(self, settings: Mapping[str, Any], graph: tf.Graph) -> None:
-        """Writes the settings as a table, and the graph of one update."""
+    def settings(self, settings: Mapping[str, Any], steps: int) -> None:
+        """Writes the settings as a table."""
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        with self._writer.as_default(step=0):
+        with self._writer.as_default(step=steps):
             tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
+
+    def graph(self, graph: tf.Graph) -> None:
+        """Writes the graph of one update."""
+        with self._writer.as_default(step=0):
             tf.summary.graph(graph)
 
     def stepped(self, rewards: np.ndarray, ended: np.ndarray) -> None:

@@ -10,15 +10,12 @@ import numpy as np
 from eagerly.agents import agent_class
 from eagerly.buffers import ReplayBuffer, Stream, Transition, seed_sequence
 from eagerly.networks import ActionBounds, observation_size
-from eagerly.training.checkpoints import Checkpoints, Manifest
-from eagerly.training.conditions import conditions, differing, set_threads
+from eagerly.training import continuation
+from eagerly.training.checkpoints import Checkpoints
+from eagerly.training.conditions import set_threads
 from eagerly.training.environments import Environments, make_environment
 from eagerly.training.errors import RunError
-from eagerly.training.evaluation import (
-    evaluate,
-    evaluation_seeds,
-    single_blas_thread,
-)
+from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
 from eagerly.training.interruption import StopSignals
 from eagerly.training.reporting import Reporter
 from eagerly.training.run_directory import Run
@@ -34,17 +31,20 @@ class Trainer:
 
     Attributes:
         steps: Environment steps done, counting every environment.
+        updates: Updates done.
+        owed: Updates owed by the steps done, not yet paid; a fraction where `replay_ratio` is.
         agent: The agent.
         buffer: The replay buffer.
+        best: Step, score and weights of the best policy so far.
 
     Raises:
-        RunError: If the environment is not supported or the run cannot be continued.
+        RunError: If the environment is not supported, the run cannot be continued, or its
+            directory cannot be written.
     """
 
     def __init__(self, run: Run, reporter: Reporter | None = None) -> None:
-        self.run = run
-        self.config = config = run.config
-        self.reporter = reporter or Reporter()
+        self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
+        config = self.config
         set_threads(config.intra_op_threads, config.inter_op_threads, self.reporter.say)
         self.environments = Environments(config.env, config.num_envs, config.seed)
         self._evaluation_env = make_environment(config.env)
@@ -55,30 +55,45 @@ class Trainer:
         except ValueError as error:
             raise RunError(f"environment {config.env!r} is not supported: {error}") from error
         self.agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
-        self.buffer = ReplayBuffer(
-            config.replay_capacity, *sizes, seed=seed_sequence(config.seed, Stream.SAMPLING)
-        )
-        self._warmup = np.random.Generator(
+        try:
+            sampling = seed_sequence(config.seed, Stream.SAMPLING)
+            self.buffer = ReplayBuffer(config.replay_capacity, *sizes, seed=sampling)
+        except MemoryError as error:
+            raise RunError(f"replay_capacity {config.replay_capacity} needs: {error}") from error
+        self.warmup = np.random.Generator(
             np.random.PCG64(seed_sequence(config.seed, Stream.WARMUP))
         )
-        self._ratio = Fraction(str(config.replay_ratio)).as_integer_ratio()
-        self.steps = 0
-        self.updates = 0
+        self._ratio = Fraction(str(config.replay_ratio))
+        self.steps, self.updates, self.owed = 0, 0, Fraction(0)
         self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
-        self._checkpoints = Checkpoints(run.path, config.keep_checkpoints)
-        manifest = None if run.is_new else self._checkpoints.newest_intact(self.reporter.say)
+        try:
+            self._begin()
+        except FloatingPointError as error:
+            raise RunError(f"before step {self.steps + 1}: {error}") from error
+        except OSError as error:
+            raise RunError(f"{run.path} cannot be used: {error}") from error
+
+    def _begin(self) -> None:
+        run, say = self.run, self.reporter.say
+        manifest, lost = None, []
+        if not run.is_new:
+            checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
+            manifest = checkpoints.newest_intact(say)
         if manifest:
-            lost = self._restore(manifest)
+            lost = continuation.restore(self, checkpoints, manifest)
         else:
             self.environments.start()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
-        run.write()
-        self._checkpoints.cut_back(manifest)
-        self.summaries = Summaries(run.path, config.num_envs)
+        run.write(self.steps)
+        self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
+        self._checkpoints.cut_back(manifest, say)
+        self.summaries = Summaries(run.path, self.config.num_envs)
         if manifest:
             self.summaries.restore(manifest.state["summaries"], lost)
         else:
-            self.summaries.describe(run.settings(), self.agent.graph())
+            self.summaries.graph(self.agent.graph())
+        if run.overridden or not manifest:
+            self.summaries.settings(run.settings(), self.steps)
 
     def train(self) -> StopSignals:
         """Runs until the run has its steps, or a signal asks to stop; then saves.
@@ -87,25 +102,39 @@ class Trainer:
             The signals, whose `received` says which one asked.
 
         Raises:
-            RunError: If something is NaN or infinite, naming it and the step. The newest
-                checkpoint stays the last one before it.
+            RunError: If something is NaN or infinite, naming it and the step, or cannot be
+                written. The newest checkpoint stays the last one before it.
         """
         self.summaries.begin(self.steps, self.updates)
         with StopSignals() as signals, single_blas_thread():
             try:
-                while self.steps < self.config.steps and not signals.received:
-                    self._round()
+                while not self.finished and not signals.received:
+                    self._round(signals)
                 self.checkpoint()
-            except FloatingPointError as error:
+            except (FloatingPointError, OSError) as error:
                 raise RunError(
                     f"stopped after step {self.steps}: {error}. No checkpoint was written from it."
                 ) from error
         return signals
 
-    def _round(self) -> None:
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its steps and the last round is complete."""
+        return self.steps >= self.config.steps and not self.in_round
+
+    @property
+    def in_round(self) -> bool:
+        """Whether a call of the train body is owed: inside a round, or where one was stopped."""
+        return self.owed >= self.config.updates_per_call
+
+    def _round(self, signals: StopSignals) -> None:
         """Steps every environment once, pays the updates owed, and does what is due."""
-        self._collect()
-        self._learn()
+        if not self.in_round:  # else a round that was stopped is completed first
+            self._collect()
+        while self.in_round:
+            if signals.received:
+                return
+            self._learn()
         if self._due(self.config.evaluate_every_steps):
             self._evaluate()
         if self._due(self.config.summarize_every_steps):
@@ -118,7 +147,7 @@ class Trainer:
         observations = self.environments.observations
         if self.steps < self.config.warmup_steps:
             shape = len(self.environments), self.bounds.size
-            actions = self._warmup.uniform(-1.0, 1.0, shape).astype(np.float32)
+            actions = self.warmup.uniform(-1.0, 1.0, shape).astype(np.float32)
         else:
             actions = self.agent.act(observations, explore=True)
         step = self.environments.step(self.bounds.to_environment(actions))
@@ -129,16 +158,16 @@ class Trainer:
         )
         self.summaries.stepped(step.rewards, step.terminated | step.truncated)
         self.steps += len(self.environments)
+        beyond = self.steps - self.config.warmup_steps
+        if beyond > 0:
+            self.owed += self._ratio * min(beyond, len(self.environments))
 
     def _learn(self) -> None:
-        """Pays the updates owed, `replay_ratio` per step since the warm-up, in calls of K."""
-        numerator, denominator = self._ratio
-        earned = numerator * max(0, self.steps - self.config.warmup_steps) // denominator
-        owed = earned - self.updates
-        while owed >= self.config.updates_per_call:
-            self.summaries.learned(self.agent.train(self.buffer, self.config.updates_per_call))
-            self.updates += self.config.updates_per_call
-            owed -= self.config.updates_per_call
+        """Pays updates in one call of the train body."""
+        updates = self.config.updates_per_call
+        self.summaries.learned(self.agent.train(self.buffer, updates))
+        self.updates += updates
+        self.owed -= updates
 
     def _due(self, every: int) -> bool:
         """Says whether a multiple of `every` steps was reached in this round."""
@@ -152,12 +181,12 @@ class Trainer:
             seeds,
         )
         figures = evaluation.summary()
-        best = self.best is None or figures["return_mean"] > self.best[1]
+        score = figures["return_mean"]
+        best = self.best is None or score > self.best[1]
         if best:
-            self.best = (self.steps, figures["return_mean"], self.agent.policy_weights())
+            self.best = (self.steps, score, self.agent.networks.policy_weights())
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
-        path = self.run.evaluations_path
-        with path.open("a", newline="", encoding="utf-8") as file:
+        with self.run.evaluations_path.open("a", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, row)
             if not file.tell():
                 table.writeheader()
@@ -167,68 +196,10 @@ class Trainer:
 
     def checkpoint(self) -> None:
         """Saves everything; what is not finite is reported and not saved."""
-        episodes = self.environments.state()
-        arrays = {f"actions_{i}": actions for i, actions in enumerate(episodes["actions"])}
-        growing = self.summaries.flush()
-        if self.run.evaluations_path.exists():
-            growing.append(self.run.evaluations_path)
-        self._checkpoints.save(
-            steps=self.steps,
-            write_networks=self.agent.save,
-            policy=self.agent.policy_weights(),
-            best=(self.best[0], self.best[2]) if self.best else None,
-            buffer=self.buffer,
-            episodes={"observations": episodes["observations"], **arrays},
-            growing=growing,
-            state={
-                "episodes": episodes["episodes"],
-                "best": self.best[:2] if self.best else None,
-                "summaries": self.summaries.state(),
-                "random": {
-                    "exploration": self.agent.random_state,
-                    "sampling": self.buffer.random_state,
-                    "warmup": dict(self._warmup.bit_generator.state),
-                },
-            },
-            conditions=conditions(),
-        )
+        continuation.save(self, self._checkpoints)
 
     def close(self) -> None:
         """Closes environments and event file."""
         self.environments.close()
         self._evaluation_env.close()
         self.summaries.close()
-
-    def _restore(self, manifest: Manifest) -> list[int]:
-        """Takes over a checkpoint; returns the environments that had to begin a fresh episode."""
-        state = manifest.state
-        arrays = self._checkpoints.arrays(manifest, "episodes")
-        episodes = {
-            "episodes": state["episodes"],
-            "actions": [arrays[f"actions_{i}"] for i in range(len(state["episodes"]))],
-            "observations": arrays["observations"],
-        }
-        try:
-            self.agent.restore(self._checkpoints.networks_prefix(manifest))
-            self._checkpoints.restore_buffer(manifest, self.buffer)
-            lost = self.environments.restore(episodes)
-        except ValueError as error:
-            raise RunError(f"what was saved does not fit the settings: {error}") from error
-        self.steps, self.updates = manifest.steps, self.agent.updates
-        self.agent.random_state = state["random"]["exploration"]
-        self.buffer.random_state = state["random"]["sampling"]
-        self._warmup.bit_generator.state = state["random"]["warmup"]
-        if state["best"]:
-            self.best = (*state["best"], self._checkpoints.best_policy(manifest))
-        changed = differing(manifest.conditions, conditions())
-        if changed:
-            self.reporter.say(
-                "continued, but the last bits may differ from a run that never stopped: "
-                + "; ".join(changed)
-            )
-        if lost:
-            self.reporter.say(
-                f"environments {lost} did not come back to where they were: they began a fresh "
-                "episode, and the run differs from one that never stopped"
-            )
-        return lost

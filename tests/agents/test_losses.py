@@ -86,7 +86,12 @@ def test_polyak_update_moves_by_tau_towards_the_source(run: Callable) -> None:
     [
         (lambda: losses.critic_loss(tf.ones((2, 8)), tf.ones((8, 1))), r"target .*\[B\].*\(8, 1\)"),
         (lambda: losses.critic_loss(tf.ones(8), tf.ones(8)), r"values .*\[C, B\].*\(8,\)"),
-        (lambda: losses.actor_loss(tf.ones((8, 1))), r"values .*\[B\]|values .*\(8, 1\)"),
+        (lambda: losses.actor_loss(tf.ones((8, 1))), r"values must have shape \[B\], got \(8, 1\)"),
+        (lambda: losses.critic_loss(tf.ones((2, 8)), tf.ones(1)), r"values must have the batch of"),
+        (
+            lambda: losses.clipped_target(tf.ones(8), tf.ones(8), tf.ones((2, 1))),
+            r"next_values must have the batch of reward, 8; got \(2, 1\)",
+        ),
         (
             lambda: losses.clipped_target(tf.ones((8, 1)), tf.ones(8), tf.ones((2, 8))),
             r"reward .*\[B\].*\(8, 1\)",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import eagerly
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("agents", "buffers", "networks", "scripts", "training", "eagerly")
 MAY_IMPORT = {
@@ -34,6 +36,7 @@ def imported(path: Path) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names.append(node.module or "")
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
     return names
 
 
@@ -42,10 +45,11 @@ def test_folders_import_only_what_they_may(folder: str) -> None:
     for path in files(folder):
         for name in imported(path):
             root, _, rest = name.partition(".")
-            assert root not in FOLDERS or root == "eagerly", f"{path.name} imports bare {name}"
+            assert root not in (*FOLDERS[:-1], "tests", "benchmarks"), f"{path.name}: {name}"
             if root == "eagerly":
                 target = rest.partition(".")[0]
-                assert target == folder or target in MAY_IMPORT[folder], f"{path.name}: {name}"
+                allowed = {folder, *MAY_IMPORT[folder], *eagerly.__all__}
+                assert target in allowed, f"{path.name}: {name}"
 
 
 def test_buffers_use_numpy_alone() -> None:
@@ -104,8 +108,6 @@ print([m for m in sys.modules if m in ("agents", "buffers", "networks", "trainin
 
 
 def test_public_names_are_found_and_others_are_not() -> None:
-    import eagerly
-
     for name in eagerly.__all__:
         assert getattr(eagerly, name) is not None
         assert name in dir(eagerly)

@@ -20,14 +20,6 @@ def test_every_dimension_has_its_own_bounds() -> None:
     )
 
 
-def test_units_change_there_and_back() -> None:
-    bounds = ActionBounds(ASYMMETRIC)
-    actions = np.random.default_rng(0).uniform(-1, 1, (100, 3)).astype(np.float32)
-    there = bounds.to_environment(actions)
-    assert all(ASYMMETRIC.contains(action) for action in there)
-    np.testing.assert_allclose(bounds.from_environment(there), actions, atol=1e-6)
-
-
 def test_a_box_that_is_already_normalised_changes_no_bit() -> None:
     actions = np.random.default_rng(0).uniform(-1, 1, (1000, 6)).astype(np.float32)
     np.testing.assert_array_equal(ActionBounds(Box(-1, 1, (6,))).to_environment(actions), actions)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -53,6 +54,11 @@ def invoke(command: click.Command, *words: str) -> tuple[int, str]:
 def rows(run: Path) -> list[dict[str, str]]:
     with (run / "evaluations.csv").open() as file:
         return list(csv.DictReader(file))
+
+
+def _replay(run: Path) -> bytes:
+    segments = sorted((run / "replay").iterdir())
+    return np.concatenate([np.load(path, allow_pickle=False) for path in segments]).tobytes()
 
 
 def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> None:
@@ -103,6 +109,16 @@ def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> 
     newest = sorted(run.glob("checkpoints/*/manifest.json"))[-1]
     conditions = json.loads(newest.read_text())["manifest"]["conditions"]
     assert (conditions["intra_op_threads"], conditions["inter_op_threads"]) == (1, 3)
+
+    # In all bits the run is one that was never interrupted.
+    straight = tmp_path / "runs" / "straight"
+    words[words.index("runs/pole")] = "runs/straight"
+    assert script("train.py", *words, cwd=tmp_path).returncode == 0
+    for name in ("networks.data-00000-of-00001", "policy.npz", "episodes.npz"):
+        (one,), (other,) = (path.glob(f"checkpoints/*1500-*/{name}") for path in (run, straight))
+        assert one.read_bytes() == other.read_bytes(), name
+    assert (run / "evaluations.csv").read_bytes() == (straight / "evaluations.csv").read_bytes()
+    assert _replay(run) == _replay(straight)
 
 
 def test_resume_needs_no_flags_and_extends(tmp_path: Path) -> None:
@@ -188,6 +204,9 @@ def test_differences_are_refused_and_overridden(tmp_path: Path) -> None:
     code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5")
     assert code == 1
     assert "--tau: the run has 0.005, you gave 0.5" in output
+    code, output = invoke(train.main, *words, "--tau", "0.5", "--override")
+    assert code == 1
+    assert "acts only on further steps: give a larger --steps too" in output
     code, output = invoke(train.main, *words, "--steps", "60", "--tau", "0.5", "--override")
     assert code == 0, output
 
@@ -239,9 +258,10 @@ def test_help_is_quiet(tmp_path: Path) -> None:
     assert "resume" in shown.stdout
 
 
-def test_a_failing_tensorflow_import_shows_what_was_held_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["raise ImportError('broken build')", "os.abort()"])
+def test_a_failing_tensorflow_import_shows_what_was_held_back(tmp_path: Path, end: str) -> None:
     (tmp_path / "tensorflow.py").write_text(
-        "import os\nos.write(2, b'no such instruction\\n')\nraise ImportError('broken build')\n"
+        f"import os\nos.write(2, b'no such instruction\\n')\n{end}\n"
     )
     code = (
         "from eagerly.scripts.quiet import quiet_tensorflow\n"
@@ -257,4 +277,4 @@ def test_a_failing_tensorflow_import_shows_what_was_held_back(tmp_path: Path) ->
     )
     assert failed.returncode != 0
     assert "no such instruction" in failed.stderr
-    assert "broken build" in failed.stderr
+    assert ("broken build" in failed.stderr) == ("broken" in end)

@@ -21,7 +21,10 @@ def test_a_checkpoint_writes_what_is_new_and_keeps_the_newest(
 ) -> None:
     train(steps=300)
     run = tmp_path / "run"
-    assert names(run / "checkpoints") == ["000000000200", "000000000300"]
+    assert names(run / "checkpoints") == [
+        "000000000200-000000000100",
+        "000000000300-000000000200",
+    ]
     assert names(run / "replay") == [
         "000000000000-000000000100.npy",
         "000000000100-000000000200.npy",
@@ -55,7 +58,7 @@ def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Pat
         "policies",
         "replay",
     ]
-    assert names(run / "checkpoints" / "000000000200") == [
+    assert names(run / "checkpoints" / "000000000200-000000000100") == [
         "episodes.npz",
         "manifest.json",
         "networks.data-00000-of-00001",
@@ -72,7 +75,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     train: TrainRun, tmp_path: Path, part: str, damage: str
 ) -> None:
     train(steps=200, env="Long-v0")
-    path = tmp_path / "run" / "checkpoints" / "000000000200" / part
+    path = tmp_path / "run" / "checkpoints" / "000000000200-000000000100" / part
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     if damage == "gone":
@@ -85,7 +88,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         assert trainer.reporter.lines == []  # a checkpoint without one was never published
     else:
         (line,) = trainer.reporter.lines
-        assert "000000000200 is damaged" in line
+        assert "000000000200-000000000100 is damaged" in line
 
 
 def test_a_run_without_an_intact_checkpoint_is_refused(train: TrainRun, tmp_path: Path) -> None:
@@ -104,7 +107,21 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(
         path.unlink()
     trainer = train(steps=120)
     assert trainer.buffer.added == 120
-    assert names(tmp_path / "run" / "checkpoints") == ["000000000100", "000000000120"]
+    assert names(tmp_path / "run" / "checkpoints") == [
+        "000000000100-000000000000",
+        "000000000120-000000000020",
+    ]
+
+
+def test_a_table_that_lost_rows_is_said_and_not_filled_with_zeros(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=200, env="Long-v0")
+    table = tmp_path / "run" / "evaluations.csv"
+    table.write_text(table.read_text().splitlines()[0] + "\n")
+    trainer = train(steps=210)
+    assert any("evaluations.csv is missing or shorter" in line for line in trainer.reporter.lines)
+    assert b"\0" not in table.read_bytes()
 
 
 def test_object_arrays_are_not_loaded(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_observations_of_a_step_are_not_overwritten_by_the_next() -> None:
     for _ in range(39):
         environments.step(actions(2))
     np.testing.assert_array_equal(kept.observations, copies[0])
+    np.testing.assert_array_equal(kept.terminated, copies[1])
 
 
 @pytest.mark.parametrize("env", ["Long-v0", "Pendulum-v1", "Hopper-v5"])
@@ -103,7 +104,9 @@ def test_another_number_of_environments_begins_fresh_episodes() -> None:
 
 
 def test_an_unknown_environment_is_named_and_near_names_suggested() -> None:
-    with pytest.raises(RunError, match=r"'HalfCheeta-v5'.*HalfCheetah-v5"):
+    with pytest.raises(
+        RunError, match=r"no environment 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"
+    ):
         make_environment("HalfCheeta-v5")
 
 

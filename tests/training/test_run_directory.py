@@ -63,12 +63,24 @@ def test_typed_settings_that_differ_are_listed_and_refused(tmp_path: Path) -> No
     assert "--override" in message
 
 
+def test_given_settings_may_be_lists_and_unknown_ones_are_named(tmp_path: Path) -> None:
+    path = started(tmp_path, hidden_sizes=[64, 64])
+    assert not open_run(path, "td3", {"hidden_sizes": [64, 64]}).overridden
+    with pytest.raises(RunError, match="--hidden-sizes: the run has 64,64, you gave 8,8"):
+        open_run(path, "td3", {"hidden_sizes": [8, 8]})
+    with pytest.raises(RunError, match="unknown settings: tua"):
+        open_run(path, "td3", {"tua": 1})
+
+
 def test_an_override_is_recorded(tmp_path: Path) -> None:
     path = started(tmp_path)
     run = open_run(path, "td3", {"tau": 0.5, "steps": 5}, override=True)
-    assert run.history[0]["overridden"] == {"tau": [0.005, 0.5]}
-    run.write()
-    assert open_run(path, None, {}).agent_config.tau == 0.5
+    assert run.overridden == {"tau": [0.005, 0.5]}
+    run.write(steps=3)
+    again = open_run(path, None, {})
+    assert again.agent_config.tau == 0.5
+    assert not again.overridden
+    assert (again.history[0]["steps"], again.history[0]["overridden"]) == (3, run.overridden)
 
 
 def test_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
@@ -132,11 +144,10 @@ def test_a_fresh_directory_is_readable_and_unique(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    paths = []
-    for _ in range(3):
-        run = open_run(None, "td3", {"env": "Pendulum-v1", "seed": 4})
+    runs = [open_run(None, "td3", {"env": "Pendulum-v1", "seed": 4}) for _ in range(3)]
+    for run in runs:  # all planned before the first one is made, as two processes may
         run.write()
-        paths.append(run.path)
+    paths = [run.path for run in runs]
     assert len(set(paths)) == 3
     assert all(str(path).startswith("runs/td3-Pendulum-v1-4-") for path in paths)
 

@@ -1,0 +1,86 @@
+"""Actor, critics, targets and optimisers: built, saved and restored as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.agents.persistence import VariableCheckpoint
+
+
+class ActorCritic:
+    """What a deterministic actor-critic agent learns and keeps.
+
+    Everything exists once the object does: optimiser slots too, so that no variable is created
+    while the train body is traced.
+
+    Args:
+        build_actor: Makes an actor with the given name; twice, for the target.
+        build_critic: The same for the critics.
+        actor_learning_rate: Adam's step size for the actor.
+        critic_learning_rate: Adam's step size for the critics.
+        epsilon: Adam's epsilon, in the place where Keras adds it.
+
+    Attributes:
+        actor, actor_target, critic, critic_target: Keras models; each target begins as a copy.
+        actor_optimizer, critic_optimizer: `keras.optimizers.Adam`.
+        updates: int64 variable, gradient steps of the critics so far.
+    """
+
+    def __init__(
+        self,
+        build_actor: Callable[[str], keras.Model],
+        build_critic: Callable[[str], keras.Model],
+        *,
+        actor_learning_rate: float,
+        critic_learning_rate: float,
+        epsilon: float,
+    ) -> None:
+        self.actor, self.actor_target = build_actor("actor"), build_actor("actor_target")
+        self.critic, self.critic_target = build_critic("critic"), build_critic("critic_target")
+        self.actor_target.set_weights(self.actor.get_weights())
+        self.critic_target.set_weights(self.critic.get_weights())
+        self._rates = actor_learning_rate, critic_learning_rate
+        self.actor_optimizer = keras.optimizers.Adam(
+            actor_learning_rate, epsilon=epsilon, name="actor_optimizer"
+        )
+        self.critic_optimizer = keras.optimizers.Adam(
+            critic_learning_rate, epsilon=epsilon, name="critic_optimizer"
+        )
+        self.actor_optimizer.build(self.actor.trainable_variables)
+        self.critic_optimizer.build(self.critic.trainable_variables)
+        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+        self._checkpoint = VariableCheckpoint(
+            updates=[self.updates],
+            actor=self.actor.variables,
+            actor_target=self.actor_target.variables,
+            critic=self.critic.variables,
+            critic_target=self.critic_target.variables,
+            actor_optimizer=self.actor_optimizer.variables,
+            critic_optimizer=self.critic_optimizer.variables,
+        )
+
+    def save(self, prefix: str) -> None:
+        """Writes everything to files `prefix.*`.
+
+        Raises:
+            FloatingPointError: If a variable holds NaN or infinite values, naming it; nothing is
+                written then.
+        """
+        self._checkpoint.write(prefix)
+
+    def restore(self, prefix: str) -> None:
+        """Reads back what `save` wrote; the learning rates stay as given to the constructor.
+
+        Raises:
+            ValueError: If the files hold other networks than these.
+        """
+        self._checkpoint.read(prefix)
+        self.actor_optimizer.learning_rate, self.critic_optimizer.learning_rate = self._rates
+
+    def policy_weights(self) -> dict[str, np.ndarray]:
+        """Copies the actor's weights, by their path."""
+        return {variable.path: variable.numpy() for variable in self.actor.variables}
