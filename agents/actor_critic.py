@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents.persistence import VariableCheckpoint
+from eagerly.networks import ActingPolicy
 
 
 class ActorCritic:
@@ -28,6 +29,7 @@ class ActorCritic:
         actor, actor_target, critic, critic_target: Keras models; each target begins as a copy.
         actor_optimizer, critic_optimizer: `keras.optimizers.Adam`.
         updates: int64 variable, gradient steps of the critics so far.
+        policy: Calls the actor on NumPy observations; told here when its weights have changed.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ActorCritic:
         self.actor_optimizer.build(self.actor.trainable_variables)
         self.critic_optimizer.build(self.critic.trainable_variables)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+        self.policy = ActingPolicy(self.actor)
         self._checkpoint = VariableCheckpoint(
             updates=[self.updates],
             actor=self.actor.variables,
@@ -79,6 +82,7 @@ class ActorCritic:
             ValueError: If the files hold other networks than these.
         """
         self._checkpoint.read(prefix)
+        self.policy.refresh()
         self.actor_optimizer.learning_rate, self.critic_optimizer.learning_rate = self._rates
 
     def policy_weights(self) -> dict[str, np.ndarray]:

@@ -52,11 +52,31 @@ class VariableCheckpoint:
         """Reads the files back into the variables.
 
         Raises:
-            ValueError: If the files hold other variables, or others of the same name.
+            ValueError: If the files hold other variables, or variables of another shape or dtype,
+                naming one; nothing is read then.
         """
-        status = self._checkpoint.read(prefix)
-        try:
-            status.assert_consumed()
-        except (AssertionError, tf.errors.OpError) as error:
-            status.expect_partial()  # no further warnings: the error says it all
-            raise ValueError(f"{prefix} holds other variables: {error}") from error
+        reader = tf.train.load_checkpoint(prefix)
+        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        saved = {
+            key: (tuple(shape), dtypes[key])
+            for key, shape in shapes.items()
+            if key != "_CHECKPOINTABLE_OBJECT_GRAPH"
+        }
+        own = {
+            _key(group, path): (tuple(variable.shape), variable.dtype)
+            for group, variables in self._groups.items()
+            for path, variable in variables.items()
+        }
+        for key in sorted(saved.keys() | own.keys()):
+            if saved.get(key) != own.get(key):
+                raise ValueError(
+                    f"{prefix} holds other variables: {key} is {saved.get(key, 'missing')} there "
+                    f"and {own.get(key, 'missing')} here"
+                )
+        self._checkpoint.read(prefix).assert_consumed()
+
+
+def _key(group: str, path: str) -> str:
+    """Writes the name that `tf.train.Checkpoint` gives to a variable in a dictionary."""
+    escaped = path.replace(".", "..").replace("/", ".S")
+    return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"

@@ -23,7 +23,7 @@ from eagerly.agents.exploration import GaussianNoise
 from eagerly.agents.noise import standard_normal
 from eagerly.agents.settings import check_settings, setting
 from eagerly.buffers import ReplayBuffer, RowLayout, Stream, Transition, seed_sequence, seed_word
-from eagerly.networks import ActingPolicy, ActionBounds, Actor, Critic, observation_size
+from eagerly.networks import ActionBounds, Actor, Critic, observation_size
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS
 
@@ -35,50 +35,32 @@ METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *
 class TD3Config:
     """Settings of TD3; "authors" below is their public code, "paper" Fujimoto et al. 2018."""
 
-    hidden_sizes: tuple[int, ...] = setting(
-        (256, 256), "Units of the hidden layers of actor and critics (authors)", at_least=1
-    )
+    hidden_sizes: tuple[int, ...] = setting((256, 256), "Hidden units (authors)", at_least=1)
     activation: str = setting("relu", "Hidden activation (paper)", choices=ACTIVATIONS)
     layer_norm: bool = setting(False, "Normalise hidden layers before their activation")
-    initializer: str = setting(
-        "glorot_uniform", "Initial weights: Keras' default, or torch_linear", choices=INITIALIZERS
-    )
+    initializer: str = setting("glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS)
     n_critics: int = setting(2, "Critics whose smallest value is the target (paper)", at_least=1)
     actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
     critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
     adam_epsilon: float = setting(
-        1e-8,
-        "Adam's epsilon, added to sqrt(v) before its bias is corrected (as Keras does)",
-        above=0,
+        1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
     )
-    batch_size: int = setting(
-        256, "Drawn for each update (authors)", unit="transitions", at_least=1
-    )
-    tau: float = setting(
-        0.005, "Step of the targets towards the networks (paper)", above=0, at_most=1
-    )
+    batch_size: int = setting(256, "Per update (authors)", unit="transitions", at_least=1)
+    tau: float = setting(0.005, "Step of targets to networks (paper)", above=0, at_most=1)
     policy_delay: int = setting(
-        2,
-        "The actor and all targets move every so many updates (paper)",
-        unit="updates",
-        at_least=1,
+        2, "Actor and targets move every so many (paper)", unit="updates", at_least=1
     )
     target_noise: float = setting(
-        0.2,
-        "Standard deviation of the target smoothing noise (paper)",
-        unit="of [-1, 1]",
-        at_least=0,
+        0.2, "Deviation of target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
     )
     target_noise_clip: float = setting(
-        0.5, "Largest size of the target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
+        0.5, "Largest target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
     )
     exploration_noise: float = setting(
-        0.1, "Standard deviation of the exploration noise (paper)", unit="of [-1, 1]", at_least=0
+        0.1, "Deviation of exploration noise (paper)", unit="of [-1, 1]", at_least=0
     )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
-    precision: str = setting(
-        "float32", "Arithmetic of the networks", choices=("float32", "float64")
-    )
+    precision: str = setting("float32", "Of the networks", choices=("float32", "float64"))
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -133,7 +115,6 @@ class TD3:
             critic_learning_rate=config.critic_learning_rate,
             epsilon=config.adam_epsilon,
         )
-        self._policy = ActingPolicy(self.networks.actor)
         self.exploration = GaussianNoise(
             config.exploration_noise, seed_sequence(seed, Stream.EXPLORATION)
         )
@@ -176,7 +157,7 @@ class TD3:
                 f"observations must have shape [N, {self._layout.observation_size}], got "
                 f"{observations.shape}: pass one observation as observation[np.newaxis]"
             )
-        actions = self._policy(observations).astype(np.float32, copy=False)
+        actions = self.networks.policy(observations).astype(np.float32, copy=False)
         if not math.isfinite(actions.sum()):
             raise FloatingPointError(f"action became {actions.tolist()} for {observations}")
         return self.exploration(actions) if explore else actions
@@ -199,7 +180,7 @@ class TD3:
         first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)
         history = self._compiled_train_body(tf.constant(rows, self._dtype))
-        self._policy.refresh()
+        self.networks.policy.refresh()
         metrics = named_metrics(METRICS, history.numpy(), first)
         moved = np.arange(first, first + updates) % self.config.policy_delay == 0
         return metrics | {name: metrics[name][moved] for name in ACTOR_METRICS}
@@ -275,22 +256,13 @@ class TD3:
         saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
         return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
 
-    def save(self, prefix: str) -> None:
-        """Writes what was learned to files `prefix.*`: see `ActorCritic.save`."""
-        self.networks.save(prefix)
-
-    def restore(self, prefix: str) -> None:
-        """Reads back what `save` wrote: see `ActorCritic.restore`."""
-        self.networks.restore(prefix)
-        self._policy.refresh()
-
     def graph(self) -> tf.Graph:
         """Traces one update in which everything moves, for looking at; names as in the code."""
-        rows = tf.TensorSpec((self.config.batch_size, self._layout.width), self._dtype)
-        noise = tf.TensorSpec((self.config.batch_size, self._layout.action_size), self._dtype)
 
         def update(rows: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
             batch = self._layout.unpack(rows)
             return self._update_critic(batch, noise) | self._update_actor_and_targets(batch)
 
-        return tf.function(update).get_concrete_function(rows, noise).graph
+        sizes = (self._layout.width, self._layout.action_size)
+        specs = [tf.TensorSpec((self.config.batch_size, size), self._dtype) for size in sizes]
+        return tf.function(update).get_concrete_function(*specs).graph

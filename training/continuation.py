@@ -28,7 +28,7 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
     checkpoints.save(
         steps=trainer.steps,
         updates=trainer.updates,
-        write_networks=trainer.agent.save,
+        write_networks=trainer.agent.networks.save,
         policy=trainer.agent.networks.policy_weights(),
         best=(trainer.best[0], trainer.best[2]) if trainer.best else None,
         buffer=trainer.buffer,
@@ -67,7 +67,7 @@ def restore(trainer: Trainer, checkpoints: Checkpoints, manifest: Manifest) -> l
         "observations": arrays["observations"],
     }
     try:
-        trainer.agent.restore(checkpoints.networks_prefix(manifest))
+        trainer.agent.networks.restore(checkpoints.networks_prefix(manifest))
         checkpoints.restore_buffer(manifest, trainer.buffer)
         lost = trainer.environments.restore(episodes)
     except ValueError as error:

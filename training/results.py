@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,15 @@ class Results:
             f"mean of the last {len(last)} evaluations {last.mean():.1f}; "
             f"best {self.return_mean[best]:.1f} at step {self.steps[best]}"
         )
+
+
+def append_row(path: Path, row: Mapping[str, float]) -> None:
+    """Appends an evaluation to the table, with a header where it is the first."""
+    with path.open("a", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(row))
+        if not file.tell():
+            table.writeheader()
+        table.writerow(row)
 
 
 def read_results(path: Path) -> Results:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from eagerly.training.errors import RunError
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
 from eagerly.training.interruption import StopSignals
 from eagerly.training.reporting import Reporter
+from eagerly.training.results import append_row
 from eagerly.training.run_directory import Run
 from eagerly.training.summaries import Summaries
 
@@ -175,22 +176,15 @@ class Trainer:
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
-        evaluation = evaluate(
-            lambda observations: self.agent.act(observations, explore=False),
-            self._evaluation_env,
-            seeds,
-        )
+        policy = partial(self.agent.act, explore=False)
+        evaluation = evaluate(policy, self._evaluation_env, seeds)
         figures = evaluation.summary()
         score = figures["return_mean"]
         best = self.best is None or score > self.best[1]
         if best:
             self.best = (self.steps, score, self.agent.networks.policy_weights())
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
-        with self.run.evaluations_path.open("a", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, row)
-            if not file.tell():
-                table.writeheader()
-            table.writerow(row)
+        append_row(self.run.evaluations_path, row)
         self.summaries.evaluated(evaluation, self.steps)
         self.reporter.evaluated(self.steps, evaluation, best)
 

@@ -372,7 +372,7 @@ def test_an_action_that_is_not_finite_is_named() -> None:
     variable = agent.networks.actor.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     for explore in (True, False):
-        with pytest.raises(FloatingPointError, match="action became .*nan"):
+        with pytest.raises(FloatingPointError, match=r"action became .*nan"):
             agent.act(np.ones((2, 4)), explore=explore)
 
 
@@ -417,7 +417,7 @@ def test_targets_begin_as_copies() -> None:
 def test_a_restored_agent_makes_the_same_next_update(mode: str, tmp_path: Path) -> None:
     agent, buffer = small_td3(mode=mode), filled_buffer()
     agent.train(buffer, 7)
-    agent.save(str(tmp_path / "networks"))
+    agent.networks.save(str(tmp_path / "networks"))
     random_state, sampling = agent.exploration.random_state, buffer.random_state
     saved = weights_of(agent)
     agent.train(buffer, 3)
@@ -425,7 +425,7 @@ def test_a_restored_agent_makes_the_same_next_update(mode: str, tmp_path: Path) 
 
     restored, again = small_td3(mode=mode, seed=9), filled_buffer()
     restored._seed = 0  # the seed is a setting of the run, not part of a checkpoint
-    restored.restore(str(tmp_path / "networks"))
+    restored.networks.restore(str(tmp_path / "networks"))
     assert equal_weights(saved, weights_of(restored))
     assert restored.updates == 7
     restored.exploration.random_state, again.random_state = random_state, sampling
@@ -442,23 +442,23 @@ def test_every_variable_is_saved(tmp_path: Path) -> None:
     for optimizer in (agent.networks.actor_optimizer, agent.networks.critic_optimizer):
         for variable in optimizer.variables[2:]:
             variable.assign(np.random.default_rng(1).uniform(size=variable.shape))
-    agent.save(str(tmp_path / "networks"))
+    agent.networks.save(str(tmp_path / "networks"))
     fresh = small_td3(seed=3)
-    fresh.restore(str(tmp_path / "networks"))
+    fresh.networks.restore(str(tmp_path / "networks"))
     assert equal_weights(weights_of(agent), weights_of(fresh))
 
 
 def test_other_networks_are_not_restored(tmp_path: Path) -> None:
-    small_td3().save(str(tmp_path / "networks"))
+    small_td3().networks.save(str(tmp_path / "networks"))
     for settings in ({"hidden_sizes": (8, 8)}, {"hidden_sizes": (16,)}, {"layer_norm": True}):
         with pytest.raises(ValueError, match=r"networks|[Ss]hape"):
-            small_td3(**settings).restore(str(tmp_path / "networks"))
+            small_td3(**settings).networks.restore(str(tmp_path / "networks"))
 
 
 def test_a_new_learning_rate_survives_restoring(tmp_path: Path) -> None:
-    small_td3(actor_learning_rate=1e-3).save(str(tmp_path / "networks"))
+    small_td3(actor_learning_rate=1e-3).networks.save(str(tmp_path / "networks"))
     agent = small_td3(actor_learning_rate=1e-5)
-    agent.restore(str(tmp_path / "networks"))
+    agent.networks.restore(str(tmp_path / "networks"))
     assert np.isclose(float(agent.networks.actor_optimizer.learning_rate), 1e-5)
 
 
@@ -467,7 +467,7 @@ def test_what_is_not_finite_is_named_and_not_saved(tmp_path: Path) -> None:
     variable = agent.networks.critic_target.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     with pytest.raises(FloatingPointError, match=r"hidden_0/kernel of critic_target is not finite"):
-        agent.save(str(tmp_path / "networks"))
+        agent.networks.save(str(tmp_path / "networks"))
     assert not list(tmp_path.iterdir())
 
 

@@ -102,7 +102,7 @@ def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: P
     assert trainer.best is not None
     assert (trainer.best[0], trainer.best[1]) == (int(best["steps"]), float(best["return_mean"]))
     files = list((tmp_path / "run" / "policies").iterdir())
-    assert [file.name for file in files] == [f"best-{int(best['steps']):09d}.npz"]
+    assert [file.name for file in files] == [f"best-{int(best['steps']):012d}.npz"]
 
 
 # --- stopping and continuing ------------------------------------------------------------------
