@@ -256,8 +256,13 @@ class TD3:
         saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
         return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
 
-    def graph(self) -> tf.Graph:
-        """Traces one update in which everything moves, for looking at; names as in the code."""
+    def graph(self) -> tf.Graph | None:
+        """Traces one update in which everything moves, for looking at; names as in the code.
+
+        In eager mode, where a breakpoint must meet real tensors only, nothing is traced.
+        """
+        if self.config.mode == "eager":
+            return None
 
         def update(rows: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
             batch = self._layout.unpack(rows)

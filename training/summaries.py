@@ -42,8 +42,10 @@ class Summaries:
         with self._writer.as_default(step=steps):
             tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
 
-    def graph(self, graph: tf.Graph) -> None:
-        """Writes the graph of one update."""
+    def graph(self, graph: tf.Graph | None) -> None:
+        """Writes the graph of one update, if there is one."""
+        if graph is None:
+            return
         with self._writer.as_default(step=0):
             tf.summary.graph(graph)
 

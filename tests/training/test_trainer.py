@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from eagerly import TD3, Trainer, open_run
 from eagerly.training.config import RunConfig
@@ -249,6 +250,20 @@ def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
     (line,) = train(steps=140).reporter.lines
     assert "last bits may differ" in line
     assert "tensorflow was 1.15" in line
+
+
+def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensors(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, eager = TD3._update_critic, []
+
+    def spy(agent: TD3, *arguments: Any) -> Any:
+        eager.append(tf.executing_eagerly())
+        return original(agent, *arguments)
+
+    monkeypatch.setattr(TD3, "_update_critic", spy)
+    train(mode="eager", steps=120)
+    assert eager == [True] * 20
 
 
 # --- what is not finite -----------------------------------------------------------------------
