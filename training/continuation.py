@@ -78,7 +78,8 @@ def restore(trainer: Trainer, checkpoints: Checkpoints, manifest: Manifest) -> l
     trainer.buffer.random_state = state["random"]["sampling"]
     trainer.warmup.bit_generator.state = state["random"]["warmup"]
     # After an override scores may not be comparable: the search for the best policy begins anew.
-    if state["best"] and not trainer.run.overridden:
+    overridden_at = [manifest.steps] if trainer.run.overridden else trainer.run.overridden_at()
+    if state["best"] and state["best"][0] > max(overridden_at, default=-1):
         trainer.best = (*state["best"], checkpoints.best_policy(manifest))
     changed = differing(manifest.conditions, conditions())
     if changed:

@@ -47,6 +47,10 @@ class Run:
         """The CSV file with one row per evaluation."""
         return self.path / "evaluations.csv"
 
+    def overridden_at(self) -> list[int]:
+        """The steps at which settings were overridden before."""
+        return [int(entry["steps"]) for entry in self.history]
+
     def settings(self) -> dict[str, Any]:
         """All settings, of run and agent, by name."""
         return dataclasses.asdict(self.config) | dataclasses.asdict(self.agent_config)
@@ -169,6 +173,8 @@ def _read(path: Path) -> dict[str, Any]:
         ):
             if not isinstance(document[key], kind):
                 raise TypeError(f"{key} is not a {kind.__name__}")
+        for entry in document["history"]:
+            int(entry["steps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path / 'config.json'} cannot be read: {error}") from error
     return dict(document)

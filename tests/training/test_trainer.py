@@ -414,6 +414,8 @@ def test_a_new_replay_ratio_acts_from_now_on(train: TrainRun) -> None:
 def test_an_override_begins_the_search_for_the_best_policy_anew(train: TrainRun) -> None:
     train(steps=200)
     assert train(override=True, activation="tanh", steps=220).best is None
+    assert train(steps=240).best is None
+    assert train(steps=300).best[0] == 300
 
 
 def test_a_directory_or_a_buffer_that_cannot_be_made_is_said(
