@@ -44,19 +44,19 @@ class Listener(Reporter):
 TrainRun = Callable[..., Trainer]
 
 
+def train_in(path: Path, *, override: bool = False, **settings: Any) -> Trainer:
+    """Trains a small run in a directory, or continues the one that is there."""
+    given = settings if (path / "config.json").exists() else SMALL | settings
+    trainer = Trainer(open_run(path, "td3", given, override=override), Listener())
+    trainer.train()
+    trainer.close()
+    return trainer
+
+
 @pytest.fixture
 def train(tmp_path: Path) -> TrainRun:
-    """Trains a small run in a directory of that name, or continues it."""
-
-    def run(name: str = "run", *, override: bool = False, **settings: Any) -> Trainer:
-        path = tmp_path / name
-        given = settings if (path / "config.json").exists() else SMALL | settings
-        trainer = Trainer(open_run(path, "td3", given, override=override), Listener())
-        trainer.train()
-        trainer.close()
-        return trainer
-
-    return run
+    """Trains or continues small runs, each in a directory of the name given."""
+    return lambda name="run", **options: train_in(tmp_path / name, **options)
 
 
 def scalars(path: Path) -> dict[tuple[str, int], list[float]]:

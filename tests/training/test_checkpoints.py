@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from eagerly.training.checkpoints import read_arrays
 from eagerly.training.errors import RunError
-from tests.training.conftest import TrainRun
+from tests.training.conftest import TrainRun, train_in
 
 
 def names(path: Path) -> list[str]:
@@ -67,14 +68,22 @@ def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Pat
     ]
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two checkpoints, not to be touched."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    train_in(path, steps=200, env="Long-v0")
+    return path
+
+
 @pytest.mark.parametrize(
     "part", ["networks.data-00000-of-00001", "episodes.npz", "manifest.json", "policy.npz"]
 )
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
 def test_a_damaged_checkpoint_is_passed_over(
-    train: TrainRun, tmp_path: Path, part: str, damage: str
+    train: TrainRun, finished: Path, tmp_path: Path, part: str, damage: str
 ) -> None:
-    train(steps=200, env="Long-v0")
+    shutil.copytree(finished, tmp_path / "run")
     path = tmp_path / "run" / "checkpoints" / "000000000200-000000000100" / part
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
