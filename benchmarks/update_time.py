@@ -1,8 +1,9 @@
 """Time per TD3 update in each mode, beside float32 matrix products of the same second.
 
 Modes take turns in fresh processes, and updates take turns with products inside each, so that a
-change of the machine's pace meets both sides of a ratio. The sizes are those of HalfCheetah: 17 observations, 6 actions, 256-256, batch
-256. An update is 422 million floating-point operations, counted by hand in `flops_per_update`.
+change of the machine's pace meets both sides of a ratio. The sizes are those of HalfCheetah: 17
+observations, 6 actions, 256-256, batch 256. An update is 415 million floating-point operations,
+counted by hand in `flops_per_update`.
 """
 
 from __future__ import annotations
