@@ -10,8 +10,8 @@ from types import FrameType, TracebackType
 class StopSignals:
     """While entered, turns the first SIGINT or SIGTERM into a request to stop.
 
-    The loop reads `received` where it can stop without losing anything. A second signal has its
-    usual effect at once. Outside the main thread, where Python delivers no signals, it does
+    The loop reads `received` where it can stop without losing anything. A second signal ends the
+    process at once. Outside the main thread, where Python delivers no signals, it does
     nothing.
 
     Attributes:
@@ -34,13 +34,12 @@ class StopSignals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._restore()
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        self._restore()
-
-    def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._previous.clear()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        # Set by name: a process that was started in the background has SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
