@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 _AGENTS = {
+    "ddpg": "eagerly.agents.ddpg:DDPG",
     "td3": "eagerly.agents.td3:TD3",
 }
 

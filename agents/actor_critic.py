@@ -8,7 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from eagerly.agents import losses
 from eagerly.agents.persistence import VariableCheckpoint
+from eagerly.buffers import Transition
 from eagerly.networks import ActingPolicy
 
 
@@ -65,6 +67,51 @@ class ActorCritic:
             actor_optimizer=self.actor_optimizer.variables,
             critic_optimizer=self.critic_optimizer.variables,
         )
+
+    def regress(self, batch: Transition, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Moves every critic towards the target `[B]`, and as its own penalties ask.
+
+        The critics alone get a gradient.
+        """
+        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
+            values = self.critic(batch.observation, batch.action)
+            loss = losses.critic_loss(values, target)
+            for penalty in self.critic.losses:
+                loss += penalty
+        variables = self.critic.trainable_variables
+        self.critic_optimizer.apply(tape.gradient(loss, variables), variables)
+        return {
+            "losses/critic": loss,
+            "values/mean": tf.reduce_mean(values[0]),
+            "values/max": tf.reduce_max(values[0]),
+            "values/target_mean": tf.reduce_mean(target),
+        }
+
+    def climb(self, observation: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Moves the actor up the first critic's values of its actions.
+
+        The gradient goes through the action; the critic's own weights get none.
+        """
+        variables = self.actor.trainable_variables
+        with (
+            tf.name_scope("actor_loss"),
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+        ):
+            tape.watch([variable.value for variable in variables])
+            action = self.actor(observation)
+            loss = losses.actor_loss(self.critic.first(observation, action))
+        self.actor_optimizer.apply(tape.gradient(loss, variables), variables)
+        saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
+        return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
+
+    def follow(self, tau: float) -> None:
+        """Moves every target network by `tau` towards its network."""
+        with tf.name_scope("target_update"):
+            for target, network in (
+                (self.critic_target, self.critic),
+                (self.actor_target, self.actor),
+            ):
+                losses.polyak_update(target.variables, network.variables, tau)
 
     def save(self, prefix: str) -> None:
         """Writes everything to files `prefix.*`.

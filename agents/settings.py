@@ -6,6 +6,7 @@ One declaration serves the documentation, the validation and the command-line fl
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -21,11 +22,12 @@ def setting(
     below: float | None = None,
     choices: tuple[str, ...] = (),
     free: bool = False,
+    needs: tuple[str, Any] | None = None,
 ) -> Any:
     """Declares a field of a settings dataclass.
 
     Args:
-        default: Its default; `dataclasses.MISSING` makes it required.
+        default: Its default; `dataclasses.MISSING` makes it required. A dict is copied.
         help: What it means, and the source of the default, in one line.
         unit: What it counts in.
         at_least: Least value; of a tuple, of each element, as for the other ends.
@@ -34,9 +36,13 @@ def setting(
         below: What it must be less than.
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
+        needs: Another field and the value that it must have for this one to act.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"help": help, "unit": unit, "choices": choices, "free": free, **ends}
+    metadata["needs"] = needs
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -49,6 +55,11 @@ def check_settings(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         kind = str(field.type)
+        if "Callable" in kind:
+            kind = "callable" if callable(value) else "str"
+        if kind.startswith("dict"):
+            _check_json(field.name, value)
+            continue
         if not kind.startswith("tuple"):
             _check_value(field, kind, value)
             continue
@@ -58,7 +69,19 @@ def check_settings(config: Any) -> None:
             _check_value(field, "int", element)
 
 
+def _check_json(name: str, value: Any) -> None:
+    try:
+        if not isinstance(value, dict) or json.loads(json.dumps(value)) != value:
+            raise ValueError("it does not come back as it was")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be a dictionary of what JSON can hold; got {value!r}: {error}"
+        ) from error
+
+
 def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
+    if kind == "callable":
+        return
     expected = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}[kind]
     if not isinstance(value, expected) or (kind != "bool" and isinstance(value, bool)):
         raise ValueError(f"{field.name} must be of type {field.type}; got {value!r}")

@@ -10,18 +10,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eagerly.agents.ddpg import DDPG, DDPGConfig
     from eagerly.agents.td3 import TD3, TD3Config
     from eagerly.buffers import ReplayBuffer, Transition
     from eagerly.networks import ActionBounds, Actor, Critic
     from eagerly.training.config import RunConfig
     from eagerly.training.errors import RunError
     from eagerly.training.evaluation import evaluate
+    from eagerly.training.policies import Policy, load_policy
     from eagerly.training.run_directory import open_run
     from eagerly.training.trainer import Trainer
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "DDPG": "agents.ddpg",
+    "DDPGConfig": "agents.ddpg",
     "TD3": "agents.td3",
     "TD3Config": "agents.td3",
     "ActionBounds": "networks",
@@ -29,18 +33,23 @@ _HOMES = {
     "Critic": "networks",
     "ReplayBuffer": "buffers",
     "Transition": "buffers",
+    "Policy": "training.policies",
     "RunConfig": "training.config",
     "RunError": "training.errors",
     "Trainer": "training.trainer",
     "evaluate": "training.evaluation",
+    "load_policy": "training.policies",
     "open_run": "training.run_directory",
 }
 
 __all__ = [
+    "DDPG",
     "TD3",
     "ActionBounds",
     "Actor",
     "Critic",
+    "DDPGConfig",
+    "Policy",
     "ReplayBuffer",
     "RunConfig",
     "RunError",
@@ -49,6 +58,7 @@ __all__ = [
     "Transition",
     "__version__",
     "evaluate",
+    "load_policy",
     "open_run",
 ]
 

@@ -27,6 +27,7 @@ class Actor(keras.Model):
         activation: One of `networks.activations.ACTIVATIONS`.
         layer_norm: Whether hidden layers are normalised before their activation.
         initializer: One of `networks.initializers.INITIALIZERS`.
+        last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
         seed: Seed of the initial weights.
         dtype: "float32" or "float64".
         name: Name under which the graph shows the model.
@@ -41,6 +42,7 @@ class Actor(keras.Model):
         activation: str = "relu",
         layer_norm: bool = False,
         initializer: str = "glorot_uniform",
+        last_layer_limit: float = 0.0,
         seed: int = 0,
         dtype: str = "float32",
         name: str = "actor",
@@ -51,7 +53,8 @@ class Actor(keras.Model):
         sizes = [observation_size, *hidden_sizes, action_size]
         self._linear = []
         for index, layer_seed in enumerate(weight_seeds(seed, len(sizes) - 1)):
-            kernel, bias = linear_initializers(initializer, sizes[index], layer_seed)
+            limit = last_layer_limit if index == len(hidden_sizes) else 0.0
+            kernel, bias = linear_initializers(initializer, sizes[index], layer_seed, limit=limit)
             layer = keras.layers.Dense(
                 sizes[index + 1],
                 kernel_initializer=kernel,

@@ -16,8 +16,8 @@ from eagerly.networks.layers import EnsembleDense, EnsembleLayerNormalization
 class Critic(keras.Model):
     """Maps (observation, action) to the action values of `n_critics` independent networks.
 
-    Each member is an MLP over the concatenation of observation and action; all members run as
-    one batched matrix product per layer. The weights exist once the object does.
+    Each member is an MLP over the observation, which the action joins at one of its layers; all
+    members run as one batched matrix product per layer. The weights exist once the object does.
 
     Args:
         observation_size: O, the length of a flat observation.
@@ -27,6 +27,9 @@ class Critic(keras.Model):
         activation: One of `networks.activations.ACTIVATIONS`.
         layer_norm: Whether hidden layers are normalised before their activation.
         initializer: One of `networks.initializers.INITIALIZERS`.
+        last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
+        action_layer: The layer whose input the action joins: 0 is the first.
+        l2: Penalty c: `losses` holds c/2 Σw² of every kernel and bias.
         seed: Seed of the initial weights; the members differ.
         dtype: "float32" or "float64".
         name: Name under which the graph shows the model.
@@ -42,6 +45,9 @@ class Critic(keras.Model):
         activation: str = "relu",
         layer_norm: bool = False,
         initializer: str = "glorot_uniform",
+        last_layer_limit: float = 0.0,
+        action_layer: int = 0,
+        l2: float = 0.0,
         seed: int = 0,
         dtype: str = "float32",
         name: str = "critic",
@@ -50,14 +56,22 @@ class Critic(keras.Model):
         check_activation(activation)
         self.n_critics = n_critics
         self._activation = TENSOR[activation]
-        sizes = [observation_size + action_size, *hidden_sizes, 1]
+        if not 0 <= action_layer <= len(hidden_sizes):
+            raise ValueError(
+                f"action_layer must be in [0, {len(hidden_sizes)}], the number of hidden layers; "
+                f"got {action_layer}"
+            )
+        self._action_layer = action_layer
+        sizes = [observation_size, *hidden_sizes, 1]
         seeds = weight_seeds(seed, len(sizes) - 1)
         self._linear = [
             EnsembleDense(
                 n_critics,
-                inputs,
+                inputs + (action_size if index == action_layer else 0),
                 units,
                 initializer=initializer,
+                limit=last_layer_limit if index == len(hidden_sizes) else 0.0,
+                l2=l2,
                 seed=layer_seed,
                 name="value" if index == len(hidden_sizes) else f"hidden_{index}",
                 dtype=dtype,
@@ -75,21 +89,33 @@ class Critic(keras.Model):
 
     def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
-        hidden = tf.concat([observation, action], axis=-1)  # [B, O + A]
-        for index, linear in enumerate(self._linear[:-1]):
+        hidden = observation
+        for index, linear in enumerate(self._linear):
+            if index:
+                if self._norms:
+                    hidden = self._norms[index - 1](hidden)
+                hidden = self._activation(hidden)
+            if index == self._action_layer:
+                hidden = self._joined(hidden, action)
             hidden = linear(hidden)  # [n_critics, B, H]
-            if self._norms:
-                hidden = self._norms[index](hidden)
-            hidden = self._activation(hidden)
-        return tf.squeeze(self._linear[-1](hidden), axis=-1)
+        return tf.squeeze(hidden, axis=-1)
 
     def first(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0, at the cost of one member."""
         with tf.name_scope(f"{self.name}_first"):
-            hidden = tf.concat([observation, action], axis=-1)
-            for index, linear in enumerate(self._linear[:-1]):
+            hidden = observation
+            for index, linear in enumerate(self._linear):
+                if index:
+                    if self._norms:
+                        hidden = self._norms[index - 1].first(hidden)
+                    hidden = self._activation(hidden)
+                if index == self._action_layer:
+                    hidden = self._joined(hidden, action)
                 hidden = linear.first(hidden)  # [B, H]
-                if self._norms:
-                    hidden = self._norms[index].first(hidden)
-                hidden = self._activation(hidden)
-            return tf.squeeze(self._linear[-1].first(hidden), axis=-1)
+            return tf.squeeze(hidden, axis=-1)
+
+    def _joined(self, hidden: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Appends the action `[B, A]` to `[B, H]` or `[n_critics, B, H]`."""
+        if hidden.shape.rank > action.shape.rank:
+            action = tf.broadcast_to(action, [self.n_critics, *tf.unstack(tf.shape(action))])
+        return tf.concat([hidden, action], axis=-1)

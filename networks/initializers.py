@@ -25,7 +25,7 @@ INITIALIZERS = (*_KERAS, "torch_linear")
 
 
 def linear_initializers(
-    name: str, fan_in: int, seed: int
+    name: str, fan_in: int, seed: int, *, limit: float = 0.0
 ) -> tuple[keras.initializers.Initializer, keras.initializers.Initializer]:
     """Returns the initialisers of a kernel `[fan_in, units]` and of its bias `[units]`.
 
@@ -33,19 +33,21 @@ def linear_initializers(
         name: One of `INITIALIZERS`.
         fan_in: Inputs of the layer; the limit of `torch_linear` needs it for the bias too.
         seed: Two calls with the same seed give the same weights.
+        limit: Unless 0, kernel and bias are drawn uniformly from ±`limit`, whatever the name.
 
     Raises:
         ValueError: If the name is unknown.
     """
+    if name not in INITIALIZERS:
+        raise ValueError(f"initializer must be one of {', '.join(INITIALIZERS)}; got {name!r}")
     kernel_seed, bias_seed = weight_seeds(seed, 2)
-    if name == "torch_linear":
+    if name == "torch_linear" and not limit:
         limit = 1.0 / math.sqrt(fan_in)
+    if limit:
         return (
             keras.initializers.RandomUniform(-limit, limit, seed=kernel_seed),
             keras.initializers.RandomUniform(-limit, limit, seed=bias_seed),
         )
-    if name not in _KERAS:
-        raise ValueError(f"initializer must be one of {', '.join(INITIALIZERS)}; got {name!r}")
     return _KERAS[name](seed=kernel_seed), keras.initializers.Zeros()
 
 

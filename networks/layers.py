@@ -16,7 +16,8 @@ class EnsembleDense(keras.layers.Layer):
 
     The input is `[B, I]`, shared by all members, or `[members, B, I]`; the output is
     `[members, B, units]`. Each member is drawn by itself, with its own seed: given the stacked
-    kernel, Keras would read it as a convolution and shrink every draw by sqrt(members).
+    kernel, Keras would read it as a convolution and shrink every draw by sqrt(members). With `l2`
+    the layer declares the penalty l2/2 Σw² of its weights and biases, whose gradient is l2 w.
     """
 
     def __init__(
@@ -29,9 +30,15 @@ class EnsembleDense(keras.layers.Layer):
         seed: int,
         name: str,
         dtype: str,
+        limit: float = 0.0,
+        l2: float = 0.0,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
-        pairs = [linear_initializers(initializer, inputs, s) for s in weight_seeds(seed, members)]
+        pairs = [
+            linear_initializers(initializer, inputs, member_seed, limit=limit)
+            for member_seed in weight_seeds(seed, members)
+        ]
+        self._regularizer = keras.regularizers.L2(l2 / 2) if l2 else None
         self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
         self.bias = self._stacked("bias", [bias for _, bias in pairs], (units,))
         self.built = True
@@ -45,6 +52,7 @@ class EnsembleDense(keras.layers.Layer):
             name=name,
             shape=values.shape,
             initializer=lambda shape, dtype: tf.constant(values, dtype=dtype),
+            regularizer=self._regularizer,
         )
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from eagerly.scripts.flags import find_packages_here
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
 
@@ -26,43 +27,61 @@ from eagerly.training.errors import RunError
     type=click.IntRange(min=0),
     help="Seed of the episodes. [default: as in training, which repeats its evaluation]",
 )
+@click.option(
+    "--video",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also record the first episode in this .mp4; no display is needed.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(run_dir: Path, episodes: int | None, which: str, seed: int | None, as_json: bool) -> None:
+def main(
+    run_dir: Path,
+    episodes: int | None,
+    which: str,
+    seed: int | None,
+    video: Path | None,
+    as_json: bool,
+) -> None:
     """Runs whole episodes with the deterministic policy of the run in RUN_DIR."""
+    find_packages_here()
     try:
         with quiet_tensorflow():
-            from eagerly.training.environments import make_environment
             from eagerly.training.evaluation import evaluate, evaluation_seeds
-            from eagerly.training.policies import load_actor
+            from eagerly.training.making import environment_maker
+            from eagerly.training.policies import load_policy
             from eagerly.training.run_directory import open_run
+            from eagerly.training.video import Camera, choose_renderer
         run = open_run(run_dir, None, {})
-        env = make_environment(run.config.env)
-        policy, step = load_actor(
-            run,
-            which,
-            env.observation_space,
-            env.action_space,
-            lambda line: click.echo(line, err=True),
-        )
+        policy = load_policy(run_dir, which, say=lambda line: click.echo(line, err=True))
+        if video:
+            choose_renderer()
+        make = environment_maker(run.config.env, run.config.env_kwargs)
+        camera = Camera(make) if video else None
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
             episodes or run.config.evaluation_episodes,
         )
-        evaluation = evaluate(policy, env, seeds)
-    except (RunError, FloatingPointError) as error:
+        evaluation = evaluate(policy, make(), seeds)
+        if camera and video:
+            filmed = camera.record(policy, seeds[0], video)
+    except (RunError, ValueError, FloatingPointError) as error:
         raise click.ClickException(str(error)) from error
-    figures = evaluation.summary()
+    figures, infos = evaluation.summary(), evaluation.info_means()
     if as_json:
-        about = {"run_dir": str(run_dir), "env": run.config.env, "which": which, "step": step}
+        about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
+        more = {"step": policy.steps, "episodes": len(seeds), "info": infos}
         returns = {"returns": evaluation.returns.tolist()}
-        click.echo(json.dumps(about | {"episodes": len(seeds)} | figures | returns))
+        click.echo(json.dumps(about | more | figures | returns))
         return
     click.echo(
-        f"{which} policy of {run_dir} (step {step}): return {figures['return_mean']:.1f} ± "
+        f"{which} policy of {run_dir} (step {policy.steps}): return {figures['return_mean']:.1f} ± "
         f"{figures['return_std']:.1f} over {len(seeds)} episodes of {run.config.env}, from "
         f"{figures['return_min']:.1f} to {figures['return_max']:.1f}, mean length "
         f"{figures['length_mean']:.0f}"
     )
+    for name, value in infos.items():
+        click.echo(f"  {name} at the end: mean {value:.4g}")
+    if video:
+        click.echo(f"video of an episode with return {filmed.returns[0]:.1f}: {video}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shlex
 import sys
@@ -24,6 +25,21 @@ class _Sizes(click.ParamType):
             return tuple(int(size) for size in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is not a list of whole numbers such as 256,256", param, ctx)
+
+
+class _Json(click.ParamType):
+    name = "json"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        try:
+            found = json.loads(str(value))
+        except ValueError as error:
+            self.fail(f"{value!r} is not JSON such as '{{\"frame_skip\": 2}}': {error}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(f"{value!r} is not a JSON object such as '{{\"frame_skip\": 2}}'", param, ctx)
+        return found
 
 
 _TYPES = {"int": click.INT, "float": click.FLOAT, "str": click.STRING}
@@ -50,6 +66,8 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
         type_ = click.Choice(choices)
     elif kind.startswith("tuple"):
         type_ = _Sizes()
+    elif kind.startswith("dict"):
+        type_ = _Json()
     notes = []
     if field.metadata["unit"]:
         notes.append(field.metadata["unit"])
@@ -57,11 +75,21 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
         allowed = describe_range(field)
         if allowed != "finite":
             notes.append(allowed)
+    if field.metadata["needs"]:
+        notes.append(
+            "with {} {}".format(flag_name(field.metadata["needs"][0]), field.metadata["needs"][1])
+        )
     if field.default is not dataclasses.MISSING:
         default = shown(field.default)
         notes.append(f"default {default.lower() if kind == 'bool' else default}")
     text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")
     return click.Option([declaration], type=type_, default=None, help=text)
+
+
+def find_packages_here() -> None:
+    """Lets environments be imported from the working directory, after all that is installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def interpreter() -> str:

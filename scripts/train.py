@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.scripts.flags import command, interpreter, options_of
+from eagerly.scripts.flags import command, find_packages_here, interpreter, options_of
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
@@ -31,13 +33,14 @@ class _Commands(click.Group):
         if cmd_name not in agent_names():
             return super().get_command(ctx, cmd_name)
         with quiet_tensorflow():
-            settings = agent_class(cmd_name).Config
+            agent = agent_class(cmd_name)
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
-            _progress_option(),
+            *_process_options(),
+            *([_preset_option(agent.PRESETS)] if agent.PRESETS else []),
             *options_of(RunConfig),
-            *options_of(settings),
+            *options_of(agent.Config),
         ]
         return click.Command(
             cmd_name,
@@ -55,18 +58,37 @@ _RUN_DIR_HELP = (
 _OVERRIDE_HELP = "Continue although settings differ from those the run was started with."
 
 
-def _progress_option() -> click.Option:
-    return click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar.")
+def _process_options() -> list[click.Option]:
+    """What concerns this process and is not kept with the run."""
+    return [
+        click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar."),
+        click.Option(
+            ["--profile-calls"],
+            type=click.IntRange(min=0),
+            default=0,
+            help="Trace so many calls of the train body for TensorBoard's profiler. [default 0]",
+        ),
+    ]
+
+
+def _preset_option(presets: Mapping[str, Any]) -> click.Option:
+    return click.Option(
+        ["--preset"],
+        type=click.Choice(list(presets)),
+        help="Settings that belong together; what is typed beside it goes before. "
+        f"[default {next(iter(presets))}]",
+    )
 
 
 @click.group(cls=_Commands, context_settings={"max_content_width": 100})
 def main() -> None:
     """Trains agents for continuous control and continues their runs."""
+    find_packages_here()
 
 
-def _resume(run_dir: Path, progress: bool, **given: Any) -> None:
+def _resume(run_dir: Path, **given: Any) -> None:
     """Continues the run in RUN_DIR with its saved settings."""
-    _train(None, run_dir=run_dir, override=False, progress=progress, **given)
+    _train(None, run_dir=run_dir, override=False, **given)
 
 
 main.add_command(
@@ -74,7 +96,7 @@ main.add_command(
         "resume",
         params=[
             click.Argument(["run_dir"], type=click.Path(path_type=Path)),
-            _progress_option(),
+            *_process_options(),
             *options_of(RunConfig, only_free=True),
         ],
         callback=_resume,
@@ -84,7 +106,13 @@ main.add_command(
 
 
 def _train(
-    agent: str | None, *, run_dir: Path | None, override: bool, progress: bool, **given: Any
+    agent: str | None,
+    *,
+    run_dir: Path | None,
+    override: bool,
+    progress: bool,
+    profile_calls: int,
+    **given: Any,
 ) -> None:
     typed = {name: value for name, value in given.items() if value is not None}
     try:
@@ -104,7 +132,7 @@ def _train(
             click.echo(f"{run.path} is finished: it has {newest.steps} steps.")
             _print_end(run, newest.steps)
             return
-        trainer = Trainer(run, reporter)
+        trainer = Trainer(run, reporter, newest=newest, profile_calls=profile_calls)
         _print_start(trainer)
         started = time.monotonic()
         with reporter.bar(trainer.steps):
@@ -133,12 +161,17 @@ def _print_start(trainer: Any) -> None:
         "actor": agent.networks.actor.count_params(),
         "critics": agent.networks.critic.count_params(),
     }
+    environment = f"{config.num_envs} x {config.env}"
+    if config.env_kwargs:
+        environment += f" {json.dumps(config.env_kwargs)}"
+    if config.num_envs > 1:
+        environment += f", {config.vectorization}"
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
     for name, value in {
         "run": f"{run.path}, {begin}, to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
         "device": f"{device_name()}, {threads}",
-        "environment": f"{config.num_envs} x {config.env}",
+        "environment": environment,
         "observations": trainer.environments.observation_space,
         "actions": trainer.environments.action_space,
         "parameters": ", ".join(f"{name} {count}" for name, count in counts.items()),

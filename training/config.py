@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from eagerly.agents.settings import check_settings, setting
+from eagerly.training.environments import VECTORIZATIONS
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Settings of a run. A step is one step of one environment."""
 
-    env: str = setting(dataclasses.MISSING, "Gymnasium id of the environment")
+    env: str | Callable[..., Any] = setting(
+        dataclasses.MISSING,
+        "Gymnasium id, with package:id for one that a package registers; in Python also a factory",
+    )
+    env_kwargs: dict[str, Any] = setting(
+        {}, "Keyword arguments of the environment, such as '{\"frame_skip\": 2}'", unit="JSON"
+    )
+    check_env: bool = setting(
+        True, "Run Gymnasium's environment checker before a new run", free=True
+    )
     steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
     num_envs: int = setting(1, "Stepped side by side", unit="environments", at_least=1)
+    vectorization: str = setting(
+        "sync",
+        "Environments in turns, or in one process each; the run is the same",
+        choices=VECTORIZATIONS,
+        free=True,
+    )
     discount: float = setting(0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1)
     warmup_steps: int = setting(
         10_000,
@@ -41,6 +59,12 @@ class RunConfig:
     )
     summarize_every_steps: int = setting(
         1_000, "Between points of the training curves", unit="steps", at_least=1
+    )
+    histograms: bool = setting(
+        False, "Write histograms of all weights at each of these points", free=True
+    )
+    video_every_steps: int = setting(
+        0, "Between videos of an evaluation episode; 0: none", unit="steps", at_least=0, free=True
     )
     checkpoint_every_steps: int = setting(
         10_000, "Between checkpoints", unit="steps", at_least=1, free=True

@@ -5,10 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.conditions import conditions, differing
 from eagerly.training.errors import RunError
 from eagerly.training.manifest import Manifest
+from eagerly.training.policies import recorded_spaces
 
 if TYPE_CHECKING:
     from eagerly.training.trainer import Trainer
@@ -40,8 +43,9 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
             "episodes": episodes["episodes"],
             "best": trainer.best[:2] if trainer.best else None,
             "summaries": trainer.summaries.state(),
+            "spaces": recorded_spaces(trainer.buffer.layout.observation_size, trainer.bounds),
             "random": {
-                "exploration": trainer.agent.exploration.random_state,
+                "exploration": trainer.agent.exploration.state(),
                 "sampling": trainer.buffer.random_state,
                 "warmup": dict(trainer.warmup.bit_generator.state),
             },
@@ -70,11 +74,12 @@ def restore(trainer: Trainer, checkpoints: Checkpoints, manifest: Manifest) -> l
         trainer.agent.networks.restore(checkpoints.networks_prefix(manifest))
         checkpoints.restore_buffer(manifest, trainer.buffer)
         lost = trainer.environments.restore(episodes)
+        trainer.agent.exploration.restore(state["random"]["exploration"])
     except ValueError as error:
         raise RunError(f"what was saved does not fit the settings: {error}") from error
     trainer.steps, trainer.updates = manifest.steps, manifest.updates
     trainer.owed = Fraction(state["owed"])
-    trainer.agent.exploration.random_state = state["random"]["exploration"]
+    trainer.agent.begin_episodes(np.isin(np.arange(len(trainer.environments)), lost))
     trainer.buffer.random_state = state["random"]["sampling"]
     trainer.warmup.bit_generator.state = state["random"]["warmup"]
     # After an override scores may not be comparable: the search for the best policy begins anew.

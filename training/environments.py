@@ -1,42 +1,24 @@
-"""Environments: making, checking, stepping and restoring them.
+"""N environments: stepping them side by side, and bringing them back into their episodes.
 
 This module never imports TensorFlow: what runs inside an environment's process stays light.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from eagerly.buffers import Stream, seed_word
-from eagerly.training.errors import RunError
+from eagerly.training.making import numeric_items
+from eagerly.training.workers import WorkerEnvironments
 
-
-def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
-    """Makes one environment by its Gymnasium id.
-
-    Raises:
-        RunError: If there is no such environment (near names are suggested) or a package that
-            it needs is missing.
-    """
-    try:
-        return gymnasium.make(env_id, disable_env_checker=True)
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise RunError(
-            f"environment {env_id!r} needs a package that is missing: {error}"
-        ) from error
-    except gymnasium.error.UnregisteredEnv as error:
-        near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else str(error)
-        raise RunError(f"there is no environment {env_id!r}. {hint}") from error
-    except gymnasium.error.Error as error:
-        raise RunError(f"environment {env_id!r} cannot be made: {error}") from error
+VECTORIZATIONS = ("sync", "async")
 
 
 class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -67,35 +49,48 @@ class VectorStep:
         observations: `[N, O]`; where an episode ended the real last one.
         rewards: `[N]`.
         terminated, truncated: `[N]` bool.
+        infos: The numbers in `info` of each episode that ended.
     """
 
     observations: np.ndarray
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    infos: list[dict[str, float]]
+
+    @property
+    def ended(self) -> np.ndarray:
+        """Which episodes ended, `[N]` bool."""
+        return self.terminated | self.truncated
 
 
 class Environments:
     """N copies of an environment, each episode reset with a seed of its own.
 
     Args:
-        env_id: Gymnasium id.
+        make: Makes one of them.
         num_envs: N.
         seed: Seed of the run; every episode's seed derives from it.
+        vectorization: "sync" steps them one after the other in this process, "async" at the same
+            time in one process each; both give the same bits.
 
     Attributes:
         observations: `[N, O]`, float32, the current ones.
     """
 
-    def __init__(self, env_id: str, num_envs: int, seed: int) -> None:
-        def factory(index: int) -> Callable[[], gymnasium.Env[Any, Any]]:
-            return lambda: RestorableEpisode(make_environment(env_id), index)
-
+    def __init__(
+        self,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        num_envs: int,
+        seed: int,
+        vectorization: str = "sync",
+    ) -> None:
         self._seed = seed
-        self._envs = SyncVectorEnv(
-            [factory(index) for index in range(num_envs)],
-            copy=False,
-            autoreset_mode=AutoresetMode.DISABLED,
+        factories = [partial(_restorable, make, index) for index in range(num_envs)]
+        self._envs: VectorEnv[Any, Any, Any] = (
+            WorkerEnvironments(factories)
+            if vectorization == "async"
+            else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         )
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
@@ -113,15 +108,16 @@ class Environments:
 
     def step(self, actions: np.ndarray) -> VectorStep:
         """Steps with actions `[N, A]` in the environment's units, then resets what has ended."""
-        observations, rewards, terminated, truncated, _ = self._envs.step(actions)
+        observations, rewards, terminated, truncated, info = self._envs.step(actions)
+        ended = terminated | truncated
         # The vector environment reuses its arrays: this cast copies.
         observations = np.array(observations, np.float32)
-        step = VectorStep(observations, rewards, terminated, truncated)
+        infos = [_info_of(info, index) for index in np.flatnonzero(ended)]
+        step = VectorStep(observations, rewards, terminated, truncated, infos)
         for log, action in zip(self._actions, actions, strict=True):
             log.append(action)
         self.observations = observations
-        ended = terminated | truncated
-        if ended.any():
+        if infos:
             self._reset(ended)
         return step
 
@@ -186,3 +182,18 @@ class Environments:
     def close(self) -> None:
         """Closes every environment."""
         self._envs.close()
+
+
+def _restorable(make: Callable[[], gymnasium.Env[Any, Any]], index: int) -> gymnasium.Env[Any, Any]:
+    return RestorableEpisode(make(), index)
+
+
+def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
+    """Picks one environment's numbers out of a vector environment's `info`."""
+    return numeric_items(
+        {
+            key: values[index]
+            for key, values in info.items()
+            if isinstance(values, np.ndarray) and f"_{key}" in info and info[f"_{key}"][index]
+        }
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -11,15 +11,22 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from eagerly.buffers import Stream, seed_word
-from eagerly.networks.spaces import ActionBounds
+from eagerly.training.making import numeric_items
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns and lengths `[E]` of E whole episodes."""
+    """What E whole episodes gave.
+
+    Attributes:
+        returns: `[E]`.
+        lengths: `[E]`.
+        infos: The numbers in `info` at the end of each episode, such as `is_success`.
+    """
 
     returns: np.ndarray
     lengths: np.ndarray
+    infos: list[dict[str, float]] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
         """Returns mean, standard deviation (over episodes), least and greatest return, length."""
@@ -30,6 +37,11 @@ class Evaluation:
             "return_max": float(self.returns.max()),
             "length_mean": float(self.lengths.mean()),
         }
+
+    def info_means(self) -> dict[str, float]:
+        """Returns the mean of each number in `infos`, over the episodes that have it."""
+        names = sorted({name for info in self.infos for name in info})
+        return {n: float(np.mean([info[n] for info in self.infos if n in info])) for n in names}
 
 
 def evaluation_seeds(seed: int, episodes: int) -> list[int]:
@@ -50,47 +62,53 @@ def evaluate(
     policy: Callable[[np.ndarray], np.ndarray],
     env: gymnasium.Env[Any, Any],
     seeds: list[int],
+    *,
+    watch: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Runs one episode per seed, one after the other.
 
     Args:
-        policy: Maps observations `[1, O]` to actions `[1, A]` in [-1, 1].
+        policy: Maps an observation `[O]` to an action `[A]` in the environment's units.
         env: An environment that nothing else steps.
         seeds: Reset seeds.
+        watch: Called after every reset and step.
 
     Raises:
         FloatingPointError: If an observation or reward is NaN or infinite.
     """
-    bounds = ActionBounds(env.action_space)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+    infos = []
     with single_blas_thread():
         for episode, seed in enumerate(seeds):
-            returns[episode], lengths[episode] = _episode(policy, env, bounds, seed)
+            returns[episode], lengths[episode], info = _episode(policy, env, seed, watch)
+            infos.append(info)
             if not np.isfinite(returns[episode]):
                 raise FloatingPointError(
                     f"the return of evaluation episode {episode} became {returns[episode]}"
                 )
-    return Evaluation(returns, lengths)
+    return Evaluation(returns, lengths, infos)
 
 
 def _episode(
     policy: Callable[[np.ndarray], np.ndarray],
     env: gymnasium.Env[Any, Any],
-    bounds: ActionBounds,
     seed: int,
-) -> tuple[float, int]:
-    observation, _ = env.reset(seed=seed)
+    watch: Callable[[], None] | None,
+) -> tuple[float, int, dict[str, float]]:
+    observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     while not ended:
-        row = np.asarray(observation, np.float32)[np.newaxis]
-        if not np.isfinite(row).all():
+        if watch:
+            watch()
+        if not np.isfinite(np.asarray(observation, np.float32)).all():
             raise FloatingPointError(
                 f"observation must be finite in float32; step {length} of an evaluation episode "
                 f"gave {observation}"
             )
-        action = bounds.to_environment(policy(row))[0]
-        observation, reward, terminated, truncated, _ = env.step(action)
+        observation, reward, terminated, truncated, info = env.step(policy(observation))
         total += float(reward)
         length += 1
         ended = terminated or truncated
-    return total, length
+    if watch:
+        watch()
+    return total, length, numeric_items(info)

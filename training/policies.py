@@ -1,64 +1,139 @@
-"""Taking a trained policy out of a run directory."""
+"""Policies as a user calls them: from an observation to an action in the environment's units."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import gymnasium
 import keras
 import numpy as np
 
 from eagerly.agents import agent_class
-from eagerly.networks import ActingPolicy, ActionBounds, observation_size
+from eagerly.networks import ActingPolicy, ActionBounds
 from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.errors import RunError
-from eagerly.training.run_directory import Run
+from eagerly.training.run_directory import open_run
 
 WHICH = ("best", "latest")
 
 
-def load_actor(
-    run: Run,
-    which: str,
-    observation_space: gymnasium.Space,
-    action_space: gymnasium.Space,
-    say: Callable[[str], None],
-) -> tuple[Callable[[np.ndarray], np.ndarray], int]:
-    """Loads the policy of a run as its newest checkpoint has it.
+class Policy:
+    """A deterministic policy: a function of the observation alone.
 
     Args:
-        run: The run.
-        which: "best", the one with the best evaluation so far, or "latest".
-        observation_space: A flat `Box` of O dimensions.
-        action_space: A bounded `Box` of A dimensions.
-        say: Takes a line about a damaged checkpoint that is passed over.
+        act: Maps observations `[N, O]` to actions `[N, A]` in [-1, 1].
+        observation_size: O.
+        bounds: Converts actions to the environment's units.
+        steps: Environment steps that it was trained for.
 
-    Returns:
-        A function from observations `[N, O]` to actions `[N, A]` in [-1, 1], and the step at
-        which it was taken.
+    Attributes:
+        observation_size: O.
+        action_size: A.
+        steps: Environment steps that it was trained for.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[np.ndarray], np.ndarray],
+        observation_size: int,
+        bounds: ActionBounds,
+        steps: int,
+    ) -> None:
+        self._act, self._bounds = act, bounds
+        self.observation_size, self.action_size, self.steps = observation_size, bounds.size, steps
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Chooses an action, or one for each row of a batch.
+
+        The last bits of a row's action can depend on whether it came alone or in a batch.
+
+        Args:
+            observation: `[O]` or `[N, O]`, in the environment's units.
+
+        Returns:
+            `[A]` or `[N, A]`, in the environment's units, within its bounds, of its dtype.
+
+        Raises:
+            ValueError: If the observation has another shape.
+            FloatingPointError: If the action would be NaN, because the observation is.
+        """
+        rows = np.asarray(observation, np.float32)
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.observation_size:
+            size = self.observation_size
+            raise ValueError(
+                f"observation must have shape [{size}] or [N, {size}]; got {rows.shape}"
+            )
+        single = rows.ndim == 1
+        actions = self._act(rows[np.newaxis] if single else rows).astype(np.float32, copy=False)
+        if not math.isfinite(actions.sum()):
+            raise FloatingPointError(f"action became {actions.tolist()} for {observation}")
+        actions = self._bounds.to_environment(actions)
+        return actions[0] if single else actions
+
+
+def load_policy(
+    run_dir: str | Path, which: str = "best", *, say: Callable[[str], None] | None = None
+) -> Policy:
+    """Loads the policy of a run as its newest checkpoint has it.
+
+    Nothing of the run but the weights of its actor is read; no environment is made.
+
+    Args:
+        run_dir: The run directory.
+        which: "best", the policy with the best evaluation so far, or "latest".
+        say: Takes a line about a damaged checkpoint that is passed over; None ignores it.
 
     Raises:
-        RunError: If there is no checkpoint, or no best policy, or its weights do not fit.
+        RunError: If the directory is not a run, there is no checkpoint, or no best policy, or its
+            weights do not fit the settings.
     """
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
+    run = open_run(Path(run_dir), None, {})
     checkpoints = Checkpoints(run.path, run.config.keep_checkpoints)
-    manifest = checkpoints.newest_intact(say, with_replay=False)
+    manifest = checkpoints.newest_intact(say or (lambda line: None), with_replay=False)
     if manifest is None:
         raise RunError(f"{run.path} has no checkpoint yet: train it first")
+    if "spaces" not in manifest.state:
+        raise RunError(
+            f"{run.path} was saved before policies knew their action bounds: continue it once, "
+            "with train.py resume and more --steps"
+        )
     if which == "best":
         if manifest.best is None:
-            raise RunError(f"{run.path} has no evaluation yet: ask for --which latest")
+            raise RunError(f"{run.path} has no evaluation yet: ask for the latest policy")
         weights, steps = checkpoints.best_policy(manifest), int(manifest.state["best"][0])
     else:
         weights, steps = checkpoints.arrays(manifest, "policy"), manifest.steps
-    sizes = observation_size(observation_space), ActionBounds(action_space).size
-    actor = agent_class(run.agent).build_actor(run.agent_config, *sizes, seed=run.config.seed)
+    size, bounds = _restored_spaces(manifest.state["spaces"])
+    actor = agent_class(run.agent).build_actor(
+        run.agent_config, size, bounds.size, seed=run.config.seed
+    )
     try:
         assign_weights(actor, weights)
     except ValueError as error:
         raise RunError(f"the policy of {run.path} does not fit its settings: {error}") from error
-    return ActingPolicy(actor), steps
+    return Policy(ActingPolicy(actor), size, bounds, steps)
+
+
+def recorded_spaces(observation_size: int, bounds: ActionBounds) -> dict[str, object]:
+    """Writes what a policy must know of the environment, as JSON."""
+    return {
+        "observation_size": observation_size,
+        "action_low": bounds.low.tolist(),
+        "action_high": bounds.high.tolist(),
+        "action_dtype": bounds.dtype.name,
+    }
+
+
+def _restored_spaces(spaces: Mapping[str, object]) -> tuple[int, ActionBounds]:
+    dtype = np.dtype(str(spaces["action_dtype"]))
+    low, high = (np.array(spaces[name], dtype) for name in ("action_low", "action_high"))
+    return int(str(spaces["observation_size"])), ActionBounds(
+        gymnasium.spaces.Box(low, high, dtype=dtype.type)
+    )
 
 
 def assign_weights(model: keras.Model, weights: Mapping[str, np.ndarray]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from eagerly.agents import agent_class
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.making import environment_name
 
 FORMAT = 1
 
@@ -53,7 +55,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """All settings, of run and agent, by name."""
-        return dataclasses.asdict(self.config) | dataclasses.asdict(self.agent_config)
+        return recorded(self.config) | recorded(self.agent_config)
 
     def write(self, steps: int = 0) -> None:
         """Writes `config.json`, making the directory if it is new.
@@ -69,8 +71,8 @@ class Run:
         document = {
             "format": FORMAT,
             "agent": self.agent,
-            "run": dataclasses.asdict(self.config),
-            "agent_settings": dataclasses.asdict(self.agent_config),
+            "run": recorded(self.config),
+            "agent_settings": recorded(self.agent_config),
             "history": self.history,
         }
         replace_file(self.path / "config.json", json.dumps(document, indent=2).encode() + b"\n")
@@ -102,7 +104,8 @@ def open_run(
     Args:
         path: The run directory; None makes up a fresh one under `runs/`.
         agent: Name of the agent; None only continues.
-        given: The settings that the user gave, by name. In a saved run the others keep their
+        given: The settings that the user gave, by name; `preset` stands for those of one of the
+            agent's presets, over which the others go. In a saved run the others keep their
             saved values; what was given must agree with it, unless it cannot change the result.
         override: Whether settings that differ are accepted, and recorded.
 
@@ -113,11 +116,13 @@ def open_run(
         return _continued(path, agent, given, override)
     if agent is None:
         raise RunError(f"{path} is not a run: it has no config.json")
+    settings = _expanded(agent, given)
     if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunError(f"{path} exists and is not a run (no config.json): choose another --run-dir")
-    if not given.get("env"):
+    if not settings.get("env"):
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
-    config, agent_config = _build(agent, given)
+    config, agent_config = _build(agent, settings)
+    _check_needs(config, agent_config, given)
     if path is not None:
         return Run(path, agent, config, agent_config, is_new=True)
     made_up = _made_up_path(agent, config)
@@ -132,9 +137,10 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
     config, agent_config = _build(saved_agent, document["run"] | document["agent_settings"])
-    saved = dataclasses.asdict(config) | dataclasses.asdict(agent_config)
-    config, agent_config = _build(saved_agent, saved | dict(given))
-    wanted = dataclasses.asdict(config) | dataclasses.asdict(agent_config)
+    saved = recorded(config) | recorded(agent_config)
+    config, agent_config = _build(saved_agent, saved | _expanded(saved_agent, given))
+    _check_needs(config, agent_config, given)
+    wanted = recorded(config) | recorded(agent_config)
     free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
     changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}
     if changed and not override:
@@ -180,6 +186,42 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(document)
 
 
+def recorded(config: Any) -> dict[str, Any]:
+    """Returns settings as they are kept and compared: an environment factory by its name."""
+    settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    if "env" in settings:
+        settings["env"] = environment_name(settings["env"])
+    return settings
+
+
+def _expanded(agent: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts the settings of the preset that is named under those that were given."""
+    settings = dict(given)
+    name = settings.pop("preset", None)
+    if name is None:
+        return settings
+    try:
+        presets = agent_class(agent).PRESETS
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    if name not in presets:
+        names = f"one of {', '.join(presets)}" if presets else f"left out: {agent} has none"
+        raise RunError(f"preset must be {names}; got {name!r}")
+    return {**presets[name], **settings}
+
+
+def _check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
+    """Refuses a setting that was given where another one keeps it from acting."""
+    for part in (config, agent_config):
+        for name in (f.name for f in dataclasses.fields(part) if f.name in given):
+            needs = part.__dataclass_fields__[name].metadata["needs"]
+            if needs and getattr(part, needs[0]) != needs[1]:
+                raise RunError(
+                    f"{flag_name(name)} acts only with {flag_name(needs[0])} {needs[1]}; the run "
+                    f"has {getattr(part, needs[0])}"
+                )
+
+
 def _build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
     try:
         agent_settings = agent_class(agent).Config
@@ -204,7 +246,8 @@ def _build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:
     """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
-    env = config.env.replace("/", "-").replace(":", "-")
+    name = environment_name(config.env).removeprefix("factory ").rpartition(":")[2]
+    env = re.sub(r"[^\w.-]+", "-", name).strip("-")
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"
 
@@ -216,6 +259,8 @@ def flag_name(setting: str) -> str:
 
 def shown(value: Any) -> str:
     """Writes a setting's value as it is typed on the command line."""
+    if isinstance(value, dict):
+        return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

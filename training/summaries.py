@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from tensorboard.plugins.hparams import api as hp
 
+from eagerly.agents import agent_class, agent_names
+from eagerly.training.config import RunConfig
 from eagerly.training.evaluation import Evaluation
+
+BEST = "evaluation/return_best"
+_METRICS = [
+    hp.Metric(BEST, display_name="best return"),
+    hp.Metric("evaluation/return_mean", display_name="last return"),
+]
 
 
 class Summaries:
@@ -36,11 +48,21 @@ class Summaries:
         """Starts the clock of the speed curves."""
         self._last = (time.perf_counter(), steps, updates)
 
-    def settings(self, settings: Mapping[str, Any], steps: int) -> None:
-        """Writes the settings as a table."""
+    def settings(self, agent: str, settings: Mapping[str, Any], run: str, steps: int) -> None:
+        """Writes the settings as a table, and for the hparams dashboard.
+
+        Args:
+            agent: Name of the agent.
+            settings: By name, those of run and agent.
+            run: What the dashboard calls the run.
+            steps: Where on the table's axis they stand.
+        """
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
         with self._writer.as_default(step=steps):
             tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
+            hp.hparams_config(hparams=_hyperparameters(), metrics=_METRICS)
+            known = {"agent": agent} | {name: settings[name] for name in _compared(settings)}
+            hp.hparams({name: _plain(value) for name, value in known.items()}, trial_id=run)
 
     def graph(self, graph: tf.Graph | None) -> None:
         """Writes the graph of one update, if there is one."""
@@ -49,8 +71,17 @@ class Summaries:
         with self._writer.as_default(step=0):
             tf.summary.graph(graph)
 
-    def stepped(self, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Takes rewards `[N]` and whether each episode ended `[N]`."""
+    def histograms(self, models: Iterable[keras.Model], steps: int) -> None:
+        """Writes a histogram of every weight."""
+        with self._writer.as_default(step=steps):
+            for model in models:
+                for variable in model.variables:
+                    tf.summary.histogram(variable.path, variable.value)
+
+    def stepped(
+        self, rewards: np.ndarray, ended: np.ndarray, infos: Iterable[Mapping[str, float]]
+    ) -> None:
+        """Takes rewards `[N]`, whether each episode ended `[N]`, and the infos of those."""
         self._returns += rewards
         self._lengths += 1
         if ended.any():
@@ -58,6 +89,9 @@ class Summaries:
             self._add("training/length_mean", self._lengths[ended])
             self._returns[ended] = 0.0
             self._lengths[ended] = 0
+        for info in infos:
+            for name, value in info.items():
+                self._add(f"training_info/{name}", np.array([value]))
 
     def learned(self, metrics: Mapping[str, np.ndarray]) -> None:
         """Takes the metrics of a call of the train body, some values each."""
@@ -83,11 +117,14 @@ class Summaries:
         self._sums.clear()
         self._last = (now, steps, updates)
 
-    def evaluated(self, evaluation: Evaluation, steps: int) -> None:
-        """Writes the figures of an evaluation."""
+    def evaluated(self, evaluation: Evaluation, best: float, steps: int) -> None:
+        """Writes the figures of an evaluation, and the best mean return so far."""
         with self._writer.as_default(step=steps):
             for name, value in evaluation.summary().items():
                 tf.summary.scalar(f"evaluation/{name}", value)
+            tf.summary.scalar(BEST, best)
+            for name, value in evaluation.info_means().items():
+                tf.summary.scalar(f"evaluation_info/{name}", value)
 
     def flush(self) -> list[Path]:
         """Puts everything on disk and returns the event files."""
@@ -112,3 +149,23 @@ class Summaries:
             self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
             self._returns[lost], self._lengths[lost] = 0.0, 0
         self._sums = {tag: list(entry) for tag, entry in state["sums"].items()}
+
+
+def _compared(names: Iterable[str]) -> list[str]:
+    """Leaves out what cannot change a run's result."""
+    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]} - {"steps"}
+    return [name for name in names if name not in free]
+
+
+def _hyperparameters() -> list[hp.HParam]:
+    """Lists the settings of every agent, so that runs of different ones share a table."""
+    kinds: list[Any] = [RunConfig, *(agent_class(name).Config for name in agent_names())]
+    names = dict.fromkeys(f.name for kind in kinds for f in dataclasses.fields(kind))
+    return [hp.HParam(name) for name in ("agent", *_compared(names))]
+
+
+def _plain(value: Any) -> Any:
+    """Writes a setting as the dashboard takes it: a number, a truth value or text."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value

@@ -13,14 +13,19 @@ from eagerly.networks import ActionBounds, observation_size
 from eagerly.training import continuation
 from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.conditions import set_threads
-from eagerly.training.environments import Environments, make_environment
+from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
 from eagerly.training.interruption import StopSignals
+from eagerly.training.making import check_environment, environment_maker
+from eagerly.training.manifest import Manifest
+from eagerly.training.policies import Policy
+from eagerly.training.profiling import Profile
 from eagerly.training.reporting import Reporter
 from eagerly.training.results import append_row
 from eagerly.training.run_directory import Run
 from eagerly.training.summaries import Summaries
+from eagerly.training.video import Camera, choose_renderer
 
 
 class Trainer:
@@ -29,6 +34,8 @@ class Trainer:
     Args:
         run: The run, as `open_run` returned it.
         reporter: Hears what happens.
+        newest: The newest intact checkpoint, where the caller has looked already.
+        profile_calls: Calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
         steps: Environment steps done, counting every environment.
@@ -43,18 +50,30 @@ class Trainer:
             directory cannot be written.
     """
 
-    def __init__(self, run: Run, reporter: Reporter | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        reporter: Reporter | None = None,
+        *,
+        newest: Manifest | None = None,
+        profile_calls: int = 0,
+    ) -> None:
         self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
         config = self.config
         set_threads(config.intra_op_threads, config.inter_op_threads, self.reporter.say)
-        self.environments = Environments(config.env, config.num_envs, config.seed)
-        self._evaluation_env = make_environment(config.env)
-        spaces = self.environments.observation_space, self.environments.action_space
+        if config.video_every_steps:
+            choose_renderer()
+        make = environment_maker(config.env, config.env_kwargs)
+        self._evaluation_env = make()
+        spaces = self._evaluation_env.observation_space, self._evaluation_env.action_space
         try:
             self.bounds = ActionBounds(spaces[1])
             sizes = observation_size(spaces[0]), self.bounds.size
         except ValueError as error:
-            raise RunError(f"environment {config.env!r} is not supported: {error}") from error
+            raise RunError(f"environment {make.name!r} is not supported: {error}") from error
+        if run.is_new and config.check_env:
+            check_environment(self._evaluation_env, make.name, self.reporter.say)
+        self._camera = Camera(make) if config.video_every_steps else None
         self.agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
         try:
             sampling = seed_sequence(config.seed, Stream.SAMPLING)
@@ -65,21 +84,23 @@ class Trainer:
             np.random.PCG64(seed_sequence(config.seed, Stream.WARMUP))
         )
         self._ratio = Fraction(str(config.replay_ratio))
+        self._profile_calls = profile_calls
         self.steps, self.updates, self.owed = 0, 0, Fraction(0)
         self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
+        self.environments = Environments(make, config.num_envs, config.seed, config.vectorization)
         try:
-            self._begin()
+            with single_blas_thread():
+                self._begin(newest)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except OSError as error:
             raise RunError(f"{run.path} cannot be used: {error}") from error
 
-    def _begin(self) -> None:
+    def _begin(self, manifest: Manifest | None) -> None:
         run, say = self.run, self.reporter.say
-        manifest, lost = None, []
+        checkpoints, lost = Checkpoints(run.path, self.config.keep_checkpoints), []
         if not run.is_new:
-            checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
-            manifest = checkpoints.newest_intact(say)
+            manifest = manifest or checkpoints.newest_intact(say)
         if manifest:
             lost = continuation.restore(self, checkpoints, manifest)
         else:
@@ -89,12 +110,13 @@ class Trainer:
         self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         self._checkpoints.cut_back(manifest, say)
         self.summaries = Summaries(run.path, self.config.num_envs)
+        self._profile = Profile(run.path, self._profile_calls)
         if manifest:
             self.summaries.restore(manifest.state["summaries"], lost)
         else:
             self.summaries.graph(self.agent.graph())
         if run.overridden or not manifest:
-            self.summaries.settings(run.settings(), self.steps)
+            self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
 
     def train(self) -> StopSignals:
         """Runs until the run has its steps, or a signal asks to stop; then saves.
@@ -140,6 +162,11 @@ class Trainer:
             self._evaluate()
         if self._due(self.config.summarize_every_steps):
             self.summaries.write(self.steps, self.updates)
+            if self.config.histograms:
+                networks = self.agent.networks
+                self.summaries.histograms((networks.actor, networks.critic), self.steps)
+        if self._due(self.config.video_every_steps):
+            self._record()
         if self._due(self.config.checkpoint_every_steps):
             self.checkpoint()
         self.reporter.stepped(self.steps)
@@ -157,7 +184,8 @@ class Trainer:
         self.buffer.add(
             Transition(observations, actions, step.rewards, discounts, step.observations)
         )
-        self.summaries.stepped(step.rewards, step.terminated | step.truncated)
+        self.agent.begin_episodes(step.ended)
+        self.summaries.stepped(step.rewards, step.ended, step.infos)
         self.steps += len(self.environments)
         beyond = self.steps - self.config.warmup_steps
         if beyond > 0:
@@ -166,18 +194,19 @@ class Trainer:
     def _learn(self) -> None:
         """Pays updates in one call of the train body."""
         updates = self.config.updates_per_call
-        self.summaries.learned(self.agent.train(self.buffer, updates))
+        with self._profile.call():
+            metrics = self.agent.train(self.buffer, updates)
+        self.summaries.learned(metrics)
         self.updates += updates
         self.owed -= updates
 
     def _due(self, every: int) -> bool:
-        """Says whether a multiple of `every` steps was reached in this round."""
-        return self.steps // every > (self.steps - len(self.environments)) // every
+        """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
+        return every > 0 and self.steps // every > (self.steps - len(self.environments)) // every
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
-        policy = partial(self.agent.act, explore=False)
-        evaluation = evaluate(policy, self._evaluation_env, seeds)
+        evaluation = evaluate(self.policy, self._evaluation_env, seeds)
         figures = evaluation.summary()
         score = figures["return_mean"]
         best = self.best is None or score > self.best[1]
@@ -185,8 +214,21 @@ class Trainer:
             self.best = (self.steps, score, self.agent.networks.policy_weights())
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
         append_row(self.run.evaluations_path, row)
-        self.summaries.evaluated(evaluation, self.steps)
+        self.summaries.evaluated(evaluation, self.best[1], self.steps)
         self.reporter.evaluated(self.steps, evaluation, best)
+
+    @property
+    def policy(self) -> Policy:
+        """The deterministic policy as it is now."""
+        act = partial(self.agent.act, explore=False)
+        return Policy(act, self.buffer.layout.observation_size, self.bounds, self.steps)
+
+    def _record(self) -> None:
+        """Records the first evaluation episode as it would be played now."""
+        assert self._camera is not None
+        (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
+        video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
+        self._camera.record(self.policy, seed, video)
 
     def checkpoint(self) -> None:
         """Saves everything; what is not finite is reported and not saved."""
@@ -194,6 +236,9 @@ class Trainer:
 
     def close(self) -> None:
         """Closes environments and event file."""
+        self._profile.close()
         self.environments.close()
         self._evaluation_env.close()
+        if self._camera:
+            self._camera.close()
         self.summaries.close()

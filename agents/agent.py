@@ -1,0 +1,250 @@
+"""What every agent is: networks, exploration, acting, and updates in one compiled call.
+
+An algorithm adds its settings, its metrics and `_update`; it stands in a file of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import gymnasium
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.agents.actor_critic import ActorCritic
+from eagerly.agents.execution import MODES, compiled, named_metrics
+from eagerly.agents.exploration import EXPLORATIONS, exploration_noise
+from eagerly.agents.settings import check_settings, setting
+from eagerly.buffers import ReplayBuffer, RowLayout, Stream, Transition, seed_sequence, seed_word
+from eagerly.networks import ActionBounds, Actor, Critic, observation_size
+from eagerly.networks.activations import ACTIVATIONS
+from eagerly.networks.initializers import INITIALIZERS
+
+ACTOR_METRICS = ("losses/actor", "actions/saturation")
+METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Settings that every agent has. "authors" is the public code of the authors of TD3."""
+
+    hidden_sizes: tuple[int, ...] = setting((256, 256), "Hidden units (authors)", at_least=1)
+    activation: str = setting("relu", "Hidden activation (authors)", choices=ACTIVATIONS)
+    layer_norm: bool = setting(False, "Normalise hidden layers before their activation")
+    initializer: str = setting("glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS)
+    actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
+    critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
+    adam_epsilon: float = setting(
+        1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
+    )
+    batch_size: int = setting(256, "Per update (authors)", unit="transitions", at_least=1)
+    tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
+    exploration: str = setting(
+        "gaussian", "Exploration noise: independent, or correlated in time", choices=EXPLORATIONS
+    )
+    exploration_noise: float = setting(
+        0.1, "Deviation of exploration noise per step (authors)", unit="of [-1, 1]", at_least=0
+    )
+    ou_theta: float = setting(
+        0.15,
+        "Share by which the noise returns to 0 in a step (Lillicrap et al. 2016)",
+        above=0,
+        at_most=1,
+        needs=("exploration", "ornstein_uhlenbeck"),
+    )
+    mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
+    precision: str = setting("float32", "Of the networks", choices=("float32", "float64"))
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def networks(self) -> dict[str, Any]:
+        """What actor and critics have in common."""
+        names = ("hidden_sizes", "activation", "layer_norm", "initializer")
+        return {name: getattr(self, name) for name in names} | {"dtype": self.precision}
+
+    def critics(self) -> dict[str, Any]:
+        """What makes the critics differ from the actor."""
+        return {}
+
+
+class Agent:
+    """Networks, optimisers, exploration and a train body that runs as one compiled call.
+
+    Args:
+        observation_space: A flat `Box` of O dimensions.
+        action_space: A bounded `Box` of A dimensions. Inside, actions are in [-1, 1].
+        config: The settings; None for their defaults.
+        seed: Seed of the initial weights and of all noise, at least 0.
+
+    Attributes:
+        Config: The dataclass of its settings.
+        PRESETS: Settings that belong together, by name.
+        networks: The `ActorCritic`: actor, critics, targets, optimisers; saved as one.
+        exploration: The noise of `act`.
+
+    Raises:
+        ValueError: If a space is not supported.
+    """
+
+    Config: ClassVar[type[AgentConfig]] = AgentConfig
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: Any = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.config = config = self.Config() if config is None else config
+        sizes = observation_size(observation_space), ActionBounds(action_space).size
+        self._layout, self._seed = RowLayout(*sizes), seed
+        self._dtype = tf.dtypes.as_dtype(config.precision)
+        self.networks = ActorCritic(
+            lambda name: self.build_actor(config, *sizes, seed=seed, name=name),
+            lambda name: self.build_critic(config, *sizes, seed=seed, name=name),
+            actor_learning_rate=config.actor_learning_rate,
+            critic_learning_rate=config.critic_learning_rate,
+            epsilon=config.adam_epsilon,
+        )
+        self.exploration = exploration_noise(
+            config.exploration,
+            config.exploration_noise,
+            config.ou_theta,
+            seed_sequence(seed, Stream.EXPLORATION),
+        )
+        self._compiled_train_body = compiled(self._train_body, config.mode)
+
+    @classmethod
+    def build_actor(
+        cls, config: Any, observations: int, actions: int, *, seed: int, name: str = "actor"
+    ) -> keras.Model:
+        """Builds an actor alone, for O observations and A actions."""
+        return Actor(
+            observations,
+            actions,
+            seed=seed_word(seed, Stream.ACTOR),
+            name=name,
+            **config.networks(),
+        )
+
+    @classmethod
+    def build_critic(
+        cls, config: Any, observations: int, actions: int, *, seed: int, name: str = "critic"
+    ) -> keras.Model:
+        """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
+        return Critic(
+            observations,
+            actions,
+            seed=seed_word(seed, Stream.CRITIC),
+            name=name,
+            **config.networks(),
+            **config.critics(),
+        )
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps of the critics so far."""
+        return int(self.networks.updates.numpy())
+
+    @property
+    def policy_delay(self) -> int:
+        """Updates from one in which the actor moves to the next."""
+        return 1
+
+    def act(self, observations: np.ndarray, explore: bool) -> np.ndarray:
+        """Chooses actions for a batch of environments.
+
+        Args:
+            observations: `[N, O]`.
+            explore: Whether exploration noise is added.
+
+        Returns:
+            `[N, A]`, float32, in [-1, 1]; without exploration a function of `observations` alone.
+
+        Raises:
+            ValueError: If the observations have another shape.
+            FloatingPointError: If an action is NaN, because a weight or an observation is.
+        """
+        if observations.shape[1:] != (self._layout.observation_size,):
+            raise ValueError(
+                f"observations must have shape [N, {self._layout.observation_size}], got "
+                f"{observations.shape}: pass one observation as observation[np.newaxis]"
+            )
+        actions = self.networks.policy(observations).astype(np.float32, copy=False)
+        if not math.isfinite(actions.sum()):
+            raise FloatingPointError(f"action became {actions.tolist()} for {observations}")
+        return self.exploration(actions) if explore else actions
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Says which environments begin an episode, `[N]` bool: what `act` remembers of them goes.
+
+        Whoever acts with exploration calls it when episodes end; at the very beginning it is not
+        needed.
+        """
+        self.exploration.begin_episodes(began)
+
+    def train(self, buffer: ReplayBuffer, updates: int) -> dict[str, np.ndarray]:
+        """Makes `updates` gradient steps in one call of the compiled train body.
+
+        Each new number of updates is traced and compiled once more, which takes seconds.
+
+        Returns:
+            One float per update for each metric; those of the actor only for the updates in
+            which it moved.
+
+        Raises:
+            ValueError: If the buffer holds transitions of other sizes, or none.
+            FloatingPointError: If a metric is NaN or infinite, naming it and the update.
+        """
+        if buffer.layout != self._layout:
+            raise ValueError(f"the buffer must hold {self._layout}; got {buffer.layout}")
+        first = self.updates + 1
+        rows = buffer.sample_rows(updates, self.config.batch_size)
+        history = self._compiled_train_body(tf.constant(rows, self._dtype))
+        self.networks.policy.refresh()
+        metrics = named_metrics(METRICS, history.numpy(), first)
+        moved = np.arange(first, first + updates) % self.policy_delay == 0
+        return metrics | {name: metrics[name][moved] for name in ACTOR_METRICS}
+
+    def _train_body(self, rows: tf.Tensor) -> tf.Tensor:
+        """Makes K updates on rows `[K, B, width]`; returns metrics `[K, len(METRICS)]`."""
+        history = tf.TensorArray(self._dtype, size=rows.shape[0])
+        for k in tf.range(rows.shape[0]):
+            self.networks.updates.assign_add(1)
+            metrics = self._update(self._layout.unpack(rows[k]), self.networks.updates.value())
+            history = history.write(k, tf.stack([metrics[name] for name in METRICS]))
+        return history.stack()
+
+    def _update(self, batch: Transition, update: tf.Tensor | int) -> dict[str, tf.Tensor]:
+        """Makes one update: the algorithm.
+
+        Args:
+            batch: Tensors `[B, ...]`.
+            update: Its number, from 1 on.
+
+        Returns:
+            A scalar for each of `METRICS`; zeros for the actor's where it does not move.
+        """
+        raise NotImplementedError
+
+    def graph(self) -> tf.Graph | None:
+        """Traces one update in which everything moves, for looking at; names as in the code.
+
+        In eager mode, where a breakpoint must meet real tensors only, nothing is traced.
+        """
+        if self.config.mode == "eager":
+            return None
+        rows = tf.TensorSpec((self.config.batch_size, self._layout.width), self._dtype)
+        return (
+            tf.function(lambda rows: self._update(self._layout.unpack(rows), self.policy_delay))
+            .get_concrete_function(rows)
+            .graph
+        )

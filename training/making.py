@@ -1,0 +1,183 @@
+"""Making environments: from an id or a factory, here or in a worker, and checking them.
+
+This module never imports TensorFlow: what runs inside an environment's process stays light.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+
+from eagerly.training.errors import RunError
+
+Factory = Callable[..., gymnasium.Env]
+_FACTORY = "factory "
+
+
+@dataclass(frozen=True)
+class EnvironmentMaker:
+    """Makes any number of copies of one environment; it can be sent to another process.
+
+    Attributes:
+        name: The id, or "factory MODULE:NAME": what a run directory keeps.
+        source: What is registered under the id, the id where nothing is, or the factory.
+        kwargs: Keyword arguments for it.
+    """
+
+    name: str
+    source: gymnasium.envs.registration.EnvSpec | str | Factory
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
+        """Makes one environment.
+
+        Args:
+            more: Further keyword arguments, such as `render_mode`.
+
+        Raises:
+            RunError: If there is no such environment (near names are suggested), it does not take
+                the keyword arguments, or a package that it needs is missing.
+        """
+        kwargs = {**self.kwargs, **more}
+        try:
+            if isinstance(self.source, str | gymnasium.envs.registration.EnvSpec):
+                return gymnasium.make(self.source, disable_env_checker=True, **kwargs)
+            env = self.source(**kwargs)
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            raise RunError(
+                f"environment {self.name!r} needs a package that is missing: {error}"
+            ) from error
+        except gymnasium.error.UnregisteredEnv as error:
+            wanted = self.name.rpartition(":")[2]
+            near = difflib.get_close_matches(wanted, list(gymnasium.registry), n=3)
+            hint = f"Did you mean {' or '.join(near)}?" if near else str(error)
+            raise RunError(f"there is no environment {self.name!r}. {hint}") from error
+        except (gymnasium.error.Error, TypeError, ValueError) as error:
+            given = f" with {kwargs}" if kwargs else ""
+            raise RunError(f"environment {self.name!r} cannot be made{given}: {error}") from error
+        if not isinstance(env, gymnasium.Env):
+            raise RunError(f"{self.name} must return a gymnasium.Env; it returned {type(env)}")
+        return env
+
+
+def environment_maker(
+    env: str | Factory, kwargs: Mapping[str, Any] | None = None
+) -> EnvironmentMaker:
+    """Finds an environment; nothing is made yet.
+
+    Args:
+        env: A Gymnasium id, "package:id" to import the package that registers it first, or a
+            factory that returns an environment.
+        kwargs: Keyword arguments for it.
+
+    Raises:
+        RunError: If the package cannot be imported, or `env` is the name of a factory.
+    """
+    kwargs = dict(kwargs or {})
+    if not isinstance(env, str):
+        return EnvironmentMaker(environment_name(env), env, kwargs)
+    if env.startswith(_FACTORY):
+        # A run directory names it, but nothing that is read from one is called.
+        raise RunError(
+            f"the environment is the Python {env}: give it again from your program, as "
+            "open_run(path, agent, {'env': the_factory})"
+        )
+    package, _, name = env.rpartition(":")
+    if package:
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            raise RunError(
+                f"environment {env!r} needs the package {package!r}, which cannot be imported: "
+                f"{error}. Install it, or run from the directory that holds it."
+            ) from error
+    return EnvironmentMaker(env, gymnasium.registry.get(name, name), kwargs)
+
+
+def environment_name(env: str | Factory) -> str:
+    """Returns what a run directory keeps of an id (itself) or a factory (where it is defined)."""
+    if isinstance(env, str):
+        return env
+    named = env if hasattr(env, "__qualname__") else getattr(env, "func", type(env))
+    return f"{_FACTORY}{named.__module__}:{named.__qualname__}"
+
+
+# Advice for other kinds of agents; unbounded observations and any action bounds are fine here.
+_HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
+
+
+def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[str], None]) -> None:
+    """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
+
+    Args:
+        env: The environment; it is reset and stepped.
+        name: Its name in messages.
+        say: Takes a line about each thing that is odd but can be trained on.
+
+    Raises:
+        RunError: If it does not keep to Gymnasium's interface.
+    """
+    spec = env.unwrapped.spec
+    declared = spec.nondeterministic if spec else None
+    if spec:
+        spec.nondeterministic = True  # whether it is deterministic is seen below, and no error
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            check_env(env, skip_render_check=True, skip_close_check=True)
+        except (AssertionError, TypeError, AttributeError, gymnasium.error.Error) as error:
+            raise RunError(
+                f"environment {name!r} fails Gymnasium's checker: {error} Mend it, or leave the "
+                "check out with --no-check-env."
+            ) from error
+        finally:
+            if spec:
+                spec.nondeterministic = bool(declared)
+    for warning in caught:
+        if not any(words in str(warning.message) for words in _HARMLESS):
+            say(f"environment {name!r}: {warning.message}")
+    if not _repeats_itself(env):
+        say(
+            f"environment {name!r} does not repeat itself from its seed: runs differ from one "
+            "another, and a continued run begins a fresh episode"
+        )
+
+
+def _repeats_itself(env: gymnasium.Env[Any, Any]) -> bool:
+    actions = np.random.default_rng(0)
+    space = env.action_space
+    if not isinstance(space, gymnasium.spaces.Box):
+        return True  # refused elsewhere
+    row = actions.uniform(np.maximum(space.low, -1e3), np.minimum(space.high, 1e3))
+    seen = []
+    for _ in range(2):
+        observation, _ = env.reset(seed=0)
+        trace = [np.array(observation)]
+        for _ in range(3):
+            observation, reward, terminated, truncated, _ = env.step(row.astype(space.dtype))
+            trace += [np.array(observation), np.array(reward)]
+            if terminated or truncated:
+                break
+        seen.append(trace)
+    return len(seen[0]) == len(seen[1]) and all(
+        np.array_equal(one, other) for one, other in zip(*seen, strict=True)
+    )
+
+
+def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
+    """Picks the finite numbers and truth values out of an `info` dictionary."""
+    return {
+        key: float(value)
+        for key, value in info.items()
+        if isinstance(value, numbers.Real | np.bool_) and math.isfinite(value)
+    }

@@ -1,0 +1,103 @@
+"""Videos of episodes, also on a machine without a display."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import numpy as np
+
+from eagerly.training.errors import RunError
+from eagerly.training.evaluation import Evaluation, evaluate
+from eagerly.training.making import EnvironmentMaker
+
+_DEFAULT_RATE = 30  # frames per second, where the environment does not say
+
+
+def choose_renderer() -> None:
+    """Lets MuJoCo and Pygame draw without a display; must come before they are imported.
+
+    Where there is no display, sets MUJOCO_GL to "egl" and SDL_VIDEODRIVER to "dummy", unless the
+    user has set them.
+    """
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+class Camera:
+    """Records episodes in an environment of its own.
+
+    Args:
+        make: Makes the environment.
+
+    Raises:
+        RunError: If the environment cannot draw itself, saying what is missing.
+    """
+
+    def __init__(self, make: EnvironmentMaker) -> None:
+        self._name = make.name
+        self._env = make(render_mode="rgb_array")
+        self._env.reset(seed=0)
+        self._frame()  # what cannot be drawn is said before anything else is done
+        self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
+
+    def record(
+        self, policy: Callable[[np.ndarray], np.ndarray], seed: int, path: Path
+    ) -> Evaluation:
+        """Records one episode as an MP4 (H.264), replacing what stands there.
+
+        Args:
+            policy: Maps an observation `[O]` to an action `[A]` in the environment's units.
+            seed: Reset seed of the episode.
+            path: The video, ending in `.mp4`.
+
+        Raises:
+            RunError: If the path has another ending, or the file cannot be written.
+        """
+        if path.suffix != ".mp4":
+            raise RunError(f"a video must end in .mp4; got {path}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(".tmp.mp4")
+            # Blocks of 2 pixels: H.264 needs even sides, larger blocks would stretch the picture.
+            with imageio.get_writer(temporary, fps=self._rate, macro_block_size=2) as writer:
+                evaluation = evaluate(
+                    policy, self._env, [seed], watch=lambda: writer.append_data(self._frame())
+                )
+            temporary.rename(path)
+        except OSError as error:
+            raise RunError(f"the video {path} cannot be written: {error}") from error
+        return evaluation
+
+    def _frame(self) -> np.ndarray:
+        try:
+            frame: Any = self._env.render()
+        except Exception as error:  # every renderer fails in a way of its own
+            raise RunError(
+                f"environment {self._name!r} cannot be drawn: {_reason(error)}"
+            ) from error
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            raise RunError(
+                f"environment {self._name!r} cannot be drawn: it gives no picture in render mode "
+                f"rgb_array; it declares {self._env.metadata.get('render_modes')}"
+            )
+        return frame
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+
+def _reason(error: Exception) -> str:
+    if os.environ.get("MUJOCO_GL") == "egl" and ctypes.util.find_library("EGL") is None:
+        return (
+            "libEGL is missing, with which MuJoCo draws without a display: install it, on Debian "
+            "and Ubuntu `apt install libegl1`"
+        )
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,158 @@
+"""Environments in processes of their own, which neither signals nor a dead trainer leave behind.
+
+Workers are spawned, not forked: a fork would copy TensorFlow with its threads, and the trainer's
+open files, locks included. They never import TensorFlow, nor the program that was started.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from threadpoolctl import threadpool_limits
+
+from eagerly.training.errors import RunError
+
+_STOP = {signal.SIGINT, signal.SIGTERM}
+_PATIENCE = 5.0  # seconds that closing environments may take
+
+
+@dataclass(frozen=True)
+class _Member:
+    """Makes an environment; in a worker it prepares the process first."""
+
+    factory: Callable[[], gymnasium.Env[Any, Any]]
+    trainer: int
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        if os.getpid() == self.trainer:  # the vector environment looks at the spaces there
+            return self.factory()
+        for number in _STOP:
+            # Ctrl-C reaches the whole process group; when to end is the trainer's decision. A
+            # handler, unlike SIG_IGN, is not inherited by programs that an environment starts.
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+        env = self.factory()
+        threadpool_limits(1, user_api="blas")  # as in the trainer: the same bits
+        return env
+
+
+class WorkerEnvironments(AsyncVectorEnv):
+    """Gymnasium's asynchronous vector environment, with workers that end when they should.
+
+    Args:
+        factories: Make one environment each; they are sent to the workers by value.
+    """
+
+    def __init__(self, factories: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+        resource_tracker.ensure_running()  # it lets signals through as it starts
+        members = [_Member(factory, os.getpid()) for factory in factories]
+        with _signals_held(), _without_main():
+            try:
+                with _death_told(self):
+                    super().__init__(
+                        members,
+                        copy=False,
+                        context="spawn",
+                        autoreset_mode=AutoresetMode.DISABLED,
+                    )
+            except BaseException:
+                _kill(getattr(self, "processes", []))
+                raise
+        # Workers do not react to SIGTERM, with which multiprocessing would end them at exit.
+        self._at_exit = partial(_kill, self.processes)
+        atexit.register(self._at_exit)
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Resets as Gymnasium does; a worker that died is named."""
+        with _death_told(self):
+            return super().reset(**kwargs)
+
+    def step(self, actions: Any) -> Any:
+        """Steps as Gymnasium does; a worker that died is named."""
+        with _death_told(self):
+            return super().step(actions)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls as Gymnasium does; a worker that died is named."""
+        with _death_told(self):
+            return super().call(name, *args, **kwargs)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Lets every worker close its environment; one that does not in time is killed."""
+        patience = 0.0 if terminate else _PATIENCE if timeout is None else timeout
+        pipes = [pipe for pipe in self.parent_pipes if pipe is not None]
+        for pipe in pipes:
+            try:
+                pipe.send(("close", None))
+            except OSError:
+                continue  # dead, or closed
+        deadline = time.monotonic() + patience
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        _kill(self.processes)
+        for pipe in pipes:
+            pipe.close()
+        atexit.unregister(self._at_exit)
+
+
+def _kill(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+    for process in processes:
+        process.join()
+
+
+@contextmanager
+def _death_told(envs: AsyncVectorEnv) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        processes = list(getattr(envs, "processes", []))
+        deadline = time.monotonic() + 1.0
+        while all(p.is_alive() for p in processes) and time.monotonic() < deadline:
+            time.sleep(0.01)  # the pipe may close a moment before the process has ended
+        dead = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(processes) if p.exitcode]
+        raise RunError(f"the process of environment {', '.join(dead) or '?'} has died") from error
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Blocks the signals in this thread, and in processes started meanwhile, until they are ready.
+
+    What arrives here meanwhile is delivered at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hides the program that was started from processes started meanwhile.
+
+    They would run it again, as `__mp_main__`, up to its main guard, and with it whatever it
+    imports: TensorFlow. What an environment needs of it is sent by value instead.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
