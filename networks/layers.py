@@ -38,7 +38,8 @@ class EnsembleDense(keras.layers.Layer):
             linear_initializers(initializer, inputs, member_seed, limit=limit)
             for member_seed in weight_seeds(seed, members)
         ]
-        self._regularizer = keras.regularizers.L2(l2 / 2) if l2 else None
+        # keras.regularizers.L2 rounds its factor to float32, also for float64 weights.
+        self._regularizer = (lambda w: l2 / 2 * tf.reduce_sum(tf.square(w))) if l2 else None
         self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
         self.bias = self._stacked("bias", [bias for _, bias in pairs], (units,))
         self.built = True

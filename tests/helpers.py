@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from eagerly.agents.td3 import TD3, TD3Config
+from eagerly.agents import agent_class
+from eagerly.agents.agent import Agent
 from eagerly.buffers import ReplayBuffer, Transition
 
 OBSERVATION_SIZE, ACTION_SIZE = 4, 2
@@ -22,9 +23,10 @@ def spaces(
     )
 
 
-def small_td3(*, seed: int = 0, **settings: Any) -> TD3:
+def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
     config = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "graph"} | settings
-    return TD3(*spaces(), TD3Config(**config), seed=seed)
+    kind = agent_class(name)
+    return kind(*spaces(), kind.Config(**config), seed=seed)
 
 
 def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> ReplayBuffer:
@@ -33,18 +35,31 @@ def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> R
     return buffer
 
 
-def random_transitions(count: int, *, seed: int = 0) -> Transition:
+def random_transitions(
+    count: int, sizes: tuple[int, int] = (OBSERVATION_SIZE, ACTION_SIZE), *, seed: int = 0
+) -> Transition:
     random = np.random.default_rng(seed)
+    observation_size, action_size = sizes
     return Transition(
-        observation=random.normal(size=(count, OBSERVATION_SIZE)),
-        action=random.uniform(-1, 1, (count, ACTION_SIZE)),
+        observation=random.normal(size=(count, observation_size)),
+        action=random.uniform(-1, 1, (count, action_size)),
         reward=random.normal(size=count),
         discount=np.where(random.uniform(size=count) < 0.1, 0.0, 0.99),
-        next_observation=random.normal(size=(count, OBSERVATION_SIZE)),
+        next_observation=random.normal(size=(count, observation_size)),
     )
 
 
-def weights_of(agent: TD3) -> dict[str, np.ndarray]:
+def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: Any) -> Any:
+    """An agent of HalfCheetah's sizes after some updates on random transitions."""
+    kind = agent_class(name)
+    agent = kind(*spaces(17, 6), kind.Config(mode=mode, **settings), seed=seed)
+    buffer = ReplayBuffer(2000, 17, 6, seed=seed)
+    buffer.add(random_transitions(2000, (17, 6), seed=seed))
+    agent.train(buffer, updates)
+    return agent
+
+
+def weights_of(agent: Agent) -> dict[str, np.ndarray]:
     """Every variable that an agent learns or keeps, by name."""
     owners = {
         "actor": agent.networks.actor,

@@ -1,0 +1,423 @@
+"""What every registered agent must do. A new agent is tested by being registered."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from eagerly.agents import agent_class, agent_names
+from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
+from eagerly.buffers import ReplayBuffer, Transition
+from tests.helpers import (
+    equal_weights,
+    filled_buffer,
+    small_agent,
+    trained_cheetah,
+    weights_of,
+)
+
+MODES = ("eager", "graph", "xla")
+Make = Callable[..., Agent]
+SEEDS_AND_AGENTS = [
+    pytest.param(name, seed, id=f"{name}-{seed}") for name in agent_names() for seed in range(3)
+]
+
+
+@pytest.fixture(params=agent_names())
+def make(request: pytest.FixtureRequest) -> Make:
+    """Makes small agents of one kind after the other."""
+    return functools.partial(small_agent, request.param)
+
+
+# --- seeds, calls, modes ----------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(make: Make) -> None:
+    one, same, other = (make(seed=seed) for seed in (0, 0, 1))
+    for agent in (one, same, other):
+        agent.train(filled_buffer(), 6)
+    assert equal_weights(weights_of(one), weights_of(same))
+    assert not equal_weights(weights_of(one), weights_of(other))
+
+
+def test_how_updates_are_cut_into_calls_does_not_change_a_bit(make: Make) -> None:
+    results = []
+    for calls in ((6,), (2, 4), (1, 1, 4)):
+        agent, buffer = make(mode="xla"), filled_buffer()
+        for updates in calls:
+            agent.train(buffer, updates)
+        results.append(weights_of(agent))
+    assert equal_weights(results[0], results[1])
+    assert equal_weights(results[0], results[2])
+
+
+def test_the_modes_are_the_same_algorithm_in_float64(make: Make) -> None:
+    after = {}
+    for mode in MODES:
+        agent = make(mode=mode, precision="float64", batch_size=32)
+        agent.train(filled_buffer(500), 100)
+        after[mode] = weights_of(agent)
+    for mode in ("graph", "xla"):
+        for name, values in after["eager"].items():
+            np.testing.assert_allclose(after[mode][name], values, 1e-7, 0, err_msg=name)
+
+
+@pytest.mark.parametrize(("name", "seed"), SEEDS_AND_AGENTS)
+def test_the_modes_agree_in_float32_after_the_first_update(name: str, seed: int) -> None:
+    # Adam's first step is nearly the sign of the gradient. Where a gradient is within rounding of
+    # 0 no tolerance holds; the more weights, the more such places (docs/eager-and-compiled.md).
+    small = {"hidden_sizes": (64, 64), "batch_size": 64}
+    after = {mode: weights_of(trained_cheetah(name, mode, seed, 1, **small)) for mode in MODES}
+    for mode in ("graph", "xla"):
+        for path, values in after["eager"].items():
+            np.testing.assert_allclose(after[mode][path], values, 1e-5, 1e-7, err_msg=path)
+
+
+@pytest.mark.parametrize(("name", "seed"), SEEDS_AND_AGENTS)
+def test_hardly_a_weight_of_large_networks_disagrees_after_the_first_update(
+    name: str, seed: int
+) -> None:
+    # Here there are enough weights for some to meet a gradient within rounding of 0.
+    after = {mode: weights_of(trained_cheetah(name, mode, seed, 1)) for mode in MODES}
+    for mode in ("graph", "xla"):
+        differences = [
+            np.abs(after[mode][path] - values).ravel() - 1e-5 * np.abs(values).ravel()
+            for path, values in after["eager"].items()
+        ]
+        difference = np.concatenate(differences)
+        assert (difference > 1e-7).sum() <= 5, f"of {difference.size}"
+        assert difference.max() < 1e-5
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_the_modes_stay_close_in_float32_over_100_updates(name: str) -> None:
+    flat = {}
+    for mode in MODES:
+        networks = trained_cheetah(name, mode, 0, 100).networks
+        flat[mode] = {
+            part: np.concatenate([v.numpy().ravel() for v in getattr(networks, part).variables])
+            for part in ("actor", "critic", "actor_target", "critic_target")
+        }
+    for mode in ("graph", "xla"):
+        for part, values in flat["eager"].items():
+            difference = np.linalg.norm(flat[mode][part] - values) / np.linalg.norm(values)
+            assert difference < 1e-2, f"{part} of {mode}: {difference}"
+
+
+def test_the_train_body_runs_as_plain_python_in_eager_mode(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make(mode="eager")
+    seen = []
+    original = agent._update
+
+    def spy(batch: Transition, update: tf.Tensor) -> dict:
+        seen.append(batch.reward.numpy())  # only a real tensor has numbers
+        return original(batch, update)
+
+    monkeypatch.setattr(agent, "_update", spy)
+    agent.train(filled_buffer(), 2)
+    assert [rewards.shape for rewards in seen] == [(8,), (8,)]
+
+
+# --- who moves, and what is reported ----------------------------------------------------------
+
+
+def test_targets_begin_as_copies_and_follow_by_tau(make: Make) -> None:
+    agent = make(tau=0.25, mode="eager")
+    nets = agent.networks
+    pairs = ((nets.actor, nets.actor_target), (nets.critic, nets.critic_target))
+    for model, target in pairs:
+        for weight, copy in zip(model.get_weights(), target.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, copy)
+    before = [target.get_weights() for _, target in pairs]
+    agent.train(filled_buffer(), agent.policy_delay)
+    for (model, target), old in zip(pairs, before, strict=True):
+        for weight, new, was in zip(model.get_weights(), target.get_weights(), old, strict=True):
+            np.testing.assert_allclose(new, 0.25 * weight + 0.75 * was, rtol=1e-5, atol=1e-7)
+
+
+def test_the_critics_step_moves_all_of_the_critics_alone(make: Make) -> None:
+    agent = make()
+    batch = Transition(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 8)))
+    before = weights_of(agent)
+    agent.networks.regress(batch, tf.zeros(8))
+    after = weights_of(agent)
+    for name in before:
+        moved = not np.array_equal(before[name], after[name])
+        mine = name.startswith(("critic:", "critic_optimizer:")) and "learning_rate" not in name
+        assert moved == mine, name
+
+
+def test_the_actors_step_moves_all_of_the_actor_and_leaves_the_critics_alone(make: Make) -> None:
+    agent = make()
+    observation = tf.constant(filled_buffer().sample(1, 64).observation[0])
+    before = weights_of(agent)
+    agent.networks.climb(observation)
+    after = weights_of(agent)
+    for name in before:
+        moved = not np.array_equal(before[name], after[name])
+        mine = name.startswith(("actor:", "actor_optimizer:")) and "learning_rate" not in name
+        assert moved == mine, name
+
+
+def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
+    make: Make,
+) -> None:
+    agent = make()
+    metrics = agent.train(filled_buffer(), 5)
+    assert set(metrics) == set(METRICS)
+    for name, values in metrics.items():
+        assert len(values) == (5 // agent.policy_delay if name in ACTOR_METRICS else 5), name
+    assert agent.updates == 5
+
+
+def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(make: Make) -> None:
+    agent, buffer = make(mode="xla"), filled_buffer()
+    agent.train(buffer, 3)
+    kernel = agent.networks.critic.variables[0]
+    kernel.assign(np.full(kernel.shape, np.inf))
+    with pytest.raises(FloatingPointError, match=r"losses/critic became (nan|inf) in update 4"):
+        agent.train(buffer, 3)
+
+
+def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
+    graph = make().graph()
+    assert graph is not None
+    names = {op.name for op in graph.get_operations()}
+    for expected in (
+        "target/actor_target",
+        "target/critic_target",
+        "critic_loss/critic",
+        "actor_loss/actor",
+        "actor_loss/critic_first",
+        "critic_optimizer",
+        "actor_optimizer",
+        "target_update",
+    ):
+        # A network that is called twice in a graph gets a number behind its name.
+        assert any(name.startswith((f"{expected}/", f"{expected}_")) for name in names), expected
+    assert make(mode="eager").graph() is None
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+def test_acting_without_exploration_is_deterministic_and_in_bounds(make: Make) -> None:
+    agent = make()
+    observations = np.random.default_rng(0).normal(size=(5, 4)) * 100
+    actions = agent.act(observations, explore=False)
+    agent.act(observations, explore=True)
+    np.testing.assert_array_equal(actions, agent.act(observations, explore=False))
+    assert actions.shape == (5, 2)
+    assert actions.dtype == np.float32
+    assert np.abs(actions).max() <= 1
+
+
+@pytest.mark.parametrize("exploration", ["gaussian", "ornstein_uhlenbeck"])
+def test_exploration_adds_noise_of_the_given_size_and_stays_in_bounds(
+    make: Make, exploration: str
+) -> None:
+    observations = np.zeros((20_000, 4))
+    agent = make(exploration=exploration, exploration_noise=0.1)
+    noise = agent.act(observations, explore=True) - agent.act(observations, explore=False)
+    assert abs(noise.std() - 0.1) < 0.002
+    loud = make(exploration=exploration, exploration_noise=5.0)
+    assert np.abs(loud.act(observations, explore=True)).max() == 1
+
+
+def test_correlated_noise_begins_anew_with_an_episode(make: Make) -> None:
+    observations = np.zeros((2, 4))
+    agent = make(exploration="ornstein_uhlenbeck", exploration_noise=0.01)
+    for _ in range(200):
+        agent.act(observations, explore=True)
+    began = np.array([True, False])
+    agent.begin_episodes(began)
+    current = agent.exploration.state()["current"]
+    assert not np.any(current[0])
+    assert np.all(current[1])
+
+
+def test_an_action_that_is_not_finite_is_named(make: Make) -> None:
+    agent = make()
+    variable = agent.networks.actor.variables[0]
+    variable.assign(np.full(variable.shape, np.nan))
+    for explore in (True, False):
+        with pytest.raises(FloatingPointError, match=r"action became .*nan"):
+            agent.act(np.ones((2, 4)), explore=explore)
+
+
+def test_acting_follows_the_actor_after_training(make: Make) -> None:
+    agent, buffer = make(actor_learning_rate=0.1), filled_buffer()
+    observations = np.ones((3, 4), np.float32)
+    before = agent.act(observations, explore=False)
+    agent.train(buffer, 4)
+    after = agent.act(observations, explore=False)
+    assert not np.allclose(before, after)
+    np.testing.assert_allclose(after, agent.networks.actor(observations), atol=1e-6)
+
+
+def test_observations_and_buffers_of_other_sizes_are_refused(make: Make) -> None:
+    agent = make()
+    for shape in ((4,), (3, 5), (1, 3, 4)):
+        with pytest.raises(ValueError, match=r"observations must have shape \[N, 4\], got"):
+            agent.act(np.zeros(shape), explore=False)
+    with pytest.raises(ValueError, match=r"buffer must hold .*observation_size=4.*size=5"):
+        agent.train(ReplayBuffer(10, 5, 2), 1)
+
+
+def test_unsupported_spaces_are_refused(make: Make) -> None:
+    kind, box = type(make()), gymnasium.spaces.Box
+    with pytest.raises(ValueError, match="Discrete actions are not supported"):
+        kind(box(-1, 1, (3,)), gymnasium.spaces.Discrete(2))
+    with pytest.raises(ValueError, match="observations must be a flat Box"):
+        kind(box(-1, 1, (3, 3)), box(-1, 1, (2,)))
+
+
+# --- saving -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_restored_agent_makes_the_same_next_update(make: Make, mode: str, tmp_path: Path) -> None:
+    settings = {"mode": mode, "exploration": "ornstein_uhlenbeck"}
+    agent, buffer = make(**settings), filled_buffer()
+    agent.train(buffer, 3)
+    agent.act(np.ones((2, 4)), explore=True)
+    agent.networks.save(str(tmp_path / "networks"))
+    exploration, sampling = agent.exploration.state(), buffer.random_state
+    saved = weights_of(agent)
+    agent.train(buffer, 3)
+    acted = agent.act(np.ones((2, 4)), explore=True)
+
+    restored, again = make(seed=9, **settings), filled_buffer()
+    restored._seed = 0  # the seed is a setting of the run, not part of a checkpoint
+    restored.networks.restore(str(tmp_path / "networks"))
+    assert equal_weights(saved, weights_of(restored))
+    assert restored.updates == 3
+    restored.exploration.restore(exploration)
+    again.random_state = sampling
+    restored.train(again, 3)
+    assert equal_weights(weights_of(agent), weights_of(restored))
+    np.testing.assert_array_equal(restored.act(np.ones((2, 4)), explore=True), acted)
+
+
+def test_every_variable_is_saved(make: Make, tmp_path: Path) -> None:
+    agent = make()
+    for name in ("actor", "actor_target", "critic", "critic_target"):
+        for variable in getattr(agent.networks, name).variables:
+            variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+    for optimizer in (agent.networks.actor_optimizer, agent.networks.critic_optimizer):
+        for variable in optimizer.variables[2:]:
+            variable.assign(np.random.default_rng(1).uniform(size=variable.shape))
+    agent.networks.save(str(tmp_path / "networks"))
+    fresh = make(seed=3)
+    fresh.networks.restore(str(tmp_path / "networks"))
+    assert equal_weights(weights_of(agent), weights_of(fresh))
+
+
+def test_other_networks_are_not_restored(make: Make, tmp_path: Path) -> None:
+    make().networks.save(str(tmp_path / "networks"))
+    for settings in ({"hidden_sizes": (8, 8)}, {"hidden_sizes": (16,)}, {"layer_norm": True}):
+        with pytest.raises(ValueError, match=r"networks|[Ss]hape"):
+            make(**settings).networks.restore(str(tmp_path / "networks"))
+
+
+def test_a_new_learning_rate_survives_restoring(make: Make, tmp_path: Path) -> None:
+    make(actor_learning_rate=1e-3).networks.save(str(tmp_path / "networks"))
+    agent = make(actor_learning_rate=1e-5)
+    agent.networks.restore(str(tmp_path / "networks"))
+    assert np.isclose(float(agent.networks.actor_optimizer.learning_rate), 1e-5)
+
+
+def test_what_is_not_finite_is_named_and_not_saved(make: Make, tmp_path: Path) -> None:
+    agent = make()
+    variable = agent.networks.critic_target.variables[0]
+    variable.assign(np.full(variable.shape, np.nan))
+    with pytest.raises(FloatingPointError, match=r"hidden_0/kernel of critic_target is not finite"):
+        agent.networks.save(str(tmp_path / "networks"))
+    assert not list(tmp_path.iterdir())
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+FIELDS = [
+    pytest.param(name, field, id=f"{name}-{field.name}")
+    for name in agent_names()
+    for field in dataclasses.fields(agent_class(name).Config)
+]
+
+
+def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns settings in which the field acts, and the same with another value of it."""
+    needs = field.metadata["needs"]
+    base = {needs[0]: needs[1]} if needs else {}
+    value = getattr(small_agent(name).config, field.name)
+    if field.metadata["choices"]:
+        changed = next(choice for choice in reversed(field.metadata["choices"]) if choice != value)
+    elif isinstance(value, bool):
+        changed = not value
+    elif isinstance(value, tuple):
+        changed = (8,)
+    else:
+        changed = value + 1 if isinstance(value, int) else 0.3
+    return base, base | {field.name: changed}
+
+
+@functools.cache
+def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
+    agent = small_agent(name, **dict(settings))
+    agent.train(filled_buffer(), 6)
+    compiled = getattr(agent._compiled_train_body, "_jit_compile", None)
+    acted = [agent.act(np.ones((2, 4)), explore=True).tobytes() for _ in range(2)]
+    return (compiled, *acted, *(weights.tobytes() for weights in weights_of(agent).values()))
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_every_setting_acts(name: str, field: dataclasses.Field) -> None:
+    base, changed = (tuple(settings.items()) for settings in _perturbed(name, field))
+    assert _fingerprint(name, base) != _fingerprint(name, changed)
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_the_fingerprint_is_the_same_for_the_same_settings(name: str) -> None:
+    assert _fingerprint(name, ()) == _fingerprint.__wrapped__(name, ())
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_presets_are_settings(name: str) -> None:
+    kind = agent_class(name)
+    for settings in kind.PRESETS.values():
+        kind.Config(**settings)
+    if kind.PRESETS:
+        assert kind.Config(**next(iter(kind.PRESETS.values()))) == kind.Config()
+
+
+@pytest.mark.parametrize("name", agent_names())
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tau": 0.0}, r"tau must be in \(0, 1\]; got 0.0"),
+        ({"tau": 1.5}, r"tau must be in \(0, 1\]; got 1.5"),
+        ({"batch_size": 0}, r"batch_size must be at least 1; got 0"),
+        ({"batch_size": 2.5}, r"batch_size must be of type int; got 2.5"),
+        ({"actor_learning_rate": -1.0}, r"actor_learning_rate must be above 0; got -1.0"),
+        ({"actor_learning_rate": float("nan")}, r"actor_learning_rate must be above 0; got nan"),
+        ({"activation": "sine"}, r"activation must be one of relu, .*; got 'sine'"),
+        ({"hidden_sizes": (16, 0)}, r"hidden_sizes must be at least 1; got 0"),
+        ({"hidden_sizes": 16}, r"hidden_sizes must be a tuple of int; got 16"),
+        ({"layer_norm": 1}, r"layer_norm must be of type bool; got 1"),
+        ({"mode": "jit"}, r"mode must be one of eager, graph, xla; got 'jit'"),
+        ({"exploration": "epsilon"}, r"exploration must be one of gaussian, .*; got 'epsilon'"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(name: str, settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        agent_class(name).Config(**settings)
