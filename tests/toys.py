@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from typing import Any
 
 import gymnasium
@@ -41,6 +44,33 @@ class Counting(gymnasium.Env):
     def _observation(self) -> np.ndarray:
         noise = self.hidden.normal() if self.noisy else 0.0
         return np.array([self.start, self.count + noise])
+
+
+class Success(Counting):
+    """Says in `info` how it went."""
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        info = {"is_success": terminated, "distance": float(self.count), "count": self.count}
+        return observation, reward, terminated, truncated, info | {"name": "x", "at": np.zeros(2)}
+
+
+class Worker(Counting):
+    """Tells about the process that it is in; dies or hangs at the command of its action."""
+
+    def process(self) -> tuple[int, list[str]]:
+        return os.getpid(), sorted(sys.modules)
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        if action[1] == 3:
+            os._exit(7)
+        if action[1] == 2:
+            raise RuntimeError("the arm is stuck")
+        return super().step(action)
+
+    def close(self) -> None:
+        if self.length == 999:
+            time.sleep(60)
 
 
 class Regulator(gymnasium.Env):
@@ -128,6 +158,8 @@ def register() -> None:
         ("Truncated-v0", Counting, {"terminates": False}),
         ("Noisy-v0", Counting, {"length": 50, "noisy": True}),
         ("Long-v0", Counting, {"length": 40}),
+        ("Success-v0", Success, {}),
+        ("Worker-v0", Worker, {"length": 40}),
         ("Regulator-v0", Regulator, {}),
         ("Bandit-v0", Bandit, {}),
         ("NanReward-v0", Broken, {"part": "reward", "value": np.nan}),

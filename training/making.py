@@ -127,7 +127,7 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
     Raises:
         RunError: If it does not keep to Gymnasium's interface.
     """
-    spec = env.unwrapped.spec
+    spec = env.spec
     declared = spec.nondeterministic if spec else None
     if spec:
         spec.nondeterministic = True  # whether it is deterministic is seen below, and no error
@@ -135,10 +135,10 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
         warnings.simplefilter("always")
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
-        except (AssertionError, TypeError, AttributeError, gymnasium.error.Error) as error:
+        except Exception as error:  # the checker's findings, or what the environment itself raised
             raise RunError(
-                f"environment {name!r} fails Gymnasium's checker: {error} Mend it, or leave the "
-                "check out with --no-check-env."
+                f"environment {name!r} fails Gymnasium's checker: {type(error).__name__}: {error} "
+                "Mend it, or leave the check out with --no-check-env."
             ) from error
         finally:
             if spec:
@@ -146,14 +146,14 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
     for warning in caught:
         if not any(words in str(warning.message) for words in _HARMLESS):
             say(f"environment {name!r}: {warning.message}")
-    if not _repeats_itself(env):
+    if not _repeats_itself(env, name):
         say(
             f"environment {name!r} does not repeat itself from its seed: runs differ from one "
             "another, and a continued run begins a fresh episode"
         )
 
 
-def _repeats_itself(env: gymnasium.Env[Any, Any]) -> bool:
+def _repeats_itself(env: gymnasium.Env[Any, Any], name: str) -> bool:
     actions = np.random.default_rng(0)
     space = env.action_space
     if not isinstance(space, gymnasium.spaces.Box):
@@ -165,6 +165,11 @@ def _repeats_itself(env: gymnasium.Env[Any, Any]) -> bool:
         trace = [np.array(observation)]
         for _ in range(3):
             observation, reward, terminated, truncated, _ = env.step(row.astype(space.dtype))
+            if np.ndim(reward):
+                raise RunError(
+                    f"environment {name!r}: reward must be a number; got {reward!r} of shape "
+                    f"{np.shape(reward)}"
+                )
             trace += [np.array(observation), np.array(reward)]
             if terminated or truncated:
                 break

@@ -76,7 +76,8 @@ class Summaries:
         with self._writer.as_default(step=steps):
             for model in models:
                 for variable in model.variables:
-                    tf.summary.histogram(variable.path, variable.value)
+                    name = variable.path.removeprefix(f"{model.name}/")
+                    tf.summary.histogram(f"{model.name}/{name}", variable.value)
 
     def stepped(
         self, rewards: np.ndarray, ended: np.ndarray, infos: Iterable[Mapping[str, float]]

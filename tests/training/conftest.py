@@ -44,10 +44,12 @@ class Listener(Reporter):
 TrainRun = Callable[..., Trainer]
 
 
-def train_in(path: Path, *, override: bool = False, **settings: Any) -> Trainer:
+def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settings: Any) -> Trainer:
     """Trains a small run in a directory, or continues the one that is there."""
-    given = settings if (path / "config.json").exists() else SMALL | settings
-    trainer = Trainer(open_run(path, "td3", given, override=override), Listener())
+    is_new = not (path / "config.json").exists()
+    given = SMALL | settings if is_new else settings
+    run = open_run(path, agent if is_new else None, given, override=override)
+    trainer = Trainer(run, Listener())
     trainer.train()
     trainer.close()
     return trainer
@@ -60,13 +62,13 @@ def train(tmp_path: Path) -> TrainRun:
 
 
 def scalars(path: Path) -> dict[tuple[str, int], list[float]]:
-    """All values of each (tag, step) in the event files of a run, but for the speed."""
+    """All values of each (tag, step) in the event files of a run, but speed, settings, weights."""
     events = EventAccumulator(
         str(path), size_guidance={"tensors": 0}, purge_orphaned_data=False
     ).Reload()
     found: dict[tuple[str, int], list[float]] = {}
     for tag in events.Tags()["tensors"]:
-        if tag.startswith("speed/") or tag == "settings":
+        if tag.startswith(("speed/", "settings", "_hparams_/", "actor/", "critic/")):
             continue
         for event in events.Tensors(tag):
             value = np.frombuffer(event.tensor_proto.tensor_content, np.float32)

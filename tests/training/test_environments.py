@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.training.environments import Environments, make_environment
-from eagerly.training.errors import RunError
+from eagerly.training.environments import Environments
+from eagerly.training.making import environment_maker
+from tests import toys
+
+toys.register()
 
 
 def actions(count: int) -> np.ndarray:
@@ -14,7 +17,7 @@ def actions(count: int) -> np.ndarray:
 
 
 def test_the_last_observation_is_the_real_one_and_the_next_episode_begins_anew() -> None:
-    environments = Environments("Terminating-v0", 1, seed=0)
+    environments = Environments(environment_maker("Terminating-v0"), 1, seed=0)
     environments.start()
     first = environments.observations[0, 0]
     steps = [environments.step(actions(1)) for _ in range(3)]
@@ -27,7 +30,7 @@ def test_the_last_observation_is_the_real_one_and_the_next_episode_begins_anew()
 
 
 def test_a_time_limit_truncates_and_does_not_terminate() -> None:
-    environments = Environments("Truncated-v0", 1, seed=0)
+    environments = Environments(environment_maker("Truncated-v0"), 1, seed=0)
     environments.start()
     steps = [environments.step(actions(1)) for _ in range(3)]
     assert [bool(step.truncated[0]) for step in steps] == [False, False, True]
@@ -37,7 +40,7 @@ def test_a_time_limit_truncates_and_does_not_terminate() -> None:
 
 def test_every_episode_of_every_environment_has_its_own_seed() -> None:
     def starts(seed: int) -> list[float]:
-        environments = Environments("Terminating-v0", 4, seed=seed)
+        environments = Environments(environment_maker("Terminating-v0"), 4, seed=seed)
         environments.start()
         found = []
         for _ in range(5):
@@ -52,7 +55,7 @@ def test_every_episode_of_every_environment_has_its_own_seed() -> None:
 
 
 def test_observations_of_a_step_are_not_overwritten_by_the_next() -> None:
-    environments = Environments("Long-v0", 2, seed=0)
+    environments = Environments(environment_maker("Long-v0"), 2, seed=0)
     environments.start()
     kept = environments.step(actions(2))
     copies = kept.observations.copy(), kept.terminated.copy()
@@ -65,7 +68,7 @@ def test_observations_of_a_step_are_not_overwritten_by_the_next() -> None:
 @pytest.mark.parametrize("env", ["Long-v0", "Pendulum-v1", "Hopper-v5"])
 def test_an_episode_in_progress_is_restored_exactly(env: str) -> None:
     random = np.random.default_rng(0)
-    environments = Environments(env, 3, seed=4)
+    environments = Environments(environment_maker(env), 3, seed=4)
     environments.start()
     low, high = environments.action_space.low, environments.action_space.high
     draws = random.uniform(low, high, (130, 3, *low.shape)).astype(np.float32)
@@ -74,7 +77,7 @@ def test_an_episode_in_progress_is_restored_exactly(env: str) -> None:
     state = environments.state()
     expected = [environments.step(draw) for draw in draws[90:]]
 
-    restored = Environments(env, 3, seed=4)
+    restored = Environments(environment_maker(env), 3, seed=4)
     assert restored.restore(state) == []
     for draw, step in zip(draws[90:], expected, strict=True):
         again = restored.step(draw)
@@ -83,33 +86,29 @@ def test_an_episode_in_progress_is_restored_exactly(env: str) -> None:
 
 
 def test_an_environment_that_does_not_repeat_itself_begins_a_fresh_episode() -> None:
-    environments = Environments("Noisy-v0", 2, seed=0)
+    environments = Environments(environment_maker("Noisy-v0"), 2, seed=0)
     environments.start()
     for _ in range(5):
         environments.step(actions(2))
-    restored = Environments("Noisy-v0", 2, seed=0)
+    restored = Environments(environment_maker("Noisy-v0"), 2, seed=0)
     assert restored.restore(environments.state()) == [0, 1]
     assert abs(restored.observations[0, 1]) < 4.9  # a step count near 0, plus noise
     assert restored.state()["episodes"] == [1, 1]
 
 
 def test_another_number_of_environments_begins_fresh_episodes() -> None:
-    environments = Environments("Long-v0", 2, seed=0)
+    environments = Environments(environment_maker("Long-v0"), 2, seed=0)
     environments.start()
     environments.step(actions(2))
-    more = Environments("Long-v0", 3, seed=0)
+    more = Environments(environment_maker("Long-v0"), 3, seed=0)
     assert more.restore(environments.state()) == [0, 1, 2]
     assert more.state()["episodes"] == [1, 1, 1]
     assert more.observations[:, 1].tolist() == [0, 0, 0]
 
 
-def test_an_unknown_environment_is_named_and_near_names_suggested() -> None:
-    with pytest.raises(
-        RunError, match=r"no environment 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"
-    ):
-        make_environment("HalfCheeta-v5")
-
-
-def test_a_missing_package_is_named() -> None:
-    with pytest.raises(RunError, match=r"needs a package that is missing.*robot_arm"):
-        make_environment("NeedsPackage-v0")
+def test_the_numbers_in_the_last_info_of_an_episode_are_handed_on() -> None:
+    environments = Environments(environment_maker("Success-v0"), 2, seed=0)
+    environments.start()
+    steps = [environments.step(actions(2)) for _ in range(3)]
+    assert [step.infos for step in steps[:2]] == [[], []]
+    assert steps[2].infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2

@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.training.environments import make_environment
 from eagerly.training.evaluation import evaluate, evaluation_seeds
+from eagerly.training.making import environment_maker
+from tests import toys
+
+toys.register()
 
 
-def still(observations: np.ndarray) -> np.ndarray:
-    return np.zeros((len(observations), 2), np.float32)
+def still(observation: np.ndarray) -> np.ndarray:
+    return np.zeros(2, np.float32)
 
 
 def test_returns_and_lengths_are_those_of_whole_episodes() -> None:
-    evaluation = evaluate(still, make_environment("Terminating-v0"), evaluation_seeds(0, 4))
+    evaluation = evaluate(still, environment_maker("Terminating-v0")(), evaluation_seeds(0, 4))
     assert evaluation.returns.tolist() == [3, 3, 3, 3]
     assert evaluation.lengths.tolist() == [3, 3, 3, 3]
     summary = evaluation.summary()
@@ -25,24 +28,38 @@ def test_the_episodes_are_the_same_each_time_and_more_keep_the_first() -> None:
     assert evaluation_seeds(0, 3) == evaluation_seeds(0, 5)[:3]
     assert len({*evaluation_seeds(0, 5), *evaluation_seeds(1, 5)}) == 10
 
-    def one(observations: np.ndarray) -> np.ndarray:
-        return np.zeros((1, 1), np.float32)
+    def one(observation: np.ndarray) -> np.ndarray:
+        return np.zeros(1, np.float32)
 
-    env = make_environment("Pendulum-v1")
+    env = environment_maker("Pendulum-v1")()
     first = evaluate(one, env, evaluation_seeds(0, 3)).returns
     env.step(np.zeros(1, np.float32))  # whatever was done in between
     np.testing.assert_array_equal(evaluate(one, env, evaluation_seeds(0, 3)).returns, first)
 
 
-def test_the_policy_sees_float32_rows_and_speaks_normalised_actions() -> None:
+def test_the_policy_speaks_the_environments_units() -> None:
     seen = []
 
-    def policy(observations: np.ndarray) -> np.ndarray:
-        seen.append((observations.shape, observations.dtype))
-        return np.array([[-1.0, 1.0]], np.float32)  # (-1, 4) in the environment's units
+    def policy(observation: np.ndarray) -> np.ndarray:
+        seen.append((observation.shape, observation.dtype))
+        return np.array([-1.0, 4.0], np.float32)
 
-    evaluate(policy, make_environment("Terminating-v0"), [0])
-    assert set(seen) == {((1, 2), np.dtype(np.float32))}
+    evaluate(policy, environment_maker("Terminating-v0")(), [0])
+    assert set(seen) == {((2,), np.dtype(np.float64))}
+
+
+def test_the_last_infos_are_averaged_over_the_episodes_that_have_them() -> None:
+    evaluation = evaluate(still, environment_maker("Success-v0")(), [0, 1])
+    assert evaluation.infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2
+    evaluation.infos[1].pop("count")
+    evaluation.infos[1]["distance"] = 5.0
+    assert evaluation.info_means() == {"is_success": 1.0, "distance": 4.0, "count": 3.0}
+
+
+def test_every_reset_and_step_can_be_watched() -> None:
+    count = []
+    evaluate(still, environment_maker("Terminating-v0")(), [0, 1], watch=lambda: count.append(1))
+    assert len(count) == 2 * (1 + 3)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +68,4 @@ def test_the_policy_sees_float32_rows_and_speaks_normalised_actions() -> None:
 )
 def test_what_is_not_finite_is_named(env: str, message: str) -> None:
     with pytest.raises(FloatingPointError, match=message):
-        evaluate(still, make_environment(env), list(range(30)))
+        evaluate(still, environment_maker(env)(), list(range(30)))

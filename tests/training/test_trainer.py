@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly import TD3, Trainer, open_run
 from eagerly.training.config import RunConfig
@@ -136,8 +137,10 @@ def _same(one: Trainer, other: Trainer) -> None:
         {"mode": "xla"},
         {"replay_capacity": 130},
         {"env": "InvertedPendulum-v5"},
+        {"agent": "ddpg"},
+        {"exploration": "ornstein_uhlenbeck", "num_envs": 2, "env": "Terminating-v0"},
     ],
-    ids=["one environment", "three environments", "xla", "full buffer", "mujoco"],
+    ids=["one environment", "three", "xla", "full buffer", "mujoco", "ddpg", "correlated noise"],
 )
 def test_a_run_that_was_extended_equals_one_that_was_not(
     train: TrainRun, settings: dict[str, Any]
@@ -302,8 +305,10 @@ def test_actions_that_are_not_finite_stop_the_run(
 
 
 def test_a_reset_that_is_not_finite_ends_at_once(train: TrainRun, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"before step 1: observation must be finite.*reset"):
+    with pytest.raises(RunError, match=r"'NanReset-v0' fails Gymnasium's checker"):
         train(env="NanReset-v0")
+    with pytest.raises(RunError, match=r"before step 1: observation must be finite.*reset"):
+        train(env="NanReset-v0", check_env=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -313,10 +318,49 @@ def test_diverging_networks_stop_the_run_and_are_not_saved(train: TrainRun, tmp_
     assert not list((tmp_path / "run" / "checkpoints").glob("0000000002*/manifest.json"))
 
 
+# --- episodes ---------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_info_at_an_episodes_end_are_summarised(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(env="Success-v0", steps=150)
+    found = scalars(tmp_path / "run")
+    assert found["training_info/is_success", 100] == [1.0]
+    assert found["training_info/distance", 50] == [3.0]
+    assert found["evaluation_info/is_success", 150] == [1.0]
+    assert not any("name" in tag or "/at" in tag for tag, _ in found)
+
+
+def test_correlated_noise_begins_anew_with_every_episode(train: TrainRun) -> None:
+    settings = {"env": "Terminating-v0", "exploration": "ornstein_uhlenbeck", "warmup_steps": 100}
+    trainer = train(**settings, steps=102, hidden_sizes=(8,), exploration_noise=0.01)
+    assert trainer.steps % 3 == 0  # an episode has just ended
+    assert not np.any(trainer.agent.exploration.state()["current"])
+
+
+def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path) -> None:
+    from tests.toys import Counting
+
+    trainer = train(env=Counting, env_kwargs={"length": 5}, steps=60, num_envs=2)
+    assert trainer.environments.step(np.zeros((2, 2), np.float32)).ended.sum() == 0
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["run"]
+    assert (saved["env"], saved["env_kwargs"]) == ("factory tests.toys:Counting", {"length": 5})
+    assert train(env=Counting, env_kwargs={"length": 5}, steps=80).steps == 80
+    with pytest.raises(RunError, match="give it again from your program"):
+        train(steps=100)
+    with pytest.raises(RunError, match=r"--env-kwargs: the run has {\"length\": 5}, you gave {"):
+        train(env=Counting, env_kwargs={"length": 6}, steps=100)
+
+
 # --- settings ---------------------------------------------------------------------------------
 
 CHANGED: dict[str, Any] = {
     "env": "Terminating-v0",
+    "env_kwargs": {"g": 5.0},
+    "vectorization": "async",
+    "histograms": True,
+    "video_every_steps": 200,
     "steps": 350,
     "seed": 1,
     "num_envs": 2,
@@ -332,12 +376,14 @@ CHANGED: dict[str, Any] = {
     "checkpoint_every_steps": 50,
     "keep_checkpoints": 1,
 }
-# These need a process of their own: see tests/scripts/test_train.py.
-ELSEWHERE = {"intra_op_threads", "inter_op_threads"}
+# Those of threads need a process of their own: see tests/scripts/test_train.py. The check is in
+# test_a_reset_that_is_not_finite_ends_at_once.
+ELSEWHERE = {"intra_op_threads", "inter_op_threads", "check_env"}
 
 
 def _fingerprint(trainer: Trainer) -> list[Any]:
     path = trainer.run.path
+    events = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
     newest = sorted(path.glob("checkpoints/*/manifest.json"))[-1]
     return [
         trainer.steps,
@@ -347,6 +393,9 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
         scalars(path),
         [folder.name for folder in sorted((path / "checkpoints").iterdir())],
         [segment["path"] for segment in json.loads(newest.read_text())["manifest"]["replay"]],
+        sorted(events.Tags()["tensors"]),
+        sorted(path.glob("videos/*")),
+        type(trainer.environments._envs).__name__,
     ]
 
 
@@ -371,9 +420,16 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(
 
 def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
     free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
-    assert free == {"steps", "checkpoint_every_steps", "keep_checkpoints"}
-    one = train("one", checkpoint_every_steps=30, keep_checkpoints=5)
-    _same(one, train("other"))
+    changed = {
+        "check_env": False,
+        "vectorization": "async",
+        "histograms": True,
+        "video_every_steps": 200,
+        "checkpoint_every_steps": 30,
+        "keep_checkpoints": 5,
+    }
+    assert free == {"steps", *changed}
+    _same(train("one", **changed), train("other"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""Making environments: ids, packages, factories, keyword arguments, and what is checked."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.training.errors import RunError
+from eagerly.training.making import (
+    check_environment,
+    environment_maker,
+    environment_name,
+    numeric_items,
+)
+from tests import toys
+
+toys.register()
+
+
+def make_counting(length: int = 5) -> gymnasium.Env:
+    return toys.Counting(length=length)
+
+
+def test_an_unknown_environment_is_named_and_near_names_suggested() -> None:
+    with pytest.raises(
+        RunError, match=r"no environment 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"
+    ):
+        environment_maker("HalfCheeta-v5")()
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(RunError, match=r"needs a package that is missing.*robot_arm"):
+        environment_maker("NeedsPackage-v0")()
+
+
+def test_a_package_is_imported_and_one_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_arms.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('MyArm-v3', entry_point='tests.toys:Counting', kwargs={'length': 4})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert environment_maker("my_arms:MyArm-v3", {"terminates": False})().unwrapped.length == 4
+    with pytest.raises(RunError, match=r"no environment 'my_arms:MyArms-v3'. Did you mean MyArm-"):
+        environment_maker("my_arms:MyArms-v3")()
+    with pytest.raises(RunError, match="needs the package 'my_legs', which cannot be imported"):
+        environment_maker("my_legs:MyLeg-v0")
+
+
+def test_keyword_arguments_reach_the_environment_and_unknown_ones_are_named() -> None:
+    env = environment_maker("Long-v0", {"length": 7})()
+    assert env.unwrapped.length == 7
+    assert environment_maker("Long-v0")().unwrapped.length == 40
+    with pytest.raises(RunError, match=r"'Long-v0' cannot be made with \{'wings': 2\}.*wings"):
+        environment_maker("Long-v0", {"wings": 2})()
+
+
+def test_a_factory_makes_environments_too() -> None:
+    make = environment_maker(make_counting, {"length": 2})
+    assert make.name == "factory tests.training.test_making:make_counting"
+    assert make().unwrapped.length == 2
+    with pytest.raises(RunError, match=r"must return a gymnasium.Env; it returned .*'int'"):
+        environment_maker(lambda: 3)()
+    with pytest.raises(RunError, match=r"cannot be made with .*'wings'"):
+        environment_maker(make_counting, {"wings": 2})()
+
+
+def test_a_factory_is_kept_by_name_and_never_called_by_it() -> None:
+    assert environment_name(functools.partial(make_counting, 3)).endswith("making:make_counting")
+    assert environment_name("Long-v0") == "Long-v0"
+    for name in (environment_name(make_counting), "factory os:abort"):
+        with pytest.raises(RunError, match="give it again from your program"):
+            environment_maker(name)
+
+
+# --- the check --------------------------------------------------------------------------------
+
+
+class WrongDtype(toys.Counting):
+    def _observation(self) -> np.ndarray:
+        return super()._observation().astype(np.complex128)
+
+
+class OutOfSpace(toys.Bandit):
+    def reset(self, **kwargs: Any) -> tuple[Any, dict]:
+        return super().reset(**kwargs)[0] + 5, {}
+
+
+class OldStep(toys.Counting):
+    def step(self, action: np.ndarray) -> Any:
+        return super().step(action)[:4]
+
+
+class ArrayReward(toys.Counting):
+    def step(self, action: np.ndarray) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, np.ones(2), *rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (WrongDtype, "not within the observation space"),
+        (OutOfSpace, "not within the observation space"),
+        (toys.NanReset, "not within the observation space"),
+        (OldStep, "info"),
+    ],
+)
+def test_an_environment_that_breaks_gymnasiums_interface_is_refused(
+    kind: Any, message: str
+) -> None:
+    with pytest.raises(RunError, match=rf"(?s)'toy' fails Gymnasium's checker: .*{message}"):
+        check_environment(kind(), "toy", lambda line: None)
+
+
+def test_a_reward_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(RunError, match=r"reward must be a number; got .* of shape \(2,\)"):
+        check_environment(ArrayReward(), "toy", lambda line: None)
+
+
+@pytest.mark.parametrize(
+    "env", ["HalfCheetah-v5", "Pendulum-v1", "Terminating-v0", "Bandit-v0", "Regulator-v0"]
+)
+def test_nothing_is_said_about_a_good_environment(env: str) -> None:
+    lines: list[str] = []
+    check_environment(environment_maker(env)(), env, lines.append)
+    assert lines == []
+
+
+def test_an_environment_that_does_not_repeat_itself_is_told_of_and_trained_on() -> None:
+    lines: list[str] = []
+    env = environment_maker("Noisy-v0")()
+    check_environment(env, "Noisy-v0", lines.append)
+    (line,) = lines
+    assert "'Noisy-v0' does not repeat itself from its seed" in line
+    assert env.spec.nondeterministic is False  # as it was
+
+
+def test_numbers_and_truth_values_are_picked_out_of_an_info() -> None:
+    info = {
+        "is_success": np.True_,
+        "distance": np.float32(0.5),
+        "count": 3,
+        "bad": np.nan,
+        "name": "arm",
+        "position": np.zeros(3),
+        "more": {"x": 1},
+        "nothing": None,
+    }
+    assert numeric_items(info) == {"is_success": 1.0, "distance": 0.5, "count": 3.0}

@@ -1,0 +1,123 @@
+"""Policies that are taken out of a run: right units, right weights, the recorded evaluation."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly import ActionBounds, load_policy
+from eagerly.training.errors import RunError
+from tests import toys
+from tests.training.conftest import TrainRun
+
+toys.register()
+
+
+def evaluations(path: Path) -> dict[int, float]:
+    with (path / "evaluations.csv").open() as file:
+        return {int(row["steps"]): float(row["return_mean"]) for row in csv.DictReader(file)}
+
+
+PROGRAM = """
+import json, sys
+import gymnasium
+import eagerly
+from eagerly.training.evaluation import evaluation_seeds
+path, env, which, episodes = sys.argv[1:]
+policy = eagerly.load_policy(path, which)
+loaded = [name for name in sys.modules if name in ("eagerly.training.trainer", "mujoco")]
+env = gymnasium.make(env)
+returns = []
+for seed in evaluation_seeds(0, int(episodes)):
+    observation, total, ended = env.reset(seed=seed)[0], 0.0, False
+    while not ended:
+        observation, reward, terminated, truncated, _ = env.step(policy(observation))
+        total, ended = total + float(reward), terminated or truncated
+    returns.append(total)
+print(json.dumps([sum(returns) / len(returns), policy.steps, loaded]))
+"""
+
+
+@pytest.mark.parametrize("which", ["best", "latest"])
+@pytest.mark.parametrize(
+    ("agent", "env", "settings"),
+    [("td3", "InvertedPendulum-v5", {"layer_norm": True}), ("ddpg", "Pendulum-v1", {})],
+)
+def test_a_fresh_process_reproduces_the_recorded_evaluation(
+    train: TrainRun, tmp_path: Path, which: str, agent: str, env: str, settings: dict
+) -> None:
+    wide = {"hidden_sizes": (256, 256), "evaluation_episodes": 2, "evaluate_every_steps": 200}
+    trainer = train(agent=agent, env=env, **wide, **settings)
+    recorded = evaluations(tmp_path / "run")
+    best, last = max(recorded, key=lambda step: recorded[step]), max(recorded)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), env, which, "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    mean, steps, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert steps == (best if which == "best" else last) == trainer.steps or which == "best"
+    assert mean == recorded[steps]
+    assert loaded == []
+
+
+def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    trainer = train(env="Long-v0")
+    policy = load_policy(tmp_path / "run", "latest")
+    bounds = ActionBounds(toys.Counting.action_space)
+    rows = np.random.default_rng(0).normal(size=(5, 2)) * 10
+    expected = bounds.to_environment(trainer.agent.act(rows, explore=False))
+    batch = policy(rows)
+    np.testing.assert_array_equal(batch, expected)
+    assert (batch.shape, batch.dtype) == ((5, 2), np.float32)
+    for row, action in zip(rows, batch, strict=True):
+        one = policy(row)
+        assert one.shape == (2,)
+        np.testing.assert_allclose(one, action, rtol=1e-5, atol=1e-6)
+        assert toys.Counting.action_space.contains(one)
+    assert (policy.observation_size, policy.action_size, policy.steps) == (2, 2, 400)
+    for wrong in (np.zeros(3), np.zeros((2, 3)), np.zeros((1, 1, 2)), 1.0):
+        with pytest.raises(ValueError, match=r"observation must have shape \[2\] or \[N, 2\]; got"):
+            policy(wrong)
+    with pytest.raises(FloatingPointError, match=r"action became .*nan"):
+        policy(np.array([np.nan, 0.0]))
+
+
+def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
+    trainer = train(evaluate_every_steps=100, actor_learning_rate=0.03)
+    assert trainer.best is not None
+    best, latest = load_policy(tmp_path / "run"), load_policy(tmp_path / "run", "latest")
+    assert best.steps == trainer.best[0]
+    assert latest.steps == 400
+    rows = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(
+        latest(rows), trainer.bounds.to_environment(trainer.agent.act(rows, explore=False))
+    )
+
+
+def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run"):
+        load_policy(tmp_path)
+    train(steps=120)
+    with pytest.raises(RunError, match="has no evaluation yet: ask for the latest"):
+        load_policy(tmp_path / "run")
+    with pytest.raises(RunError, match="which must be one of best, latest; got 'newest'"):
+        load_policy(tmp_path / "run", "newest")
+    load_policy(str(tmp_path / "run"), "latest")
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace("    8,\n    ", "    9,\n    ", 1))
+    with pytest.raises(RunError, match="does not fit its settings"):
+        load_policy(tmp_path / "run", "latest")
+    (manifest,) = tmp_path.glob("run/checkpoints/*/manifest.json")
+    manifest.unlink()
+    with pytest.raises(RunError, match="has no checkpoint yet"):
+        load_policy(tmp_path / "run", "latest")

@@ -1,0 +1,83 @@
+"""Curves, histograms, the hparams dashboard and the profiler's trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from eagerly import Trainer, open_run
+from tests.training.conftest import SMALL, TrainRun, scalars
+
+
+def hparams(path: Path) -> tuple[Any, Any]:
+    """What the dashboard reads of a run: the experiment, and the run's settings."""
+    events = EventAccumulator(str(path)).Reload()
+    found = {}
+    for tag in ("experiment", "session_start_info"):
+        content = events.SummaryMetadata(f"_hparams_/{tag}").plugin_data.content
+        found[tag] = plugin_data_pb2.HParamsPluginData.FromString(content)
+    return found["experiment"].experiment, found["session_start_info"].session_start_info
+
+
+def test_the_hparams_dashboard_has_settings_against_best_return(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    for agent in ("td3", "ddpg"):
+        train(agent, agent=agent, steps=300, tau=0.25)
+    for agent in ("td3", "ddpg"):
+        experiment, session = hparams(tmp_path / agent)
+        values = {n: v.WhichOneof("kind") and v for n, v in session.hparams.items()}
+        assert values["agent"].string_value == agent
+        assert values["tau"].number_value == 0.25
+        assert values["hidden_sizes"].string_value == "8,8"
+        assert values["layer_norm"].bool_value is False
+        assert session.group_name == agent
+        columns = [info.name for info in experiment.hparam_infos]
+        assert {"agent", "env", "policy_delay", "critic_l2", "tau"} <= set(columns)
+        assert set(values) <= set(columns)
+        assert not {"checkpoint_every_steps", "vectorization"} & set(columns)
+        metrics = {info.name.tag for info in experiment.metric_infos}
+        assert metrics == {"evaluation/return_best", "evaluation/return_mean"}
+        assert {(tag, 150) for tag in metrics} <= set(scalars(tmp_path / agent))
+
+
+def test_the_best_return_never_falls(train: TrainRun, tmp_path: Path) -> None:
+    train(evaluate_every_steps=50, actor_learning_rate=0.03)
+    found = scalars(tmp_path / "run")
+    means = [found["evaluation/return_mean", step][0] for step in range(50, 401, 50)]
+    best = [found["evaluation/return_best", step][0] for step in range(50, 401, 50)]
+    assert best == np.maximum.accumulate(means).tolist()
+    assert best != means
+
+
+def test_histograms_show_every_weight_of_actor_and_critics(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=150, histograms=True)
+    events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
+    tags = {tag for tag in events.Tags()["tensors"] if tag.startswith(("actor/", "critic/"))}
+    layers = [*("hidden_0", "hidden_1")]
+    expected = {
+        f"{model}/{layer}/{part}"
+        for model, last in (("actor", "action"), ("critic", "value"))
+        for layer in [*layers, last]
+        for part in ("kernel", "bias")
+    }
+    assert tags == expected
+    assert [event.step for event in events.Tensors("critic/value/kernel")] == [50, 100, 150]
+
+
+def test_a_trace_is_written_on_request_and_nothing_else_changes(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", "td3", SMALL | {"steps": 150})
+    trainer = Trainer(run, profile_calls=2)
+    trainer.train()
+    trainer.close()
+    (trace,) = tmp_path.glob("run/plugins/profile/*/*.xplane.pb")
+    assert trace.stat().st_size > 1000
+    assert trainer.updates == 50
+    short = Trainer(open_run(tmp_path / "short", "td3", SMALL | {"steps": 125}), profile_calls=9)
+    short.train()
+    short.close()
+    assert list(tmp_path.glob("short/plugins/profile/*/*.xplane.pb"))

@@ -1,0 +1,124 @@
+"""Videos: drawn without a display, whole, and without a trace in the training."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+
+from eagerly.training import video
+from eagerly.training.errors import RunError
+from eagerly.training.making import environment_maker
+from eagerly.training.video import Camera, choose_renderer
+from tests import toys
+from tests.training.conftest import TrainRun
+
+toys.register()
+
+
+def pictures(path: Path) -> np.ndarray:
+    with imageio.get_reader(path) as reader:
+        return np.array(list(reader))
+
+
+def test_a_video_shows_every_step_of_the_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    camera = Camera(environment_maker("Pendulum-v1"))
+    evaluation = camera.record(lambda observation: np.ones(1, np.float32), 0, tmp_path / "a/b.mp4")
+    camera.close()
+    shown = pictures(tmp_path / "a" / "b.mp4")
+    assert shown.shape == (evaluation.lengths[0] + 1, 500, 500, 3)
+    assert len({frame.tobytes() for frame in shown[::20]}) > 5  # it moves
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.mp4"]
+
+
+@pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
+def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
+    code = """
+import numpy as np
+from pathlib import Path
+from eagerly.training.video import Camera, choose_renderer
+choose_renderer()
+from eagerly.training.making import environment_maker
+camera = Camera(environment_maker("Hopper-v5"))
+camera.record(lambda observation: np.zeros(3, np.float32), 0, Path("hopper.mp4"))
+"""
+    bare = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "MUJOCO_GL")}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=bare, check=True)
+    shown = pictures(tmp_path / "hopper.mp4")
+    assert shown.std() > 10  # not one colour
+
+
+def test_egl_is_chosen_only_where_there_is_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
+        monkeypatch.setenv(name, "x")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DISPLAY", ":0")
+    choose_renderer()
+    assert "MUJOCO_GL" not in os.environ
+    monkeypatch.delenv("DISPLAY")
+    choose_renderer()
+    assert os.environ["MUJOCO_GL"] == "egl"
+    os.environ["MUJOCO_GL"] = "osmesa"
+    choose_renderer()
+    assert os.environ["MUJOCO_GL"] == "osmesa"
+
+
+class Undrawable(toys.Counting):
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self) -> None:
+        raise RuntimeError("no context")
+
+
+def test_a_missing_libegl_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunError, match="cannot be drawn: RuntimeError: no context"):
+        Camera(environment_maker(Undrawable))
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setattr(video.ctypes.util, "find_library", lambda name: None)
+    with pytest.raises(RunError, match="libEGL is missing.* `apt install libegl1`") as caught:
+        Camera(environment_maker(Undrawable))
+    assert "\n" not in str(caught.value)
+
+
+class Blank(Undrawable):
+    def render(self) -> None:
+        return None
+
+
+def test_an_environment_that_cannot_draw_itself_is_refused_before_a_run(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match="gives no picture in render mode rgb_array"):
+        Camera(environment_maker(Blank))
+    with pytest.raises(RunError, match="cannot be made with {'render_mode'"):
+        train(env="Long-v0", video_every_steps=100)  # its constructor takes no render_mode
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_endings_and_places_that_cannot_be_written_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    camera = Camera(environment_maker("Pendulum-v1"))
+    with pytest.raises(RunError, match="a video must end in .mp4; got .*a.gif"):
+        camera.record(lambda observation: np.zeros(1), 0, tmp_path / "a.gif")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be written"):
+        camera.record(lambda observation: np.zeros(1), 0, tmp_path / "file" / "a.mp4")
+
+
+def test_videos_while_training_are_those_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=300, video_every_steps=150)
+    names = sorted(path.name for path in (tmp_path / "run" / "videos").iterdir())
+    assert names == ["step-000000000150.mp4", "step-000000000300.mp4"]

@@ -1,0 +1,184 @@
+"""Environments in processes of their own: same bits, light, deaf to signals, never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly.training.environments import Environments
+from eagerly.training.errors import RunError
+from eagerly.training.making import environment_maker
+from tests import toys
+from tests.training.conftest import TrainRun
+from tests.training.test_trainer import _same
+
+toys.register()
+
+ROOT = Path(__file__).parents[2]
+
+
+def made(env: str = "Worker-v0", count: int = 2, **kwargs: int) -> Environments:
+    environments = Environments(environment_maker(env, kwargs), count, 0, "async")
+    environments.start()
+    return environments
+
+
+def pids(environments: Environments) -> list[int]:
+    return [process.pid for process in environments._envs.processes]
+
+
+def gone(process: int, within: float = 10.0) -> bool:
+    """Whether a process ends in time; one that nobody has waited for counts as ended."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+STILL = np.zeros((2, 2), np.float32)
+
+
+def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
+    environments = made()
+    told = environments._envs.call("process")
+    assert [pid for pid, _ in told] == pids(environments)
+    assert os.getpid() not in pids(environments)
+    for _, modules in told:
+        assert "tensorflow" not in modules
+        assert "keras" not in modules
+    for pid in pids(environments):
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+    assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
+    environments.close()
+    assert all(gone(pid) for pid in pids(environments))
+
+
+@pytest.mark.parametrize("env", ["Long-v0", "Terminating-v0", "Hopper-v5", "Success-v0"])
+def test_async_and_sync_give_the_same_bits(env: str) -> None:
+    both = [Environments(environment_maker(env), 3, 5, kind) for kind in ("sync", "async")]
+    space = both[0].action_space
+    draws = np.random.default_rng(0).uniform(space.low, space.high, (60, 3, *space.shape))
+    for environments in both:
+        environments.start()
+    for draw in draws.astype(np.float32):
+        one, other = (environments.step(draw) for environments in both)
+        for part in ("observations", "rewards", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+        assert one.infos == other.infos
+        np.testing.assert_array_equal(both[0].observations, both[1].observations)
+    # Each takes up the other's episodes.
+    for here, there in (both, reversed(both)):
+        assert there.restore(here.state()) == []
+    for environments in both:
+        environments.close()
+
+
+def test_a_run_is_the_same_in_turns_in_processes_and_changing_between_them(
+    train: TrainRun,
+) -> None:
+    settings = {"env": "InvertedPendulum-v5", "num_envs": 3}
+    straight = train("straight", **settings)
+    parts = train("parts", **settings, vectorization="async", steps=201)
+    assert len(pids(parts.environments)) == 3
+    _same(train("parts", steps=400), straight)
+    train("more", **settings, steps=201)
+    _same(train("more", vectorization="async", steps=400), straight)
+
+
+def test_a_worker_that_dies_is_named() -> None:
+    environments = made()
+    with pytest.raises(RunError, match=r"process of environment 1 \(exit code 7\) has died"):
+        environments.step(np.array([[0, 0], [0, 3]], np.float32))
+    environments.close()
+    killed = made()
+    os.kill(pids(killed)[0], signal.SIGKILL)
+    assert gone(pids(killed)[0])
+    with pytest.raises(RunError, match=r"process of environment 0 \(exit code -9\) has died"):
+        killed.step(STILL)
+    killed.close()
+    assert all(gone(pid) for pid in [*pids(environments), *pids(killed)])
+
+
+def test_an_error_in_a_worker_is_raised_here() -> None:
+    environments = made()
+    with pytest.raises(RuntimeError, match="the arm is stuck"):
+        environments.step(np.array([[0, 0], [0, 2]], np.float32))
+    environments.close()
+    assert all(gone(pid) for pid in pids(environments))
+
+
+def test_an_environment_that_does_not_close_is_killed() -> None:
+    environments = made(length=999)
+    started = time.monotonic()
+    environments.close()
+    assert all(gone(pid) for pid in pids(environments))
+    assert time.monotonic() - started < 30  # it would sleep for a minute
+
+
+PROGRAM = """
+import os, sys, time
+import tensorflow
+import gymnasium
+print("the program runs", flush=True)
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 1).astype("float32"), {}
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 1).astype("float32"), 0.0, False, False, {}
+    def modules(self):
+        return "tensorflow" in sys.modules
+
+gymnasium.register("Mine-v0", entry_point=Mine)
+from eagerly.training.environments import Environments
+from eagerly.training.making import environment_maker
+for env in ("Mine-v0", Mine):
+    environments = Environments(environment_maker(env), 2, 0, "async")
+    environments.start()
+    print(environments._envs.call("modules"), flush=True)
+print(*[process.pid for process in environments._envs.processes], flush=True)
+END
+"""
+
+
+def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_path: Path) -> None:
+    # No main guard, a class of the program itself, TensorFlow at its top.
+    (tmp_path / "program.py").write_text(PROGRAM.replace("END", ""))
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    first, one, other, last = done.stdout.splitlines()
+    assert (first, one, other) == ("the program runs", "(False, False)", "(False, False)")
+    assert all(gone(int(pid)) for pid in last.split())  # although nobody closed them
+
+
+def test_workers_do_not_outlive_a_trainer_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.replace("END", "os.kill(os.getpid(), 9)"))
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == -9
+    assert all(gone(int(pid)) for pid in done.stdout.splitlines()[-1].split())
