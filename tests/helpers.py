@@ -1,7 +1,12 @@
-"""Small agents and buffers for tests."""
+"""Small agents, buffers and processes for tests."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,7 +16,34 @@ from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.buffers import ReplayBuffer, Transition
 
+ROOT = Path(__file__).parents[1]
 OBSERVATION_SIZE, ACTION_SIZE = 4, 2
+
+
+def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a script as a user does."""
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / name, *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+    )
+
+
+def gone(process: int, within: float = 10.0) -> bool:
+    """Whether a process ends in time; one that nobody has waited for counts as ended."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def spaces(

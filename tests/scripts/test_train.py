@@ -23,8 +23,8 @@ from eagerly.agents import agent_class, agent_names
 from eagerly.scripts import evaluate, train
 from eagerly.training.config import RunConfig
 from tests import toys
+from tests.helpers import ROOT, script
 
-ROOT = Path(__file__).parents[2]
 SMALL = [
     *("--warmup-steps", "200", "--updates-per-call", "10", "--evaluate-every-steps", "300"),
     *("--evaluation-episodes", "2", "--hidden-sizes", "16,16", "--batch-size", "16"),
@@ -32,17 +32,6 @@ SMALL = [
 ]
 
 toys.register()
-
-
-def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "scripts" / name, *words],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
-    )
 
 
 def invoke(command: click.Command, *words: str) -> tuple[int, str]:
@@ -278,3 +267,63 @@ def test_a_failing_tensorflow_import_shows_what_was_held_back(tmp_path: Path, en
     assert failed.returncode != 0
     assert "no such instruction" in failed.stderr
     assert ("broken build" in failed.stderr) == ("broken" in end)
+
+
+def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
+    tmp_path: Path,
+) -> None:
+    run = str(tmp_path / "run")
+    words = [
+        "ddpg",
+        "--preset",
+        "lillicrap",
+        "--tau",
+        "0.25",
+        "--env",
+        "Long-v0",
+        "--mode",
+        "graph",
+    ]
+    words += ["--run-dir", run, "--hidden-sizes", "8,8"]
+    assert invoke(train.main, *words, "--steps", "10")[0] == 0
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["agent_settings"]
+    assert (saved["tau"], saved["hidden_sizes"]) == (0.25, [8, 8])
+    assert (saved["exploration"], saved["batch_size"]) == ("ornstein_uhlenbeck", 64)
+    code, output = invoke(train.main, *words, "--steps", "20")
+    assert code == 0
+    assert "continues at step 10" in output
+    words[2] = "our"
+    code, output = invoke(train.main, *words, "--steps", "30")
+    assert code == 1
+    assert "--batch-size: the run has 64, you gave 256" in output
+    assert invoke(train.main, "ddpg", "--preset", "best")[0] == 2
+    assert "No such option" in invoke(train.main, "td3", "--preset", "our")[1]
+
+
+def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
+    words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run"), "--ou-theta", "0.2"]
+    code, output = invoke(train.main, *words)
+    assert code == 1
+    assert "--ou-theta acts only with --exploration ornstein_uhlenbeck; the run has gaus" in output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["frame_skip", "[1]", "{'a': 1}"])
+def test_keyword_arguments_that_are_not_json_are_refused(text: str) -> None:
+    code, output = invoke(train.main, "td3", "--env", "Long-v0", "--env-kwargs", text)
+    assert code == 2
+    assert "is not" in output
+    assert "such as" in output
+
+
+def test_a_damaged_checkpoint_is_told_of_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["td3", "--env", "Long-v0", "--run-dir", str(run), "--mode", "graph"]
+    for steps in ("10", "20"):
+        assert invoke(train.main, *words, "--steps", steps)[0] == 0
+    (newest,) = run.glob("checkpoints/*20-*/policy.npz")
+    newest.write_bytes(b"")
+    code, output = invoke(train.main, *words, "--steps", "30")
+    assert code == 0
+    assert output.count("is damaged") == 1
+    assert "continues at step 10" in output

@@ -16,12 +16,11 @@ from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.making import environment_maker
 from tests import toys
+from tests.helpers import ROOT, gone
 from tests.training.conftest import TrainRun
 from tests.training.test_trainer import _same
 
 toys.register()
-
-ROOT = Path(__file__).parents[2]
 
 
 def made(env: str = "Worker-v0", count: int = 2, **kwargs: int) -> Environments:
@@ -32,20 +31,6 @@ def made(env: str = "Worker-v0", count: int = 2, **kwargs: int) -> Environments:
 
 def pids(environments: Environments) -> list[int]:
     return [process.pid for process in environments._envs.processes]
-
-
-def gone(process: int, within: float = 10.0) -> bool:
-    """Whether a process ends in time; one that nobody has waited for counts as ended."""
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 STILL = np.zeros((2, 2), np.float32)

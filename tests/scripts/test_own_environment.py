@@ -1,0 +1,148 @@
+"""An environment from a package outside the repository, on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers import ROOT, gone, script
+
+PACKAGE = """
+import gymnasium
+import numpy as np
+
+class Arm(gymnasium.Env):
+    # Three steps; float64 observations; bounds that differ in every dimension and direction.
+    def __init__(self, goal=0.0, gain=1.0):
+        self.goal, self.gain = goal, gain
+        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (3,), np.float64)
+        self.action_space = gymnasium.spaces.Box(
+            np.array([-1.0, 0.0], np.float32), np.array([0.5, 20.0], np.float32)
+        )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.count = self.np_random.normal(size=3), 0
+        return self.at.copy(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.count += 1
+        self.at = self.at + self.gain * np.array([action[0], action[1] / 20, 0.0])
+        distance = float(np.abs(self.at - self.goal).sum())
+        info = {"is_success": distance < 1.0}
+        return self.at.copy(), -distance, self.count == 3, False, info
+
+gymnasium.register("MyArm-v0", entry_point=Arm)
+"""
+SETTINGS = [
+    *("td3", "--env", "my_robots:MyArm-v0", "--env-kwargs", '{"goal": 0.5, "gain": 0.25}'),
+    *("--num-envs", "2", "--warmup-steps", "200", "--updates-per-call", "10", "--mode", "graph"),
+    *("--evaluate-every-steps", "300", "--hidden-sizes", "16,16", "--batch-size", "16"),
+]
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A directory of somebody else, with a package of theirs."""
+    (tmp_path / "my_robots").mkdir()
+    (tmp_path / "my_robots" / "__init__.py").write_text(PACKAGE)
+    return tmp_path
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    with (run / "evaluations.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def children(pid: int) -> list[int]:
+    return [
+        int(path.name)
+        for path in Path("/proc").glob("[0-9]*")
+        if (path / "stat").exists()
+        and (path / "stat").read_text().rpartition(")")[2].split()[1] == str(pid)
+    ]
+
+
+def test_it_trains_continues_and_evaluates_in_turns_and_in_processes(outside: Path) -> None:
+    straight = script("train.py", *SETTINGS, "--steps", "900", "--run-dir", "straight", cwd=outside)
+    assert straight.returncode == 0, straight.stderr
+    assert straight.stderr == ""
+    assert (
+        'environment   2 x my_robots:MyArm-v0 {"goal": 0.5, "gain": 0.25}, sync' in straight.stdout
+    )
+
+    # In processes, stopped by Ctrl-C, which reaches the whole group; the same command goes on.
+    words = [*SETTINGS, "--steps", "900", "--run-dir", "parts", "--vectorization", "async"]
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "scripts" / "train.py", *words],
+        cwd=outside,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (outside / "parts" / "evaluations.csv").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = children(process.pid)
+    assert len(workers) >= 2
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    (step,) = re.findall(r"stopped by SIGINT at step (\d+)", output)
+    assert 300 <= int(step) < 900
+    assert all(gone(worker) for worker in workers)
+
+    again = script("train.py", *words, cwd=outside)
+    assert again.returncode == 0, again.stderr
+    assert f"continues at step {step}" in again.stdout
+    assert "finished: 900 steps, 700 updates" in again.stdout
+    for name in ("networks.data-00000-of-00001", "policy.npz", "episodes.npz"):
+        one, other = (
+            next((outside / run).glob(f"checkpoints/*900-*/{name}"))
+            for run in ("straight", "parts")
+        )
+        assert one.read_bytes() == other.read_bytes(), name
+    assert rows(outside / "straight") == rows(outside / "parts")
+
+    evaluated = script("evaluate.py", "parts", "--json", cwd=outside)
+    assert evaluated.returncode == 0, evaluated.stderr
+    figures = json.loads(evaluated.stdout)
+    best = max(float(row["return_mean"]) for row in rows(outside / "parts"))
+    assert figures["return_mean"] == best
+    assert figures["length_mean"] == 3
+    assert 0 <= figures["info"]["is_success"] <= 1
+
+
+def test_its_arguments_are_saved_and_compared(outside: Path) -> None:
+    run = ("--run-dir", "run", "--steps", "100")
+    assert script("train.py", *SETTINGS, *run, cwd=outside).returncode == 0
+    saved = json.loads((outside / "run" / "config.json").read_text())["run"]
+    assert saved["env"] == "my_robots:MyArm-v0"
+    assert saved["env_kwargs"] == {"goal": 0.5, "gain": 0.25}
+    other = script("train.py", *SETTINGS, *run, "--env-kwargs", '{"goal": 1}', cwd=outside)
+    assert other.returncode == 1
+    assert '--env-kwargs: the run has {"goal": 0.5, "gain": 0.25}, you gave {"goal": 1}' in (
+        other.stderr
+    )
+    # Keyword arguments come back from disk as they were typed.
+    resumed = script("train.py", "resume", "run", "--steps", "120", cwd=outside)
+    assert resumed.returncode == 0, resumed.stderr
+    missing = script("train.py", *SETTINGS, "--run-dir", "x", cwd=outside / "my_robots")
+    assert missing.returncode == 1
+    assert "needs the package 'my_robots', which cannot be imported" in missing.stderr
+    assert np.load(next((outside / "run").glob("replay/*0.npy"))).shape[1] == 2 * 3 + 2 + 2
