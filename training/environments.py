@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from eagerly.buffers import Stream, seed_word
 from eagerly.training.making import numeric_items
@@ -87,7 +87,7 @@ class Environments:
     ) -> None:
         self._seed = seed
         factories = [partial(_restorable, make, index) for index in range(num_envs)]
-        self._envs: VectorEnv[Any, Any, Any] = (
+        self._envs: SyncVectorEnv | WorkerEnvironments = (
             WorkerEnvironments(factories)
             if vectorization == "async"
             else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
@@ -112,7 +112,7 @@ class Environments:
         ended = terminated | truncated
         # The vector environment reuses its arrays: this cast copies.
         observations = np.array(observations, np.float32)
-        infos = [_info_of(info, index) for index in np.flatnonzero(ended)]
+        infos = [_info_of(info, int(index)) for index in np.flatnonzero(ended)]
         step = VectorStep(observations, rewards, terminated, truncated, infos)
         for log, action in zip(self._actions, actions, strict=True):
             log.append(action)

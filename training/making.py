@@ -165,12 +165,12 @@ def _repeats_itself(env: gymnasium.Env[Any, Any], name: str) -> bool:
         trace = [np.array(observation)]
         for _ in range(3):
             observation, reward, terminated, truncated, _ = env.step(row.astype(space.dtype))
-            if np.ndim(reward):
+            trace += [np.array(observation), np.array(reward)]
+            if trace[-1].ndim:
                 raise RunError(
                     f"environment {name!r}: reward must be a number; got {reward!r} of shape "
-                    f"{np.shape(reward)}"
+                    f"{trace[-1].shape}"
                 )
-            trace += [np.array(observation), np.array(reward)]
             if terminated or truncated:
                 break
         seen.append(trace)

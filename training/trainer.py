@@ -209,13 +209,14 @@ class Trainer:
         evaluation = evaluate(self.policy, self._evaluation_env, seeds)
         figures = evaluation.summary()
         score = figures["return_mean"]
-        best = self.best is None or score > self.best[1]
-        if best:
-            self.best = (self.steps, score, self.agent.networks.policy_weights())
+        best = self.best
+        if best is None or score > best[1]:
+            best = (self.steps, score, self.agent.networks.policy_weights())
+        improved, self.best = best is not self.best, best
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
         append_row(self.run.evaluations_path, row)
-        self.summaries.evaluated(evaluation, self.best[1], self.steps)
-        self.reporter.evaluated(self.steps, evaluation, best)
+        self.summaries.evaluated(evaluation, best[1], self.steps)
+        self.reporter.evaluated(self.steps, evaluation, improved)
 
     @property
     def policy(self) -> Policy:

@@ -66,6 +66,7 @@ class Camera:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(".tmp.mp4")
             # Blocks of 2 pixels: H.264 needs even sides, larger blocks would stretch the picture.
+            writer: Any
             with imageio.get_writer(temporary, fps=self._rate, macro_block_size=2) as writer:
                 evaluation = evaluate(
                     policy, self._env, [seed], watch=lambda: writer.append_data(self._frame())
