@@ -49,11 +49,9 @@ def main(
             from eagerly.training.making import environment_maker
             from eagerly.training.policies import load_policy
             from eagerly.training.run_directory import open_run
-            from eagerly.training.video import Camera, choose_renderer
+            from eagerly.training.video import Camera
         run = open_run(run_dir, None, {})
         policy = load_policy(run_dir, which, say=lambda line: click.echo(line, err=True))
-        if video:
-            choose_renderer()
         make = environment_maker(run.config.env, run.config.env_kwargs)
         camera = Camera(make) if video else None
         seeds = evaluation_seeds(
@@ -63,6 +61,7 @@ def main(
         evaluation = evaluate(policy, make(), seeds)
         if camera and video:
             filmed = camera.record(policy, seeds[0], video)
+            camera.close()
     except (RunError, ValueError, FloatingPointError) as error:
         raise click.ClickException(str(error)) from error
     figures, infos = evaluation.summary(), evaluation.info_means()

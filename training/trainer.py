@@ -25,7 +25,7 @@ from eagerly.training.reporting import Reporter
 from eagerly.training.results import append_row
 from eagerly.training.run_directory import Run
 from eagerly.training.summaries import Summaries
-from eagerly.training.video import Camera, choose_renderer
+from eagerly.training.video import Camera
 
 
 class Trainer:
@@ -61,8 +61,6 @@ class Trainer:
         self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
         config = self.config
         set_threads(config.intra_op_threads, config.inter_op_threads, self.reporter.say)
-        if config.video_every_steps:
-            choose_renderer()
         make = environment_maker(config.env, config.env_kwargs)
         self._evaluation_env = make()
         spaces = self._evaluation_env.observation_space, self._evaluation_env.action_space

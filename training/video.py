@@ -6,15 +6,18 @@ import ctypes.util
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import imageio.v2 as imageio
 import numpy as np
 
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import Evaluation, evaluate
 from eagerly.training.making import EnvironmentMaker
+from eagerly.training.workers import RemoteEnvironment
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 
@@ -30,8 +33,41 @@ def choose_renderer() -> None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
+class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that says why it cannot draw itself."""
+
+    def picture(self) -> np.ndarray | str:
+        """Returns a picture `[height, width, 3]`, or the reason why there is none."""
+        try:
+            frame: Any = self.env.render()
+        except Exception as error:  # every renderer fails in a way of its own
+            return missing_library() or f"{type(error).__name__}: {error}"
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            modes = self.env.metadata.get("render_modes")
+            return f"it gives no picture in render mode rgb_array; it declares {modes}"
+        return frame
+
+
+def missing_library() -> str | None:
+    """Names the system package that MuJoCo lacks for drawing without a display, if it does."""
+    if os.environ.get("MUJOCO_GL") != "egl" or ctypes.util.find_library("EGL"):
+        return None
+    return (
+        "libEGL is missing, with which MuJoCo draws without a display: install it, on Debian and "
+        "Ubuntu with `apt install libegl1`"
+    )
+
+
+def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
+    choose_renderer()
+    return Drawing(make(render_mode="rgb_array"))
+
+
 class Camera:
     """Records episodes in an environment of its own.
+
+    It is drawn in another process: Mesa's software renderer and TensorFlow bring an LLVM each, and
+    a process that holds both crashes (Mesa 22.3 with TensorFlow 2.21, in either order).
 
     Args:
         make: Makes the environment.
@@ -42,10 +78,14 @@ class Camera:
 
     def __init__(self, make: EnvironmentMaker) -> None:
         self._name = make.name
-        self._env = make(render_mode="rgb_array")
-        self._env.reset(seed=0)
-        self._frame()  # what cannot be drawn is said before anything else is done
+        self._env = RemoteEnvironment(partial(_drawing, make))
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
+        try:
+            self._env.reset(seed=0)
+            self._picture()  # what cannot be drawn is said before anything else is done
+        except RunError:
+            self._env.close()
+            raise
 
     def record(
         self, policy: Callable[[np.ndarray], np.ndarray], seed: int, path: Path
@@ -69,36 +109,19 @@ class Camera:
             writer: Any
             with imageio.get_writer(temporary, fps=self._rate, macro_block_size=2) as writer:
                 evaluation = evaluate(
-                    policy, self._env, [seed], watch=lambda: writer.append_data(self._frame())
+                    policy, self._env, [seed], watch=lambda: writer.append_data(self._picture())
                 )
             temporary.rename(path)
         except OSError as error:
             raise RunError(f"the video {path} cannot be written: {error}") from error
         return evaluation
 
-    def _frame(self) -> np.ndarray:
-        try:
-            frame: Any = self._env.render()
-        except Exception as error:  # every renderer fails in a way of its own
-            raise RunError(
-                f"environment {self._name!r} cannot be drawn: {_reason(error)}"
-            ) from error
-        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
-            raise RunError(
-                f"environment {self._name!r} cannot be drawn: it gives no picture in render mode "
-                f"rgb_array; it declares {self._env.metadata.get('render_modes')}"
-            )
-        return frame
+    def _picture(self) -> np.ndarray:
+        picture = self._env.call("picture")
+        if isinstance(picture, str):
+            raise RunError(f"environment {self._name!r} cannot be drawn: {picture}")
+        return np.asarray(picture)
 
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
-
-
-def _reason(error: Exception) -> str:
-    if os.environ.get("MUJOCO_GL") == "egl" and ctypes.util.find_library("EGL") is None:
-        return (
-            "libEGL is missing, with which MuJoCo draws without a display: install it, on Debian "
-            "and Ubuntu `apt install libegl1`"
-        )
-    return f"{type(error).__name__}: {error}"
