@@ -60,7 +60,25 @@ def missing_library() -> str | None:
 
 def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
     choose_renderer()
-    return Drawing(make(render_mode="rgb_array"))
+    env = make(render_mode="rgb_array")
+    if not {"camera_id", "camera_name", "default_camera_config"} & make.kwargs.keys():
+        _let_camera_follow(env)
+    return Drawing(env)
+
+
+def _let_camera_follow(env: gymnasium.Env[Any, Any]) -> None:
+    """Takes the camera "track" of a MuJoCo model that has one: what runs would leave the picture.
+
+    Gymnasium's own choice of it is overruled by the distance that its environments set.
+    """
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is None:
+        return
+    import mujoco
+
+    camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if camera != -1:
+        renderer.camera_id = camera
 
 
 class Camera:

@@ -38,11 +38,21 @@ def test_a_video_shows_every_step_of_the_episode(tmp_path: Path) -> None:
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
 def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
     # In a process that holds TensorFlow, as this one does.
-    camera = Camera(environment_maker("Hopper-v5"))
-    camera.record(lambda observation: np.zeros(3, np.float32), 0, tmp_path / "hopper.mp4")
+    make = environment_maker("HalfCheetah-v5", {"max_episode_steps": 60})
+    camera = Camera(make)
+    camera.record(lambda observation: np.ones(6, np.float32), 0, tmp_path / "cheetah.mp4")
     camera.close()
-    shown = pictures(tmp_path / "hopper.mp4")
+    shown = pictures(tmp_path / "cheetah.mp4")
     assert shown.std() > 10  # not one colour
+
+
+@pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
+def test_the_camera_follows_what_moves_unless_another_is_asked_for() -> None:
+    ids = [
+        video._drawing(environment_maker("HalfCheetah-v5", kwargs)).unwrapped.mujoco_renderer
+        for kwargs in ({}, {"camera_id": -1})
+    ]
+    assert [renderer.camera_id for renderer in ids] == [0, -1]  # "track" is the model's first
 
 
 def test_egl_is_chosen_only_where_there_is_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
