@@ -7,9 +7,11 @@ open files, locks included. They never import TensorFlow, nor the program that w
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import _async_worker
 from threadpoolctl import threadpool_limits
 
 from eagerly.training.errors import RunError
@@ -46,9 +49,27 @@ class _Member:
             # handler, unlike SIG_IGN, is not inherited by programs that an environment starts.
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
+        threading.Thread(target=_end_with_trainer, daemon=True).start()
         env = self.factory()
         threadpool_limits(1, user_api="blas")  # as in the trainer: the same bits
         return env
+
+
+def _end_with_trainer() -> None:
+    """Ends this process some time after the trainer's, whatever its environment is doing."""
+    trainer = multiprocessing.parent_process()
+    assert trainer is not None
+    trainer.join()
+    time.sleep(_PATIENCE)
+    os._exit(1)
+
+
+def _work(*args: Any) -> None:
+    """Serves a vector environment until it is told to close, or the trainer is no more."""
+    try:
+        _async_worker(*args)
+    except (EOFError, ConnectionError):
+        return  # nobody is left to be told
 
 
 class WorkerEnvironments(AsyncVectorEnv):
@@ -68,6 +89,7 @@ class WorkerEnvironments(AsyncVectorEnv):
                         members,
                         copy=False,
                         context="spawn",
+                        worker=_work,
                         autoreset_mode=AutoresetMode.DISABLED,
                     )
             except BaseException:

@@ -143,27 +143,49 @@ END
 """
 
 
+def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
+    # Output goes to files: a pipe would be waited for until the last worker has closed it.
+    with (path / "out").open("w+") as out, (path / "err").open("w+") as err:
+        done = subprocess.run(
+            [sys.executable, program],
+            cwd=path,
+            stdout=out,
+            stderr=err,
+            timeout=120,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        time.sleep(1)  # for complaints of workers
+    texts = [(path / name).read_text() for name in ("out", "err")]
+    return subprocess.CompletedProcess(done.args, done.returncode, *texts)
+
+
 def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_path: Path) -> None:
     # No main guard, a class of the program itself, TensorFlow at its top.
     (tmp_path / "program.py").write_text(PROGRAM.replace("END", ""))
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    done = _run(tmp_path, "program.py")
     assert done.returncode == 0, done.stderr
     first, one, other, last = done.stdout.splitlines()
     assert (first, one, other) == ("the program runs", "(False, False)", "(False, False)")
     assert all(gone(int(pid)) for pid in last.split())  # although nobody closed them
 
 
-def test_workers_do_not_outlive_a_trainer_that_is_killed(tmp_path: Path) -> None:
+def test_workers_do_not_outlive_a_trainer_that_is_killed_nor_complain(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.replace("END", "os.kill(os.getpid(), 9)"))
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    done = _run(tmp_path, "program.py")
     assert done.returncode == -9
     assert all(gone(int(pid)) for pid in done.stdout.splitlines()[-1].split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_whose_environment_hangs_ends_with_its_trainer(tmp_path: Path) -> None:
+    end = "environments._envs.step_async(np.zeros((2, 1), 'f4'))\ntime.sleep(1)\n"
+    end += "os.kill(os.getpid(), 9)"
+    step = "def step(self, action):"
+    program = PROGRAM.replace("END", end).replace("import os,", "import numpy as np\nimport os,")
+    program = program.replace(step, f"{step}\n        time.sleep(300)")
+    (tmp_path / "program.py").write_text(program)
+    done = _run(tmp_path, "program.py")
+    assert done.returncode == -9, done.stderr
+    workers = [int(pid) for pid in done.stdout.splitlines()[-1].split()]
+    assert len(workers) == 2
+    assert all(gone(pid, within=30) for pid in workers)
