@@ -1,0 +1,61 @@
+"""What a loaded policy costs: loading it, and a call, in a fresh process; `policy_time.py RUN_DIR`."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+TABLE = Path(__file__).with_suffix(".md")
+
+
+def microseconds(call: object, argument: np.ndarray, repeats: int = 2000) -> tuple[float, float]:
+    """Returns the median and the 99th percentile of single calls."""
+    assert callable(call)
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call(argument)
+        times.append((time.perf_counter() - started) * 1e6)
+    return statistics.median(times), float(np.percentile(times, 99))
+
+
+def main(run_dir: str) -> None:
+    """Measures and writes the table."""
+    started = time.perf_counter()
+    import tensorflow  # noqa: F401
+
+    imported = time.perf_counter()
+    from eagerly import load_policy
+
+    policy = load_policy(run_dir, "latest")
+    policy(np.zeros(policy.observation_size))
+    loaded = time.perf_counter()
+    random = np.random.default_rng(0)
+    lines = [
+        "# A loaded policy",
+        "",
+        f"An actor of {policy.observation_size} observations and {policy.action_size} actions, "
+        f"loaded in a fresh process: {imported - started:.1f} s to import TensorFlow, "
+        f"{loaded - imported:.2f} s to load the policy and call it once.",
+        "",
+        "| call with | median | 99th percentile |",
+        "|---|---|---|",
+    ]
+    for rows in (1, 16, 256):
+        observation = random.normal(size=(rows, policy.observation_size)).astype(np.float32)
+        median, high = microseconds(policy, observation[0] if rows == 1 else observation)
+        what = "one observation" if rows == 1 else f"a batch of {rows}"
+        lines.append(f"| {what} | {median:.0f} µs | {high:.0f} µs |")
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    sys.stdout.write(TABLE.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
