@@ -1,4 +1,4 @@
-"""What a loaded policy costs: loading it, and a call, in a fresh process; `policy_time.py RUN_DIR`."""
+"""What loading and calling a trained policy costs in a fresh process: `policy_time.py RUN_DIR`."""
 
 from __future__ import annotations
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import click
 
 from eagerly.scripts.flags import find_packages_here
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
+
+
+def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix != ".mp4":
+        raise click.BadParameter(f"a video must end in .mp4; got {value}")
+    return value
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -30,6 +38,7 @@ from eagerly.training.errors import RunError
 @click.option(
     "--video",
     type=click.Path(path_type=Path, dir_okay=False),
+    callback=_ends_in_mp4,
     help="Also record the first episode in this .mp4; no display is needed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -52,35 +61,41 @@ def main(
             from eagerly.training.video import Camera
         run = open_run(run_dir, None, {})
         policy = load_policy(run_dir, which, say=lambda line: click.echo(line, err=True))
-        make = environment_maker(run.config.env, run.config.env_kwargs)
-        camera = Camera(make) if video else None
+        make = environment_maker(run.config.env, run.config.env_kwargs, run_dir=run.path)
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
             episodes or run.config.evaluation_episodes,
         )
-        evaluation = evaluate(policy, make(), seeds)
-        if camera and video:
-            filmed = camera.record(policy, seeds[0], video)
-            camera.close()
+        with ExitStack() as opened:
+            camera = opened.enter_context(closing(Camera(make))) if video else None
+            env = opened.enter_context(closing(make()))
+            evaluation = evaluate(policy, env, seeds)
+            about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
+            _print(evaluation, policy.steps, about, as_json)
+            if camera and video:
+                filmed = camera.record(policy, seeds[0], video)
+                line = f"video of an episode with return {filmed.returns[0]:.1f}: {video}"
+                click.echo(line, err=as_json)
     except (RunError, ValueError, FloatingPointError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> None:
     figures, infos = evaluation.summary(), evaluation.info_means()
+    episodes = len(evaluation.returns)
     if as_json:
-        about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
-        more = {"step": policy.steps, "episodes": len(seeds), "info": infos}
+        more = {"step": step, "episodes": episodes, "info": infos}
         returns = {"returns": evaluation.returns.tolist()}
         click.echo(json.dumps(about | more | figures | returns))
         return
     click.echo(
-        f"{which} policy of {run_dir} (step {policy.steps}): return {figures['return_mean']:.1f} ± "
-        f"{figures['return_std']:.1f} over {len(seeds)} episodes of {run.config.env}, from "
-        f"{figures['return_min']:.1f} to {figures['return_max']:.1f}, mean length "
-        f"{figures['length_mean']:.0f}"
+        f"{about['which']} policy of {about['run_dir']} (step {step}): return "
+        f"{figures['return_mean']:.1f} ± {figures['return_std']:.1f} over {episodes} episodes of "
+        f"{about['env']}, from {figures['return_min']:.1f} to {figures['return_max']:.1f}, mean "
+        f"length {figures['length_mean']:.0f}"
     )
     for name, value in infos.items():
         click.echo(f"  {name} at the end: mean {value:.4g}")
-    if video:
-        click.echo(f"video of an episode with return {filmed.returns[0]:.1f}: {video}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,11 @@ def _train(
             _print_end(run, newest.steps)
             return
         trainer = Trainer(run, reporter, newest=newest, profile_calls=profile_calls)
-        _print_start(trainer)
-        started = time.monotonic()
-        with reporter.bar(trainer.steps):
-            signals = trainer.train()
-        trainer.close()
+        with closing(trainer):
+            _print_start(trainer)
+            started = time.monotonic()
+            with reporter.bar(trainer.steps):
+                signals = trainer.train()
     except RunError as error:
         raise click.ClickException(str(error)) from error
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))

@@ -55,8 +55,17 @@ class Success(Counting):
         return observation, reward, terminated, truncated, info | {"name": "x", "at": np.zeros(2)}
 
 
+class Mixed(Counting):
+    """Gives an integer here and a fraction there, and arrays of changing length."""
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        *rest, _ = super().step(action)
+        info = {"distance": self.start / 7 if self.start % 2 else int(self.start)}
+        return *rest, info | {"contacts": np.zeros(int(self.start) % 5)}
+
+
 class Worker(Counting):
-    """Tells about the process that it is in; dies or hangs at the command of its action."""
+    """Tells about the process that it is in; dies at the command of its action."""
 
     def process(self) -> tuple[int, list[str]]:
         return os.getpid(), sorted(sys.modules)
@@ -64,8 +73,6 @@ class Worker(Counting):
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         if action[1] == 3:
             os._exit(7)
-        if action[1] == 2:
-            raise RuntimeError("the arm is stuck")
         return super().step(action)
 
     def close(self) -> None:
@@ -159,6 +166,7 @@ def register() -> None:
         ("Noisy-v0", Counting, {"length": 50, "noisy": True}),
         ("Long-v0", Counting, {"length": 40}),
         ("Success-v0", Success, {}),
+        ("Mixed-v0", Mixed, {}),
         ("Worker-v0", Worker, {"length": 40}),
         ("Regulator-v0", Regulator, {}),
         ("Bandit-v0", Bandit, {}),

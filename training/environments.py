@@ -22,11 +22,25 @@ VECTORIZATIONS = ("sync", "async")
 
 
 class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Brings its environment back into the middle of an episode by repeating its actions."""
+    """Brings its environment back into the middle of an episode by repeating its actions.
+
+    Of `info` it hands on the numbers at an episode's end; whatever else stands in it, of any shape
+    and type, would have to fit into a vector environment's arrays, and pass between processes.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         super().__init__(env)
         self._index = index
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Resets the environment."""
+        return self.env.reset(seed=seed, options=options)[0], {}
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        info = numeric_items(info) if terminated or truncated else {}
+        return observation, reward, terminated, truncated, info
 
     def restore_episode(self, seeds: list[int], actions: list[np.ndarray]) -> Any:
         """Repeats this environment's share and returns the observation reached.
@@ -190,10 +204,8 @@ def _restorable(make: Callable[[], gymnasium.Env[Any, Any]], index: int) -> gymn
 
 def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
     """Picks one environment's numbers out of a vector environment's `info`."""
-    return numeric_items(
-        {
-            key: values[index]
-            for key, values in info.items()
-            if isinstance(values, np.ndarray) and f"_{key}" in info and info[f"_{key}"][index]
-        }
-    )
+    return {
+        key: float(values[index])
+        for key, values in info.items()
+        if f"_{key}" in info and info[f"_{key}"][index]
+    }

@@ -6,16 +6,20 @@ This module never imports TensorFlow: what runs inside an environment's process 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import importlib.util
 import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from eagerly.training.errors import RunError
@@ -30,12 +34,12 @@ class EnvironmentMaker:
 
     Attributes:
         name: The id, or "factory MODULE:NAME": what a run directory keeps.
-        source: What is registered under the id, the id where nothing is, or the factory.
+        source: What is registered under the id, or the factory.
         kwargs: Keyword arguments for it.
     """
 
     name: str
-    source: gymnasium.envs.registration.EnvSpec | str | Factory
+    source: EnvSpec | Factory
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
@@ -45,23 +49,18 @@ class EnvironmentMaker:
             more: Further keyword arguments, such as `render_mode`.
 
         Raises:
-            RunError: If there is no such environment (near names are suggested), it does not take
-                the keyword arguments, or a package that it needs is missing.
+            RunError: If it does not take the keyword arguments, or a package that it needs is
+                missing.
         """
         kwargs = {**self.kwargs, **more}
         try:
-            if isinstance(self.source, str | gymnasium.envs.registration.EnvSpec):
+            if isinstance(self.source, EnvSpec):
                 return gymnasium.make(self.source, disable_env_checker=True, **kwargs)
             env = self.source(**kwargs)
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise RunError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
             ) from error
-        except gymnasium.error.UnregisteredEnv as error:
-            wanted = self.name.rpartition(":")[2]
-            near = difflib.get_close_matches(wanted, list(gymnasium.registry), n=3)
-            hint = f"Did you mean {' or '.join(near)}?" if near else str(error)
-            raise RunError(f"there is no environment {self.name!r}. {hint}") from error
         except (gymnasium.error.Error, TypeError, ValueError) as error:
             given = f" with {kwargs}" if kwargs else ""
             raise RunError(f"environment {self.name!r} cannot be made{given}: {error}") from error
@@ -71,7 +70,7 @@ class EnvironmentMaker:
 
 
 def environment_maker(
-    env: str | Factory, kwargs: Mapping[str, Any] | None = None
+    env: str | Factory, kwargs: Mapping[str, Any] | None = None, *, run_dir: Path | None = None
 ) -> EnvironmentMaker:
     """Finds an environment; nothing is made yet.
 
@@ -79,9 +78,11 @@ def environment_maker(
         env: A Gymnasium id, "package:id" to import the package that registers it first, or a
             factory that returns an environment.
         kwargs: Keyword arguments for it.
+        run_dir: The run directory that names it, if one does: nothing is imported from there.
 
     Raises:
-        RunError: If the package cannot be imported, or `env` is the name of a factory.
+        RunError: If there is no such environment (near names are suggested), its package cannot
+            be imported, or `env` is the name of a factory.
     """
     kwargs = dict(kwargs or {})
     if not isinstance(env, str):
@@ -94,21 +95,53 @@ def environment_maker(
         )
     package, _, name = env.rpartition(":")
     if package:
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError as error:
-            raise RunError(
-                f"environment {env!r} needs the package {package!r}, which cannot be imported: "
-                f"{error}. Install it, or run from the directory that holds it."
-            ) from error
-    return EnvironmentMaker(env, gymnasium.registry.get(name, name), kwargs)
+        _import(package, env, run_dir)
+    spec = gymnasium.registry.get(name)
+    if not isinstance(spec, EnvSpec):
+        near = difflib.get_close_matches(name, list(gymnasium.registry), n=3)
+        hint = "One that a package registers is named package:id."
+        hint = f"Did you mean {' or '.join(near)}?" if near else hint
+        raise RunError(f"there is no environment {env!r}. {hint}")
+    return EnvironmentMaker(env, spec, kwargs)
+
+
+def _import(package: str, env: str, run_dir: Path | None) -> None:
+    """Imports the package that registers an environment, unless a run directory brought it."""
+    try:
+        # Looking for the top package runs nothing; looking for an inner one would run the outer.
+        found = importlib.util.find_spec(package.partition(".")[0])
+        if found is None:
+            raise ModuleNotFoundError(f"no module named {package.partition('.')[0]!r}")
+        places = [*(found.submodule_search_locations or []), found.origin or ""]
+        if run_dir is not None:
+            inside = run_dir.resolve()
+            for place in (Path(p).resolve() for p in places if p):
+                if place.is_relative_to(inside) or inside.is_relative_to(place):
+                    raise ImportError("it lies in the run directory, or around it")
+        importlib.import_module(package)
+    except (ImportError, TypeError, ValueError) as error:
+        raise RunError(
+            f"environment {env!r} needs the package {package!r}, which cannot be imported: "
+            f"{error}. Install it, or run from the directory that holds it."
+        ) from error
 
 
 def environment_name(env: str | Factory) -> str:
-    """Returns what a run directory keeps of an id (itself) or a factory (where it is defined)."""
+    """Returns what a run directory keeps of an id (itself) or a factory (where it is defined).
+
+    Raises:
+        RunError: If the factory is a `functools.partial` with arguments, which would not be kept.
+    """
     if isinstance(env, str):
         return env
-    named = env if hasattr(env, "__qualname__") else getattr(env, "func", type(env))
+    while isinstance(env, functools.partial):
+        if env.args or env.keywords:
+            raise RunError(
+                "arguments of an environment factory must be given as env_kwargs, which are kept "
+                f"and compared; got {env}"
+            )
+        env = env.func
+    named: Any = env if hasattr(env, "__qualname__") else type(env)
     return f"{_FACTORY}{named.__module__}:{named.__qualname__}"
 
 

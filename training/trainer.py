@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from functools import partial
 
@@ -59,10 +60,23 @@ class Trainer:
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
-        config = self.config
+        self._opened = ExitStack()
+        self.steps, self.updates, self.owed = 0, 0, Fraction(0)
+        self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
+        try:
+            self._build()
+            self._begin(newest)
+        except BaseException:
+            self.close()
+            raise
+        self._profile = Profile(run.path, profile_calls)
+        self._opened.callback(self._profile.close)
+
+    def _build(self) -> None:
+        run, config = self.run, self.config
         set_threads(config.intra_op_threads, config.inter_op_threads, self.reporter.say)
-        make = environment_maker(config.env, config.env_kwargs)
-        self._evaluation_env = make()
+        make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
+        self._evaluation_env = self._opened.enter_context(closing(make()))
         spaces = self._evaluation_env.observation_space, self._evaluation_env.action_space
         try:
             self.bounds = ActionBounds(spaces[1])
@@ -71,7 +85,8 @@ class Trainer:
             raise RunError(f"environment {make.name!r} is not supported: {error}") from error
         if run.is_new and config.check_env:
             check_environment(self._evaluation_env, make.name, self.reporter.say)
-        self._camera = Camera(make) if config.video_every_steps else None
+        if config.video_every_steps:
+            self._camera = self._opened.enter_context(closing(Camera(make)))
         self.agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
         try:
             sampling = seed_sequence(config.seed, Stream.SAMPLING)
@@ -82,21 +97,21 @@ class Trainer:
             np.random.PCG64(seed_sequence(config.seed, Stream.WARMUP))
         )
         self._ratio = Fraction(str(config.replay_ratio))
-        self._profile_calls = profile_calls
-        self.steps, self.updates, self.owed = 0, 0, Fraction(0)
-        self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
-        self.environments = Environments(make, config.num_envs, config.seed, config.vectorization)
+        environments = Environments(make, config.num_envs, config.seed, config.vectorization)
+        self.environments = self._opened.enter_context(closing(environments))
+
+    def _begin(self, newest: Manifest | None) -> None:
         try:
             with single_blas_thread():
-                self._begin(newest)
+                self._continue(newest)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except OSError as error:
-            raise RunError(f"{run.path} cannot be used: {error}") from error
+            raise RunError(f"{self.run.path} cannot be used: {error}") from error
 
-    def _begin(self, manifest: Manifest | None) -> None:
-        run, say = self.run, self.reporter.say
-        checkpoints, lost = Checkpoints(run.path, self.config.keep_checkpoints), []
+    def _continue(self, manifest: Manifest | None) -> None:
+        run, say, lost = self.run, self.reporter.say, []
+        checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         if not run.is_new:
             manifest = manifest or checkpoints.newest_intact(say)
         if manifest:
@@ -107,8 +122,8 @@ class Trainer:
         run.write(self.steps)
         self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         self._checkpoints.cut_back(manifest, say)
-        self.summaries = Summaries(run.path, self.config.num_envs)
-        self._profile = Profile(run.path, self._profile_calls)
+        summaries = Summaries(run.path, self.config.num_envs)
+        self.summaries = self._opened.enter_context(closing(summaries))
         if manifest:
             self.summaries.restore(manifest.state["summaries"], lost)
         else:
@@ -224,20 +239,17 @@ class Trainer:
 
     def _record(self) -> None:
         """Records the first evaluation episode as it would be played now."""
-        assert self._camera is not None
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
-        self._camera.record(self.policy, seed, video)
+        try:
+            self._camera.record(self.policy, seed, video)
+        except RunError as error:  # no reason to end a run
+            self.reporter.say(f"no video of step {self.steps}: {error}")
 
     def checkpoint(self) -> None:
         """Saves everything; what is not finite is reported and not saved."""
         continuation.save(self, self._checkpoints)
 
     def close(self) -> None:
-        """Closes environments and event file."""
-        self._profile.close()
-        self.environments.close()
-        self._evaluation_env.close()
-        if self._camera:
-            self._camera.close()
-        self.summaries.close()
+        """Closes environments, their processes, and the event file."""
+        self._opened.close()

@@ -6,6 +6,7 @@ import ctypes.util
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,13 @@ def missing_library() -> str | None:
 
 def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
     choose_renderer()
-    env = make(render_mode="rgb_array")
+    try:
+        env = make(render_mode="rgb_array")
+    except Exception as error:  # importing MuJoCo fails already, and not with an ImportError
+        reason = missing_library()
+        if reason is None:
+            raise
+        raise RunError(f"environment {make.name!r} cannot be drawn: {reason}") from error
     if not {"camera_id", "camera_name", "default_camera_config"} & make.kwargs.keys():
         _let_camera_follow(env)
     return Drawing(env)
@@ -96,7 +103,7 @@ class Camera:
 
     def __init__(self, make: EnvironmentMaker) -> None:
         self._name = make.name
-        self._env = RemoteEnvironment(partial(_drawing, make))
+        self._env = RemoteEnvironment(partial(_drawing, make), make)
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
         try:
             self._env.reset(seed=0)
@@ -120,9 +127,9 @@ class Camera:
         """
         if path.suffix != ".mp4":
             raise RunError(f"a video must end in .mp4; got {path}")
+        temporary = path.with_suffix(".tmp.mp4")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(".tmp.mp4")
             # Blocks of 2 pixels: H.264 needs even sides, larger blocks would stretch the picture.
             writer: Any
             with imageio.get_writer(temporary, fps=self._rate, macro_block_size=2) as writer:
@@ -132,6 +139,9 @@ class Camera:
             temporary.rename(path)
         except OSError as error:
             raise RunError(f"the video {path} cannot be written: {error}") from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         return evaluation
 
     def _picture(self) -> np.ndarray:

@@ -13,8 +13,9 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
-from gymnasium.vector.async_vector_env import _async_worker
+from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+from gymnasium.vector.utils import CloudpickleWrapper
 from threadpoolctl import threadpool_limits
 
 from eagerly.training.errors import RunError
@@ -39,11 +41,12 @@ class _Member:
     """Makes an environment; in a worker it prepares the process first."""
 
     factory: Callable[[], gymnasium.Env[Any, Any]]
+    look: Callable[[], gymnasium.Env[Any, Any]]
     trainer: int
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if os.getpid() == self.trainer:  # the vector environment looks at the spaces there
-            return self.factory()
+            return self.look()
         for number in _STOP:
             # Ctrl-C reaches the whole process group; when to end is the trainer's decision. A
             # handler, unlike SIG_IGN, is not inherited by programs that an environment starts.
@@ -64,10 +67,35 @@ def _end_with_trainer() -> None:
     os._exit(1)
 
 
-def _work(*args: Any) -> None:
+class _Told:
+    """Takes a worker's exceptions as Gymnasium puts them, and hands on text.
+
+    Their classes may be unknown to the trainer, or take other arguments than one text.
+    """
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+
+    def put(self, failure: tuple[int, type[BaseException], BaseException, str]) -> None:
+        index, kind, error, trace = failure
+        what = str(error) if issubclass(kind, RunError) else f"environment {index} failed:\n{trace}"
+        self._queue.put((index, what))
+
+
+def _work(
+    index: int, make: Any, pipe: Any, parent: Any, memory: Any, errors: Any, *more: Any
+) -> None:
     """Serves a vector environment until it is told to close, or the trainer is no more."""
+    told: Any = _Told(errors)
     try:
-        _async_worker(*args)
+        try:
+            env = make()
+        except Exception as error:
+            pipe.recv()  # whatever it asks, this is the answer
+            told.put((index, type(error), error, traceback.format_exc()))
+            pipe.send((None, False))
+        else:
+            _async_worker(index, lambda: env, pipe, parent, memory, told, *more)
     except (EOFError, ConnectionError):
         return  # nobody is left to be told
 
@@ -77,12 +105,21 @@ class WorkerEnvironments(AsyncVectorEnv):
 
     Args:
         factories: Make one environment each; they are sent to the workers by value.
+        look: Makes one here, to look at its spaces; None for the first of the factories.
+
+    Raises:
+        RunError: If a factory cannot be sent, or fails there.
     """
 
-    def __init__(self, factories: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+    def __init__(
+        self,
+        factories: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        look: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    ) -> None:
+        members = [_Member(factory, look or factories[0], os.getpid()) for factory in factories]
         resource_tracker.ensure_running()  # it lets signals through as it starts
-        members = [_Member(factory, os.getpid()) for factory in factories]
-        with _signals_held(), _without_main():
+        with _signals_blocked(), _without_main():
+            _check_sendable(members[0])
             try:
                 with _death_told(self):
                     super().__init__(
@@ -93,11 +130,22 @@ class WorkerEnvironments(AsyncVectorEnv):
                         autoreset_mode=AutoresetMode.DISABLED,
                     )
             except BaseException:
+                self.closed = True  # nothing is left to be closed
                 _kill(getattr(self, "processes", []))
                 raise
         # Workers do not react to SIGTERM, with which multiprocessing would end them at exit.
         self._at_exit = partial(_kill, self.processes)
         atexit.register(self._at_exit)
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        failed = [ok for ok in successes if not ok]
+        if not failed:
+            return
+        told = sorted(self.error_queue.get() for _ in failed)
+        for index, _ in told:
+            self.parent_pipes[index].close()
+        self._state = AsyncState.DEFAULT
+        raise RunError(told[0][1])
 
     def reset(self, **kwargs: Any) -> Any:
         """Resets as Gymnasium does; a worker that died is named."""
@@ -117,7 +165,7 @@ class WorkerEnvironments(AsyncVectorEnv):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Lets every worker close its environment; one that does not in time is killed."""
         patience = 0.0 if terminate else _PATIENCE if timeout is None else timeout
-        pipes = [pipe for pipe in self.parent_pipes if pipe is not None]
+        pipes = [pipe for pipe in self.parent_pipes if not pipe.closed]
         for pipe in pipes:
             try:
                 pipe.send(("close", None))
@@ -137,10 +185,15 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
 
     Args:
         factory: Makes it; sent there by value.
+        look: Makes one here, to look at its spaces.
     """
 
-    def __init__(self, factory: Callable[[], gymnasium.Env[Any, Any]]) -> None:
-        self._envs = WorkerEnvironments([factory])
+    def __init__(
+        self,
+        factory: Callable[[], gymnasium.Env[Any, Any]],
+        look: Callable[[], gymnasium.Env[Any, Any]],
+    ) -> None:
+        self._envs = WorkerEnvironments([factory], look)
         self.metadata = self._envs.metadata
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
@@ -153,13 +206,8 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         """Steps it; `info` stays there."""
         observations, rewards, terminated, truncated, _ = self._envs.step(action[np.newaxis])
-        return (
-            observations[0].copy(),
-            float(rewards[0]),
-            bool(terminated[0]),
-            bool(truncated[0]),
-            {},
-        )
+        ended = bool(terminated[0]), bool(truncated[0])
+        return observations[0].copy(), float(rewards[0]), *ended, {}
 
     def call(self, name: str) -> Any:
         """Calls a method of it, or of one of its wrappers."""
@@ -171,11 +219,21 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-    for process in processes:
+    started = [process for process in processes if process.pid is not None]
+    for process in started:
+        process.kill()
+    for process in started:
         process.join()
+
+
+def _check_sendable(member: _Member) -> None:
+    try:
+        CloudpickleWrapper(member).__getstate__()
+    except Exception as error:  # whatever the objects say that it holds
+        raise RunError(
+            f"the environment cannot be sent to another process ({error}): let its factory make "
+            "what cannot, or use --vectorization sync"
+        ) from error
 
 
 @contextmanager
@@ -187,15 +245,19 @@ def _death_told(envs: AsyncVectorEnv) -> Iterator[None]:
         deadline = time.monotonic() + 1.0
         while all(p.is_alive() for p in processes) and time.monotonic() < deadline:
             time.sleep(0.01)  # the pipe may close a moment before the process has ended
-        dead = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(processes) if p.exitcode]
+        dead = [
+            f"{index} (exit code {process.exitcode})"
+            for index, process in enumerate(processes)
+            if process.exitcode is not None
+        ]
         raise RunError(f"the process of environment {', '.join(dead) or '?'} has died") from error
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """Blocks the signals in this thread, and in processes started meanwhile, until they are ready.
+def _signals_blocked() -> Iterator[None]:
+    """Lets processes that are started meanwhile begin with the signals blocked.
 
-    What arrives here meanwhile is delivered at the end.
+    They let them through once they are prepared. Here other threads still receive them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:

@@ -171,19 +171,3 @@ def test_the_actor_step_leaves_the_critic_alone_and_moves_all_of_the_actor() -> 
     moved = {name for name in before if not np.array_equal(before[name], after[name])}
     assert {n for n in before if n.startswith("actor:")} <= moved
     assert not {n for n in moved if n.startswith(("critic:", "critic_optimizer:"))}
-
-
-def test_the_graph_names_networks_losses_and_optimizers() -> None:
-    names = {op.name for op in small_agent("td3").graph().get_operations()}
-    for expected in (
-        "target/actor_target",
-        "target/critic_target",
-        "critic_loss/critic",
-        "actor_loss/actor",
-        "actor_loss/critic_first",
-        "critic_optimizer",
-        "actor_optimizer",
-        "target_update",
-    ):
-        # A network that is called twice in a graph gets a number behind its name.
-        assert any(name.startswith((f"{expected}/", f"{expected}_")) for name in names), expected

@@ -327,3 +327,9 @@ def test_a_damaged_checkpoint_is_told_of_once(tmp_path: Path) -> None:
     assert code == 0
     assert output.count("is damaged") == 1
     assert "continues at step 10" in output
+
+
+def test_a_video_that_is_no_mp4_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    code, output = invoke(evaluate.main, str(tmp_path), "--video", "a.gif")
+    assert code == 2
+    assert "a video must end in .mp4; got a.gif" in output

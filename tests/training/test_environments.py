@@ -112,3 +112,15 @@ def test_the_numbers_in_the_last_info_of_an_episode_are_handed_on() -> None:
     steps = [environments.step(actions(2)) for _ in range(3)]
     assert [step.infos for step in steps[:2]] == [[], []]
     assert steps[2].infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2
+
+
+def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
+    environments = Environments(environment_maker("Mixed-v0"), 3, seed=0)
+    environments.start()
+    for _ in range(3):
+        step = environments.step(actions(3))
+    starts = step.observations[:, 0]
+    expected = [float(start) / 7 if start % 2 else int(start) for start in starts]
+    assert len({type(value) for value in expected}) == 2
+    assert [info["distance"] for info in step.infos] == expected
+    assert {key for info in step.infos for key in info} == {"distance"}

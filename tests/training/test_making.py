@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,16 @@ def make_counting(length: int = 5) -> gymnasium.Env:
     return toys.Counting(length=length)
 
 
+class Callable:
+    def __call__(self) -> gymnasium.Env:
+        return toys.Counting()
+
+
 def test_an_unknown_environment_is_named_and_near_names_suggested() -> None:
     with pytest.raises(
         RunError, match=r"no environment 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"
     ):
-        environment_maker("HalfCheeta-v5")()
+        environment_maker("HalfCheeta-v5")
 
 
 def test_a_missing_package_is_named() -> None:
@@ -48,9 +54,36 @@ def test_a_package_is_imported_and_one_that_is_not_there_is_named(
     monkeypatch.syspath_prepend(tmp_path)
     assert environment_maker("my_arms:MyArm-v3", {"terminates": False})().unwrapped.length == 4
     with pytest.raises(RunError, match=r"no environment 'my_arms:MyArms-v3'. Did you mean MyArm-"):
-        environment_maker("my_arms:MyArms-v3")()
+        environment_maker("my_arms:MyArms-v3")
     with pytest.raises(RunError, match="needs the package 'my_legs', which cannot be imported"):
         environment_maker("my_legs:MyLeg-v0")
+    (tmp_path / "my_hands.py").write_text("import my_fingers\n")
+    with pytest.raises(RunError, match="cannot be imported: No module named 'my_fingers'"):
+        environment_maker("my_hands:MyHand-v0")
+    with pytest.raises(RunError, match="needs the package '.my_arms', which cannot be imported"):
+        environment_maker(".my_arms:MyArm-v3")
+
+
+@pytest.mark.parametrize("package", ["runs.evil.payload", "evil.payload", "payload"])
+def test_nothing_is_imported_from_a_run_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    run = tmp_path / "runs" / "evil"
+    run.mkdir(parents=True)
+    (run / "__init__.py").write_text("print('ran')\n")
+    (run / "payload.py").write_text("raise SystemExit('ran')\n")
+    for place in (tmp_path, tmp_path / "runs", run):
+        monkeypatch.syspath_prepend(place)
+    with pytest.raises(RunError, match="it lies in the run directory, or around it"):
+        environment_maker(f"{package}:X-v0", run_dir=run)
+    assert not [name for name in sys.modules if name.startswith(("runs", "evil", "payload"))]
+
+
+def test_an_id_without_its_version_is_not_guessed() -> None:
+    with pytest.raises(RunError, match=r"no environment 'Pendulum'. Did you mean Pendulum-v1"):
+        environment_maker("Pendulum")
+    with pytest.raises(RunError, match="no environment 'Xyzzy'. One that a package registers"):
+        environment_maker("Xyzzy")
 
 
 def test_keyword_arguments_reach_the_environment_and_unknown_ones_are_named() -> None:
@@ -72,7 +105,11 @@ def test_a_factory_makes_environments_too() -> None:
 
 
 def test_a_factory_is_kept_by_name_and_never_called_by_it() -> None:
-    assert environment_name(functools.partial(make_counting, 3)).endswith("making:make_counting")
+    assert environment_name(functools.partial(make_counting)).endswith("making:make_counting")
+    for bound in (functools.partial(make_counting, 3), functools.partial(make_counting, length=3)):
+        with pytest.raises(RunError, match="must be given as env_kwargs"):
+            environment_name(functools.partial(bound))
+    assert environment_name(functools.partial(Callable())).endswith("making:Callable")
     assert environment_name("Long-v0") == "Long-v0"
     for name in (environment_name(make_counting), "factory os:abort"):
         with pytest.raises(RunError, match="give it again from your program"):

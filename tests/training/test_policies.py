@@ -13,6 +13,7 @@ import pytest
 
 from eagerly import ActionBounds, load_policy
 from eagerly.training.errors import RunError
+from eagerly.training.policies import assign_weights
 from tests import toys
 from tests.training.conftest import TrainRun
 
@@ -63,7 +64,8 @@ def test_a_fresh_process_reproduces_the_recorded_evaluation(
         check=True,
     )
     mean, steps, loaded = json.loads(done.stdout.splitlines()[-1])
-    assert steps == (best if which == "best" else last) == trainer.steps or which == "best"
+    assert steps == (best if which == "best" else last)
+    assert last == trainer.steps
     assert mean == recorded[steps]
     assert loaded == []
 
@@ -96,9 +98,13 @@ def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_pat
     trainer = train(evaluate_every_steps=100, actor_learning_rate=0.03)
     assert trainer.best is not None
     best, latest = load_policy(tmp_path / "run"), load_policy(tmp_path / "run", "latest")
-    assert best.steps == trainer.best[0]
+    assert best.steps == trainer.best[0] != 400
     assert latest.steps == 400
     rows = np.ones((1, 3), np.float32)
+    actor = trainer.agent.build_actor(trainer.agent.config, 3, 1, seed=9)
+    assign_weights(actor, trainer.best[2])
+    np.testing.assert_array_equal(best(rows), trainer.bounds.to_environment(actor.snapshot()(rows)))
+    assert not np.array_equal(best(rows), latest(rows))
     np.testing.assert_array_equal(
         latest(rows), trainer.bounds.to_environment(trainer.agent.act(rows, explore=False))
     )

@@ -79,16 +79,49 @@ class Undrawable(toys.Counting):
         raise RuntimeError("no context")
 
 
-def test_a_missing_libegl_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_renderer_raises_is_told() -> None:
     with pytest.raises(RunError, match="cannot be drawn: RuntimeError: no context"):
         Camera(environment_maker(Undrawable))
-    monkeypatch.setenv("MUJOCO_GL", "egl")
-    monkeypatch.setattr(video.ctypes.util, "find_library", lambda name: None)
-    reason = video.Drawing(Undrawable()).picture()
-    assert isinstance(reason, str)
-    assert reason.startswith("libEGL is missing")
-    assert "`apt install libegl1`" in reason
-    assert "\n" not in reason
+
+
+WITHOUT_EGL = """
+import ctypes, ctypes.util
+find, load = ctypes.util.find_library, ctypes.CDLL.__init__
+ctypes.util.find_library = lambda name: None if name == "EGL" else find(name)
+def refuse(self, name, *arguments, **more):
+    if name and "EGL" in str(name):
+        raise OSError(f"{name}: cannot open shared object file")
+    load(self, name, *arguments, **more)
+ctypes.CDLL.__init__ = refuse
+"""
+
+
+@pytest.mark.parametrize("drawn_before", [False, True], ids=["fresh", "MuJoCo imported"])
+def test_a_missing_libegl_is_named_with_its_package(tmp_path: Path, drawn_before: bool) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_EGL)
+    code = """
+from eagerly.training.errors import RunError
+from eagerly.training.making import environment_maker
+from eagerly.training.video import Camera
+make = environment_maker("HalfCheetah-v5")
+MAKE
+try:
+    Camera(make)
+except RunError as error:
+    print(error)
+"""
+    bare = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "MUJOCO_GL")}
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("MAKE", "make()" if drawn_before else "")],
+        env=bare | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = done.stdout.splitlines()
+    assert "'HalfCheetah-v5' cannot be drawn: libEGL is missing" in line
+    assert "`apt install libegl1`" in line
+    assert "Traceback" not in done.stderr
 
 
 class Blank(Undrawable):
@@ -113,6 +146,16 @@ def test_other_endings_and_places_that_cannot_be_written_are_refused(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         camera.record(lambda observation: np.zeros(1), 0, tmp_path / "file" / "a.mp4")
+
+
+def test_a_video_that_cannot_be_written_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=100, video_every_steps=150)
+    (tmp_path / "run" / "videos").write_text("")
+    trainer = train(steps=400)
+    assert trainer.steps == 400
+    told = [line for line in trainer.reporter.lines if "no video of step" in line]
+    assert len(told) == 2
+    assert "cannot be written" in told[0]
 
 
 def test_videos_while_training_are_those_of_their_steps(train: TrainRun, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,12 +101,69 @@ def test_a_worker_that_dies_is_named() -> None:
     assert all(gone(pid) for pid in [*pids(environments), *pids(killed)])
 
 
-def test_an_error_in_a_worker_is_raised_here() -> None:
-    environments = made()
-    with pytest.raises(RuntimeError, match="the arm is stuck"):
-        environments.step(np.array([[0, 0], [0, 2]], np.float32))
+class Failing(toys.Counting):
+    """Raises what it is told to, at a step or when it is made."""
+
+    def __init__(self, error: str, made_in: int = 0) -> None:
+        super().__init__()
+        self.error = error
+        if made_in and made_in != os.getpid():
+            raise ValueError("no port is free")
+
+    def step(self, action: np.ndarray) -> Any:
+        class Own(Exception):
+            def __init__(self, joint: int, heat: float) -> None:
+                super().__init__(f"joint {joint} is at {heat} degrees")
+
+        raise {
+            "own": Own(3, 80.0),
+            "connection": ConnectionResetError("the robot hung up"),
+            "runtime": RuntimeError("the arm is stuck"),
+        }[self.error]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("own", "joint 3 is at 80.0 degrees"),  # a class that cannot be pickled, nor made again
+        ("connection", "ConnectionResetError: the robot hung up"),
+        ("runtime", "RuntimeError: the arm is stuck"),
+    ],
+)
+def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
+    environments = Environments(environment_maker(Failing, {"error": error}), 2, 0, "async")
+    environments.start()
+    with pytest.raises(RunError, match=rf"(?s)environment 0 failed:.*in step.*{message}"):
+        environments.step(STILL)
     environments.close()
     assert all(gone(pid) for pid in pids(environments))
+
+
+def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
+    here = {"error": "", "made_in": os.getpid()}
+    with pytest.raises(RunError, match=r"(?s)environment 0 failed:.*no port is free"):
+        Environments(environment_maker(Failing, here), 2, 0, "async")
+    assert multiprocessing.active_children() == []
+
+
+def test_what_cannot_be_sent_is_told() -> None:
+    lock = threading.Lock()
+
+    def make() -> toys.Counting:
+        assert lock
+        return toys.Counting()
+
+    with pytest.raises(RunError, match=r"cannot be sent to another process .*lock.*sync"):
+        Environments(environment_maker(make), 2, 0, "async")
+    assert multiprocessing.active_children() == []
+
+
+def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> None:
+    train(env="Long-v0", num_envs=2, steps=20)
+    with pytest.raises(RunError, match="does not fit the settings") as kept:
+        train(hidden_sizes=(9, 9), vectorization="async", override=True)
+    assert kept
+    assert multiprocessing.active_children() == []
 
 
 def test_an_environment_that_does_not_close_is_killed() -> None:
