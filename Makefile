@@ -9,6 +9,7 @@ STEPS ?= 200000
 SEED ?= 0
 ARGS ?=
 LOGDIR ?= runs
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test lint format typecheck check bench tensorboard test-floors clean
@@ -33,8 +34,8 @@ train: install  ## Train (ENV= AGENT= STEPS= SEED= ARGS=); typed again it contin
 tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-test: install  ## Run the test suite (ARGS= go to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: install  ## Check style and imports
 	$(BIN)/ruff check .
@@ -60,9 +61,9 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors
 	build/floors/bin/python -m pip install --quiet --upgrade pip
 	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
-	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest
+	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
-	build/floors/bin/python -m pytest $(ARGS)
+	build/floors/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 clean:  ## Remove what can be made again; runs stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -116,6 +116,6 @@ class Critic(keras.Model):
 
     def _joined(self, hidden: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Appends the action `[B, A]` to `[B, H]` or `[n_critics, B, H]`."""
-        if hidden.shape.rank > action.shape.rank:
+        if len(hidden.shape) > len(action.shape):
             action = tf.broadcast_to(action, [self.n_critics, *tf.unstack(tf.shape(action))])
         return tf.concat([hidden, action], axis=-1)

@@ -115,7 +115,7 @@ def test_the_numbers_in_the_last_info_of_an_episode_are_handed_on() -> None:
 
 
 def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
-    environments = Environments(environment_maker("Mixed-v0"), 3, seed=0)
+    environments = Environments(environment_maker("Mixed-v0"), 3, seed=2)
     environments.start()
     for _ in range(3):
         step = environments.step(actions(3))

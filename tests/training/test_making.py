@@ -60,7 +60,7 @@ def test_a_package_is_imported_and_one_that_is_not_there_is_named(
     (tmp_path / "my_hands.py").write_text("import my_fingers\n")
     with pytest.raises(RunError, match="cannot be imported: No module named 'my_fingers'"):
         environment_maker("my_hands:MyHand-v0")
-    with pytest.raises(RunError, match="needs the package '.my_arms', which cannot be imported"):
+    with pytest.raises(RunError, match=r"needs the package '.my_arms', which cannot be imported"):
         environment_maker(".my_arms:MyArm-v3")
 
 
@@ -82,7 +82,7 @@ def test_nothing_is_imported_from_a_run_directory(
 def test_an_id_without_its_version_is_not_guessed() -> None:
     with pytest.raises(RunError, match=r"no environment 'Pendulum'. Did you mean Pendulum-v1"):
         environment_maker("Pendulum")
-    with pytest.raises(RunError, match="no environment 'Xyzzy'. One that a package registers"):
+    with pytest.raises(RunError, match=r"no environment 'Xyzzy'. One that a package registers"):
         environment_maker("Xyzzy")
 
 

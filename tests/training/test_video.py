@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import imageio.v2 as imageio
