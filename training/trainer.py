@@ -138,8 +138,8 @@ class Trainer:
             The signals, whose `received` says which one asked.
 
         Raises:
-            RunError: If something is NaN or infinite, naming it and the step, or cannot be
-                written. The newest checkpoint stays the last one before it.
+            RunError: If something is NaN or infinite, naming it and the step, cannot be written,
+                or an environment in a process fails. The newest checkpoint stays the last one.
         """
         self.summaries.begin(self.steps, self.updates)
         with StopSignals() as signals, single_blas_thread():
@@ -147,7 +147,7 @@ class Trainer:
                 while not self.finished and not signals.received:
                     self._round(signals)
                 self.checkpoint()
-            except (FloatingPointError, OSError) as error:
+            except (FloatingPointError, OSError, RunError) as error:
                 raise RunError(
                     f"stopped after step {self.steps}: {error}. No checkpoint was written from it."
                 ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settin
     given = SMALL | settings if is_new else settings
     run = open_run(path, agent if is_new else None, given, override=override)
     trainer = Trainer(run, Listener())
-    trainer.train()
-    trainer.close()
+    with closing(trainer):
+        trainer.train()
     return trainer
 
 

@@ -158,6 +158,13 @@ def test_what_cannot_be_sent_is_told() -> None:
     assert multiprocessing.active_children() == []
 
 
+def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
+    settings = {"env": Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
+    with pytest.raises(RunError, match=r"(?s)stopped after step 0: environment 0 failed:.*stuck"):
+        train(**settings, num_envs=2, vectorization="async")
+    assert multiprocessing.active_children() == []
+
+
 def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> None:
     train(env="Long-v0", num_envs=2, steps=20)
     with pytest.raises(RunError, match="does not fit the settings") as kept:
