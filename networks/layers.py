@@ -11,6 +11,20 @@ from eagerly.networks.initializers import linear_initializers, weight_seeds
 LAYER_NORM_EPSILON = 1e-5
 
 
+class HalfSquares(keras.regularizers.Regularizer):
+    """The penalty c/2 Σw², whose gradient is c w.
+
+    `keras.regularizers.L2` rounds its factor to float32, also for float64 weights.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def __call__(self, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the penalty of one variable, a scalar of its dtype."""
+        return self._factor / 2 * tf.reduce_sum(tf.square(weights))
+
+
 class EnsembleDense(keras.layers.Layer):
     """Applies `members` independent linear layers as one batched matrix product.
 
@@ -38,8 +52,7 @@ class EnsembleDense(keras.layers.Layer):
             linear_initializers(initializer, inputs, member_seed, limit=limit)
             for member_seed in weight_seeds(seed, members)
         ]
-        # keras.regularizers.L2 rounds its factor to float32, also for float64 weights.
-        self._regularizer = (lambda w: l2 / 2 * tf.reduce_sum(tf.square(w))) if l2 else None
+        self._regularizer = HalfSquares(l2) if l2 else None
         self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
         self.bias = self._stacked("bias", [bias for _, bias in pairs], (units,))
         self.built = True
