@@ -12,6 +12,7 @@ import click
 from eagerly.scripts.flags import find_packages_here
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
+from eagerly.training.evaluation import written
 
 
 def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -74,7 +75,7 @@ def main(
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:
                 filmed = camera.record(policy, seeds[0], video)
-                line = f"video of an episode with return {filmed.returns[0]:.1f}: {video}"
+                line = f"video of an episode with return {written(filmed.returns[0])}: {video}"
                 click.echo(line, err=as_json)
     except (RunError, ValueError, FloatingPointError) as error:
         raise click.ClickException(str(error)) from error
@@ -88,11 +89,13 @@ def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> 
         returns = {"returns": evaluation.returns.tolist()}
         click.echo(json.dumps(about | more | figures | returns))
         return
+    mean, deviation, least, most = (
+        written(figures[f"return_{name}"]) for name in ("mean", "std", "min", "max")
+    )
     click.echo(
-        f"{about['which']} policy of {about['run_dir']} (step {step}): return "
-        f"{figures['return_mean']:.1f} ± {figures['return_std']:.1f} over {episodes} episodes of "
-        f"{about['env']}, from {figures['return_min']:.1f} to {figures['return_max']:.1f}, mean "
-        f"length {figures['length_mean']:.0f}"
+        f"{about['which']} policy of {about['run_dir']} (step {step}): return {mean} ± {deviation} "
+        f"over {episodes} episodes of {about['env']}, from {least} to {most}, mean length "
+        f"{figures['length_mean']:.0f}"
     )
     for name, value in infos.items():
         click.echo(f"  {name} at the end: mean {value:.4g}")

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from eagerly.scripts.flags import command, find_packages_here, interpreter, opti
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.evaluation import written
 from eagerly.training.reporting import Reporter
 from eagerly.training.results import read_results
 
@@ -133,12 +134,14 @@ def _train(
             click.echo(f"{run.path} is finished: it has {newest.steps} steps.")
             _print_end(run, newest.steps)
             return
-        trainer = Trainer(run, reporter, newest=newest, profile_calls=profile_calls)
-        with closing(trainer):
+        with closing(Trainer(run, reporter, newest=newest, profile_calls=profile_calls)) as trainer:
             _print_start(trainer)
             started = time.monotonic()
-            with reporter.bar(trainer.steps):
-                signals = trainer.train()
+            try:
+                with reporter.bar(trainer.steps):
+                    signals = trainer.train()
+            except RunError as error:
+                raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
     except RunError as error:
         raise click.ClickException(str(error)) from error
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
@@ -151,6 +154,16 @@ def _train(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}"
     )
     _print_end(run, trainer.steps)
+
+
+def _how_it_goes_on(run: Any) -> str:
+    from eagerly.training.checkpoints import Checkpoints
+
+    published = Checkpoints(run.path, 1).published()
+    again = command("train.py", "resume", str(run.path))
+    if not published:
+        return f"Nothing was saved yet; it begins again with {again}"
+    return f"It goes on from step {published[-1].steps} with {again}"
 
 
 def _print_start(trainer: Any) -> None:
@@ -216,20 +229,25 @@ class _Screen(Reporter):
         )
         return self._bar
 
+    # A terminal that has gone away must not end the run: it is about to be saved.
+
     def say(self, line: str) -> None:
-        tqdm.write(line, file=sys.stderr)
+        with suppress(OSError):
+            tqdm.write(line, file=sys.stderr)
 
     def stepped(self, steps: int) -> None:
         assert self._bar is not None
-        self._bar.update(steps - self._bar.n)
+        with suppress(OSError):
+            self._bar.update(steps - self._bar.n)
 
     def evaluated(self, steps: int, evaluation: Any, best: bool) -> None:
         figures = evaluation.summary()
-        text = f"{figures['return_mean']:.1f} ± {figures['return_std']:.1f}"
+        text = f"{written(figures['return_mean'])} ± {written(figures['return_std'])}"
         if self._shown and self._bar is not None:
             self._bar.set_postfix_str(f"evaluation {text}" + (", best" if best else ""))
         else:
-            click.echo(f"step {steps}: evaluation {text}" + (" (best so far)" if best else ""))
+            with suppress(OSError):
+                click.echo(f"step {steps}: evaluation {text}" + (" (best so far)" if best else ""))
 
 
 if __name__ == "__main__":

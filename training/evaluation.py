@@ -44,6 +44,11 @@ class Evaluation:
         return {n: float(np.mean([info[n] for info in self.infos if n in info])) for n in names}
 
 
+def written(value: float) -> str:
+    """Writes a return as it is shown: large ones with a decimal, small ones with four digits."""
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
 def evaluation_seeds(seed: int, episodes: int) -> list[int]:
     """Derives the reset seeds of evaluation episodes; more episodes keep the first ones' seeds."""
     return [seed_word(seed, Stream.EVALUATION, episode) for episode in range(episodes)]

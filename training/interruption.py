@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 
 
 class StopSignals:
-    """While entered, turns the first SIGINT or SIGTERM into a request to stop.
+    """While entered, turns the first SIGINT, SIGTERM or SIGHUP into a request to stop.
 
     The loop reads `received` where it can stop without losing anything. A second signal ends the
     process at once. Outside the main thread, where Python delivers no signals, it does
@@ -24,7 +24,9 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # as `nohup` wants it
                 self._previous[number] = signal.signal(number, self._receive)
         return self
 
@@ -43,3 +45,6 @@ class StopSignals:
         # Set by name: a process that was started in the background has SIGINT ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.SIGHUP in self._previous:
+            # A terminal that goes away sends it more than once.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)

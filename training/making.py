@@ -61,9 +61,10 @@ class EnvironmentMaker:
             raise RunError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
             ) from error
-        except (gymnasium.error.Error, TypeError, ValueError) as error:
+        except (gymnasium.error.Error, TypeError, ValueError, OSError, RuntimeError) as error:
             given = f" with {kwargs}" if kwargs else ""
-            raise RunError(f"environment {self.name!r} cannot be made{given}: {error}") from error
+            why = f"{type(error).__name__}: {error}"
+            raise RunError(f"environment {self.name!r} cannot be made{given}: {why}") from error
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; it returned {type(env)}")
         return env
@@ -90,18 +91,20 @@ def environment_maker(
     if env.startswith(_FACTORY):
         # A run directory names it, but nothing that is read from one is called.
         raise RunError(
-            f"the environment is the Python {env}: give it again from your program, as "
-            "open_run(path, agent, {'env': the_factory})"
+            f"the environment is the Python {env}: give it again from your program, to go on "
+            "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path)"
         )
     package, _, name = env.rpartition(":")
     if package:
         _import(package, env, run_dir)
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
-        near = difflib.get_close_matches(name, list(gymnasium.registry), n=3)
-        hint = "One that a package registers is named package:id."
-        hint = f"Did you mean {' or '.join(near)}?" if near else hint
-        raise RunError(f"there is no environment {env!r}. {hint}")
+        before = f"{package}:" if package else ""
+        near = [before + n for n in difflib.get_close_matches(name, gymnasium.registry, n=3)]
+        hint = f"Did you mean {' or '.join(near)}? " if near else ""
+        if not package:
+            hint += "One that a package registers is named package:id."
+        raise RunError(f"there is no environment {env!r}. {hint}".rstrip())
     return EnvironmentMaker(env, spec, kwargs)
 
 
@@ -169,9 +172,10 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
         except Exception as error:  # the checker's findings, or what the environment itself raised
+            why = f"{type(error).__name__}: {error}".rstrip(".")
             raise RunError(
-                f"environment {name!r} fails Gymnasium's checker: {type(error).__name__}: {error} "
-                "Mend it, or leave the check out with --no-check-env."
+                f"environment {name!r} fails Gymnasium's checker: {why}. Mend it, or leave the "
+                "check out with --no-check-env."
             ) from error
         finally:
             if spec:

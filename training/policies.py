@@ -68,9 +68,15 @@ class Policy:
         single = rows.ndim == 1
         actions = self._act(rows[np.newaxis] if single else rows).astype(np.float32, copy=False)
         if not math.isfinite(actions.sum()):
+            if not np.isfinite(rows).all():
+                raise FloatingPointError(f"observation must be finite; got {observation}")
             raise FloatingPointError(f"action became {actions.tolist()} for {observation}")
         actions = self._bounds.to_environment(actions)
         return actions[0] if single else actions
+
+    def __repr__(self) -> str:
+        sizes = f"observation_size={self.observation_size}, action_size={self.action_size}"
+        return f"Policy({sizes}, steps={self.steps})"
 
 
 def load_policy(

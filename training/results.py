@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from eagerly.training.evaluation import written
+
 
 @dataclass(frozen=True)
 class Results:
@@ -27,9 +29,10 @@ class Results:
             return "no evaluation yet"
         last = self.return_mean[-3:]
         best = int(self.return_mean.argmax())
+        what = f"mean of the last {len(last)} evaluations" if len(last) > 1 else "one evaluation"
         return (
-            f"mean of the last {len(last)} evaluations {last.mean():.1f}; "
-            f"best {self.return_mean[best]:.1f} at step {self.steps[best]}"
+            f"{what} {written(last.mean())}; "
+            f"best {written(self.return_mean[best])} at step {self.steps[best]}"
         )
 
 

@@ -42,7 +42,8 @@ class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             frame: Any = self.env.render()
         except Exception as error:  # every renderer fails in a way of its own
-            return missing_library() or f"{type(error).__name__}: {error}"
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return missing_library() or f"{why}; a video needs its render mode rgb_array"
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             modes = self.env.metadata.get("render_modes")
             return f"it gives no picture in render mode rgb_array; it declares {modes}"

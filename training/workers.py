@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from eagerly.training.errors import RunError
 
-_STOP = {signal.SIGINT, signal.SIGTERM}
+_STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PATIENCE = 5.0  # seconds that closing environments may take
 
 
@@ -246,11 +246,11 @@ def _death_told(envs: AsyncVectorEnv) -> Iterator[None]:
         while all(p.is_alive() for p in processes) and time.monotonic() < deadline:
             time.sleep(0.01)  # the pipe may close a moment before the process has ended
         dead = [
-            f"{index} (exit code {process.exitcode})"
+            f"the process of environment {index} (exit code {process.exitcode}) has died"
             for index, process in enumerate(processes)
             if process.exitcode is not None
         ]
-        raise RunError(f"the process of environment {', '.join(dead) or '?'} has died") from error
+        raise RunError("; ".join(dead) or f"environments do not answer: {error!r}") from error
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def test_resume_needs_no_flags_and_extends(tmp_path: Path) -> None:
     assert "is finished: it has 350 steps" in output
     code, output = invoke(evaluate.main, run, "--which", "latest", "--episodes", "3")
     assert code == 0
-    assert "(step 350): return 40.0 ± 0.0 over 3 episodes" in output
+    assert "(step 350): return 40 ± 0 over 3 episodes" in output
 
 
 def test_without_a_run_directory_a_fresh_one_is_made(
@@ -204,7 +204,7 @@ def test_what_is_not_finite_ends_with_one_line(tmp_path: Path) -> None:
     words = ["td3", "--env", "NanReward-v0", "--run-dir", str(tmp_path / "run"), "--steps", "400"]
     code, output = invoke(train.main, *words, "--mode", "graph", *SMALL)
     assert code == 1
-    assert output.splitlines()[-1].startswith("Error: stopped after step 144: reward must be")
+    assert output.splitlines()[-2].startswith("Error: stopped after step 144: reward must be")
 
 
 @pytest.mark.parametrize("agent", agent_names())
@@ -333,3 +333,15 @@ def test_a_video_that_is_no_mp4_is_refused_before_anything_is_done(tmp_path: Pat
     code, output = invoke(evaluate.main, str(tmp_path), "--video", "a.gif")
     assert code == 2
     assert "a video must end in .mp4; got a.gif" in output
+
+
+def test_a_run_that_fails_says_from_where_it_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["td3", "--env", "NanReward-v0", "--run-dir", str(run), "--mode", "graph"]
+    code, output = invoke(train.main, *words, "--steps", "200")
+    assert code == 1
+    assert "Nothing was saved yet; it begins again with" in output
+    code, output = invoke(train.main, *words, "--steps", "200", "--checkpoint-every-steps", "50")
+    assert code == 1
+    assert "reward must be finite" in output
+    assert re.search(r"It goes on from step 100 with .*train.py resume .*run", output)

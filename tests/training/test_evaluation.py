@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.training.evaluation import evaluate, evaluation_seeds
+from eagerly.training.evaluation import evaluate, evaluation_seeds, written
 from eagerly.training.making import environment_maker
 from tests import toys
 
@@ -54,6 +54,11 @@ def test_the_last_infos_are_averaged_over_the_episodes_that_have_them() -> None:
     evaluation.infos[1].pop("count")
     evaluation.infos[1]["distance"] = 5.0
     assert evaluation.info_means() == {"is_success": 1.0, "distance": 4.0, "count": 3.0}
+
+
+def test_returns_are_written_with_the_digits_that_matter() -> None:
+    shown = [written(value) for value in (6872.3115, -152.85, 99.9, -0.3874, 0.0, 12345678.9)]
+    assert shown == ["6872.3", "-152.8", "99.9", "-0.3874", "0", "12345678.9"]
 
 
 def test_every_reset_and_step_can_be_watched() -> None:

@@ -53,7 +53,7 @@ def test_a_package_is_imported_and_one_that_is_not_there_is_named(
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert environment_maker("my_arms:MyArm-v3", {"terminates": False})().unwrapped.length == 4
-    with pytest.raises(RunError, match=r"no environment 'my_arms:MyArms-v3'. Did you mean MyArm-"):
+    with pytest.raises(RunError, match="Did you mean my_arms:MyArm-v3"):
         environment_maker("my_arms:MyArms-v3")
     with pytest.raises(RunError, match="needs the package 'my_legs', which cannot be imported"):
         environment_maker("my_legs:MyLeg-v0")
@@ -92,6 +92,16 @@ def test_keyword_arguments_reach_the_environment_and_unknown_ones_are_named() ->
     assert environment_maker("Long-v0")().unwrapped.length == 40
     with pytest.raises(RunError, match=r"'Long-v0' cannot be made with \{'wings': 2\}.*wings"):
         environment_maker("Long-v0", {"wings": 2})()
+
+
+class NoDevice(toys.Counting):
+    def __init__(self) -> None:
+        raise OSError("no such device /dev/ttyUSB0")
+
+
+def test_what_keeps_an_environment_from_being_made_is_told() -> None:
+    with pytest.raises(RunError, match=r"cannot be made: OSError: no such device /dev/ttyUSB0"):
+        environment_maker(NoDevice)()
 
 
 def test_a_factory_makes_environments_too() -> None:

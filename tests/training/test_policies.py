@@ -90,7 +90,7 @@ def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
     for wrong in (np.zeros(3), np.zeros((2, 3)), np.zeros((1, 1, 2)), 1.0):
         with pytest.raises(ValueError, match=r"observation must have shape \[2\] or \[N, 2\]; got"):
             policy(wrong)
-    with pytest.raises(FloatingPointError, match=r"action became .*nan"):
+    with pytest.raises(FloatingPointError, match="observation must be finite; got"):
         policy(np.array([np.nan, 0.0]))
 
 

@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from eagerly import TD3, Trainer, open_run
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.interruption import StopSignals
 from tests.helpers import equal_weights, weights_of
 from tests.training.conftest import SMALL, Listener, TrainRun, scalars, train_in
 
@@ -201,6 +202,33 @@ def test_a_run_that_is_stopped_in_its_last_round_is_not_finished(
     assert train("parts", **settings).updates == 10
     monkeypatch.undo()
     _same(train("parts"), straight)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_and_stops(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    original = TD3.train
+
+    def signalling(agent: TD3, *arguments: Any) -> dict[str, np.ndarray]:
+        signal.raise_signal(number)
+        return original(agent, *arguments)
+
+    monkeypatch.setattr(TD3, "train", signalling)
+    stopped = train("parts", env="Long-v0")
+    assert stopped.steps == 110
+    monkeypatch.undo()
+    _same(train("parts"), train("straight", env="Long-v0"))
+
+
+def test_an_ignored_hangup_stays_ignored(train: TrainRun) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with StopSignals() as signals:
+            signal.raise_signal(signal.SIGHUP)
+        assert signals.received is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_has_its_usual_effect(

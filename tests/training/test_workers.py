@@ -50,6 +50,7 @@ def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
     for pid in pids(environments):
         os.kill(pid, signal.SIGINT)
         os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGHUP)
     assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
     environments.close()
     assert all(gone(pid) for pid in pids(environments))
