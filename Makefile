@@ -35,7 +35,7 @@ tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
 test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: install  ## Check style and imports
 	$(BIN)/ruff check .
@@ -63,7 +63,7 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
 	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
-	build/floors/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	build/floors/bin/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 clean:  ## Remove what can be made again; runs stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import gymnasium
 import numpy as np
+from workload import cheetah_agent, random_buffer
 
-from eagerly import TD3, ReplayBuffer, TD3Config, Transition
+from eagerly.agents import agent_names
+from eagerly.agents.agent import Agent
 
 TABLE = Path(__file__).with_suffix(".md")
 MODES = ("eager", "graph", "xla")
 NETWORKS = ("actor", "critic", "actor_target", "critic_target")
 
 
-def trained(mode: str, precision: str, seed: int, updates: int) -> TD3:
+def trained(name: str, mode: str, precision: str, seed: int, updates: int) -> Agent:
     """Returns an agent after some updates on random transitions of HalfCheetah's sizes."""
-    box = gymnasium.spaces.Box
-    agent = TD3(
-        box(-np.inf, np.inf, (17,)),
-        box(-1, 1, (6,)),
-        TD3Config(mode=mode, precision=precision),
-        seed=seed,
-    )
-    random = np.random.default_rng(seed)
-    buffer = ReplayBuffer(2000, 17, 6, seed=seed)
-    buffer.add(
-        Transition(
-            random.normal(size=(2000, 17)),
-            random.uniform(-1, 1, (2000, 6)),
-            random.normal(size=2000),
-            np.full(2000, 0.99),
-            random.normal(size=(2000, 17)),
-        )
-    )
+    agent = cheetah_agent(name, seed, mode=mode, precision=precision)
+    buffer = random_buffer(2000, 2000, seed)
     agent.train(buffer, updates)
     return agent
 
 
-def variables(agent: TD3) -> np.ndarray:
+def variables(agent: Agent) -> np.ndarray:
     """Flattens every weight and every Adam slot."""
     owners = [getattr(agent.networks, name) for name in NETWORKS]
     owners += [agent.networks.actor_optimizer, agent.networks.critic_optimizer]
     return np.concatenate([v.numpy().ravel() for owner in owners for v in owner.variables])
 
 
-def norm_of_difference(one: TD3, other: TD3, name: str) -> float:
+def norm_of_difference(one: Agent, other: Agent, name: str) -> float:
     """Returns the norm of a network's difference, relative to its own."""
     flat = [
         np.concatenate([v.numpy().ravel() for v in getattr(agent.networks, name).variables])
@@ -63,15 +49,15 @@ def main() -> None:
     lines = [
         "# Eager, graph and XLA",
         "",
-        "TD3, 17 observations, 6 actions, 256-256, batch 256. *Outside* counts elements with "
-        "|difference| > 1e-7 + 1e-5 |value|, of all weights and Adam slots.",
+        "17 observations, 6 actions, default settings (256-256, batch 256). *Outside* counts "
+        "elements with |difference| > 1e-7 + 1e-5 |value|, of all weights and Adam slots.",
         "",
-        "| precision | updates | seed | mode | compared with eager |",
-        "|---|---|---|---|---|",
+        "| agent | precision | updates | seed | mode | compared with eager |",
+        "|---|---|---|---|---|---|",
     ]
-    for seed in range(3):
+    for name, seed in itertools.product(agent_names(), range(3)):
         for precision, updates in (("float64", 100), ("float32", 1), ("float32", 100)):
-            agents = {mode: trained(mode, precision, seed, updates) for mode in MODES}
+            agents = {mode: trained(name, mode, precision, seed, updates) for mode in MODES}
             expected = variables(agents["eager"])
             for mode in MODES[1:]:
                 difference = np.abs(variables(agents[mode]) - expected)
@@ -84,7 +70,8 @@ def main() -> None:
                 else:
                     norms = [norm_of_difference(agents["eager"], agents[mode], n) for n in NETWORKS]
                     found = f"relative norms {min(norms):.1e} to {max(norms):.1e}"
-                lines.append(f"| {precision} | {updates} | {seed} | {mode} | {found} |")
+                row = name, precision, updates, seed, mode, found
+                lines.append("| " + " | ".join(map(str, row)) + " |")
                 sys.stdout.write(lines[-1] + "\n")
                 sys.stdout.flush()
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -53,28 +53,14 @@ def measure(mode: str, per_call: int, updates: int, intra: int, inter: int) -> d
     Returns:
         Microseconds per update and GFLOP/s of the products, one of each per turn.
     """
-    import gymnasium
-    import numpy as np
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(intra)
     tf.config.threading.set_inter_op_parallelism_threads(inter)
-    from eagerly import TD3, ReplayBuffer, TD3Config, Transition
+    from workload import cheetah_agent, random_buffer
 
-    box = gymnasium.spaces.Box
-    agent = TD3(box(-np.inf, np.inf, (17,)), box(-1, 1, (6,)), TD3Config(mode=mode))
-    random = np.random.default_rng(0)
-    buffer = ReplayBuffer(100_000, 17, 6)
-    count = 10_000
-    buffer.add(
-        Transition(
-            random.normal(size=(count, 17)),
-            random.uniform(-1, 1, (count, 6)),
-            random.normal(size=count),
-            np.full(count, 0.99),
-            random.normal(size=(count, 17)),
-        )
-    )
+    agent = cheetah_agent("td3", mode=mode)
+    buffer = random_buffer(10_000, 100_000)
     agent.train(buffer, per_call)
     calls = max(1, updates // per_call // TURNS)
     found: dict[str, list] = {"microseconds": [], "gigaflops": []}
