@@ -1,6 +1,6 @@
 """What every agent is: networks, exploration, acting, and updates in one compiled call.
 
-An algorithm adds its settings, its metrics and `_update`; it stands in a file of its own.
+An algorithm adds its settings and `_update`; it stands in a file of its own.
 """
 
 from __future__ import annotations

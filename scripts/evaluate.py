@@ -16,8 +16,13 @@ from eagerly.training.evaluation import written
 
 
 def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix != ".mp4":
-        raise click.BadParameter(f"a video must end in .mp4; got {value}")
+    from eagerly.training.video import check_ending
+
+    try:
+        if value is not None:
+            check_ending(value)
+    except RunError as error:
+        raise click.BadParameter(str(error)) from error
     return value
 
 

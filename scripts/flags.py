@@ -76,9 +76,8 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
         if allowed != "finite":
             notes.append(allowed)
     if field.metadata["needs"]:
-        notes.append(
-            "with {} {}".format(flag_name(field.metadata["needs"][0]), field.metadata["needs"][1])
-        )
+        other, value = field.metadata["needs"]
+        notes.append(f"with {flag_name(other)} {value}")
     if field.default is not dataclasses.MISSING:
         default = shown(field.default)
         notes.append(f"default {default.lower() if kind == 'bool' else default}")

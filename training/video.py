@@ -50,6 +50,12 @@ class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
         return frame
 
 
+def check_ending(path: Path) -> None:
+    """Raises a RunError unless the path is one of an MP4."""
+    if path.suffix != ".mp4":
+        raise RunError(f"a video must end in .mp4; got {path}")
+
+
 def missing_library() -> str | None:
     """Names the system package that MuJoCo lacks for drawing without a display, if it does."""
     if os.environ.get("MUJOCO_GL") != "egl" or ctypes.util.find_library("EGL"):
@@ -126,8 +132,7 @@ class Camera:
         Raises:
             RunError: If the path has another ending, or the file cannot be written.
         """
-        if path.suffix != ".mp4":
-            raise RunError(f"a video must end in .mp4; got {path}")
+        check_ending(path)
         temporary = path.with_suffix(".tmp.mp4")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
