@@ -117,7 +117,10 @@ class WorkerEnvironments(AsyncVectorEnv):
         look: Callable[[], gymnasium.Env[Any, Any]] | None = None,
     ) -> None:
         members = [_Member(factory, look or factories[0], os.getpid()) for factory in factories]
-        resource_tracker.ensure_running()  # it lets signals through as it starts
+        with _signals_blocked():
+            # Of these it ignores all but the hangup, which stays blocked in it. By itself, because
+            # it lets the others through here as it starts.
+            resource_tracker.ensure_running()
         with _signals_blocked(), _without_main():
             _check_sendable(members[0])
             try:
