@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,12 +42,16 @@ class VariableCheckpoint:
         Raises:
             FloatingPointError: If a variable holds NaN or infinite values, naming it; nothing is
                 written then.
+            OSError: If the files cannot be written.
         """
         for group, variables in self._groups.items():
             for path, variable in variables.items():
                 if variable.dtype.is_floating and not np.isfinite(variable.numpy()).all():
                     raise FloatingPointError(f"variable {path} of {group} is not finite")
-        self._checkpoint.write(prefix)
+        try:
+            self._checkpoint.write(prefix)
+        except tf.errors.OpError as error:
+            raise os_error(error) from error
 
     def read(self, prefix: str) -> None:
         """Reads the files back into the variables.
@@ -80,3 +85,10 @@ def _key(group: str, path: str) -> str:
     """Writes the name that `tf.train.Checkpoint` gives to a variable in a dictionary."""
     escaped = path.replace(".", "..").replace("/", ".S")
     return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def os_error(error: tf.errors.OpError) -> OSError:
+    """Translates what TensorFlow says of a file, so that a full disk is known as one."""
+    full = isinstance(error, tf.errors.ResourceExhaustedError)
+    text = str(error.message).partition("\n")[0].removeprefix(str(error.node_def))
+    return OSError(errno.ENOSPC if full else errno.EIO, text)

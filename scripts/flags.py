@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from eagerly.agents.settings import describe_range
-from eagerly.training.run_directory import flag_name, shown
+from eagerly.training.run_settings import flag_name, shown
 
 
 class _Sizes(click.ParamType):

@@ -119,20 +119,24 @@ def _train(
     typed = {name: value for name, value in given.items() if value is not None}
     try:
         with quiet_tensorflow():
-            from eagerly.training.checkpoints import Checkpoints
             from eagerly.training.run_directory import open_run
+            from eagerly.training.saved import newest_intact
             from eagerly.training.trainer import Trainer
         run = open_run(run_dir, agent, typed, override=override)
         reporter = _Screen(progress, run.config.steps)
-        newest = None if run.is_new else Checkpoints(run.path, 1).newest_intact(reporter.say)
-        if newest and newest.steps >= run.config.steps and not newest.in_round:
+        newest = None
+        if not run.is_new:
+            run.lock()
+            newest = newest_intact(run.path, reporter.say)
+        if newest and newest.is_complete(run.config.steps):
+            steps = newest.manifest.steps
             if run.overridden:
                 raise RunError(
-                    f"{run.path} is finished: it has {newest.steps} steps. What --override accepts "
-                    "acts only on further steps: give a larger --steps too."
+                    f"{run.path} is finished: it has {steps} steps. What --override accepts acts "
+                    "only on further steps: give a larger --steps too."
                 )
-            click.echo(f"{run.path} is finished: it has {newest.steps} steps.")
-            _print_end(run, newest.steps)
+            click.echo(f"{run.path} is finished: it has {steps} steps.")
+            _print_end(run, steps)
             return
         with closing(Trainer(run, reporter, newest=newest, profile_calls=profile_calls)) as trainer:
             _print_start(trainer)
@@ -157,13 +161,13 @@ def _train(
 
 
 def _how_it_goes_on(run: Any) -> str:
-    from eagerly.training.checkpoints import Checkpoints
+    from eagerly.training.manifest import published
 
-    published = Checkpoints(run.path, 1).published()
+    manifests = published(run.path)
     again = command("train.py", "resume", str(run.path))
-    if not published:
+    if not manifests:
         return f"Nothing was saved yet; it begins again with {again}"
-    return f"It goes on from step {published[-1].steps} with {again}"
+    return f"It goes on from step {manifests[-1].steps} with {again}"
 
 
 def _print_start(trainer: Any) -> None:

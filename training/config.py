@@ -27,7 +27,9 @@ class RunConfig:
     )
     steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
-    num_envs: int = setting(1, "Stepped side by side", unit="environments", at_least=1)
+    num_envs: int = setting(
+        1, "Stepped side by side", unit="environments", at_least=1, at_most=4096
+    )
     vectorization: str = setting(
         "sync",
         "Environments in turns, or in one process each; the run is the same",
@@ -48,7 +50,11 @@ class RunConfig:
         50, "Updates made in one call of the train body, as soon as they are owed", at_least=1
     )
     replay_capacity: int = setting(
-        1_000_000, "What the replay buffer keeps (paper)", unit="transitions", at_least=1
+        1_000_000,
+        "What the replay buffer keeps (paper)",
+        unit="transitions",
+        at_least=1,
+        at_most=10**12,
     )
     evaluate_every_steps: int = setting(
         5_000, "Between evaluations (paper)", unit="steps", at_least=1
@@ -68,6 +74,27 @@ class RunConfig:
     )
     checkpoint_every_steps: int = setting(
         10_000, "Between checkpoints", unit="steps", at_least=1, free=True
+    )
+    checkpoint_every_minutes: float = setting(
+        10.0,
+        "Most wall time between checkpoints, beside the steps; 0: steps alone",
+        unit="minutes",
+        at_least=0,
+        free=True,
+    )
+    restore_episodes: str = setting(
+        "yes",
+        "Whether a continued run brings episodes back by repeating their actions; no: begins "
+        "fresh ones",
+        choices=("yes", "no"),
+        free=True,
+    )
+    environment_timeout_seconds: float = setting(
+        300.0,
+        "A step or reset that takes longer ends the process; 0: never",
+        unit="seconds",
+        at_least=0,
+        free=True,
     )
     keep_checkpoints: int = setting(
         2, "The newest ones are kept", unit="checkpoints", at_least=1, free=True

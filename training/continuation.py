@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ import numpy as np
 from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.conditions import conditions, differing
 from eagerly.training.errors import RunError
-from eagerly.training.manifest import Manifest
 from eagerly.training.policies import recorded_spaces
+from eagerly.training.saved import Saved
 
 if TYPE_CHECKING:
     from eagerly.training.trainer import Trainer
@@ -22,12 +23,12 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
 
     Raises:
         FloatingPointError: If a variable is not finite; nothing is published then.
+        OSError: If something cannot be written; nothing is published then.
     """
+    trainer.run.check_lock()
     episodes = trainer.environments.state()
     arrays = {f"actions_{i}": actions for i, actions in enumerate(episodes["actions"])}
-    growing = trainer.summaries.flush()
-    if trainer.run.evaluations_path.exists():
-        growing.append(trainer.run.evaluations_path)
+    growing = [*trainer.evaluations.flush(), *trainer.summaries.flush()]
     checkpoints.save(
         steps=trainer.steps,
         updates=trainer.updates,
@@ -41,9 +42,11 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
             "owed": str(trainer.owed),
             "in_round": trainer.in_round,
             "episodes": episodes["episodes"],
+            "returns": episodes["returns"],
+            "restorable": episodes["restorable"],
             "best": trainer.best[:2] if trainer.best else None,
             "summaries": trainer.summaries.state(),
-            "spaces": recorded_spaces(trainer.buffer.layout.observation_size, trainer.bounds),
+            "spaces": _spaces(trainer),
             "random": {
                 "exploration": trainer.agent.exploration.state(),
                 "sampling": trainer.buffer.random_state,
@@ -51,10 +54,11 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
             },
         },
         conditions=conditions(),
+        config=trainer.run.document(),
     )
 
 
-def restore(trainer: Trainer, checkpoints: Checkpoints, manifest: Manifest) -> list[int]:
+def restore(trainer: Trainer, saved: Saved) -> list[int]:
     """Takes over a checkpoint, but for the summaries; nothing on disk is touched.
 
     Returns:
@@ -63,20 +67,51 @@ def restore(trainer: Trainer, checkpoints: Checkpoints, manifest: Manifest) -> l
     Raises:
         RunError: If what was saved does not fit the settings.
     """
-    state = manifest.state
-    arrays = checkpoints.arrays(manifest, "episodes")
+    try:
+        lost = _restore(trainer, saved)
+    except (RunError, FloatingPointError):
+        raise
+    except Exception as error:  # whatever is in a directory that somebody handed over
+        raise RunError(
+            f"what was saved does not fit the settings: {type(error).__name__}: {error}"
+        ) from error
+    changed = differing(saved.manifest.conditions, conditions())
+    if changed:
+        trainer.reporter.say(
+            "continued, but the last bits may differ from a run that never stopped: "
+            + "; ".join(changed)
+        )
+    if lost:
+        repeating = trainer.config.restore_episodes == "yes"
+        trainer.reporter.say(
+            f"environments {lost} began a fresh episode, and the run differs from one that never "
+            "stopped: "
+            + ("they did not come back to where they were" if repeating else _NO_RESTORING)
+        )
+    return lost
+
+
+_NO_RESTORING = "--restore-episodes no"
+
+
+def _restore(trainer: Trainer, saved: Saved) -> list[int]:
+    manifest, state = saved.manifest, saved.manifest.state
+    _check_spaces(trainer, state.get("spaces"))
+    arrays = saved.arrays("episodes")
     episodes = {
-        "episodes": state["episodes"],
+        "episodes": [int(number) for number in state["episodes"]],
         "actions": [arrays[f"actions_{i}"] for i in range(len(state["episodes"]))],
+        "restorable": state.get("restorable", True),
         "observations": arrays["observations"],
     }
-    try:
-        trainer.agent.networks.restore(checkpoints.networks_prefix(manifest))
-        checkpoints.restore_buffer(manifest, trainer.buffer)
-        lost = trainer.environments.restore(episodes)
-        trainer.agent.exploration.restore(state["random"]["exploration"])
-    except ValueError as error:
-        raise RunError(f"what was saved does not fit the settings: {error}") from error
+    if "returns" in state:  # runs of format 1 have none
+        episodes["returns"] = np.array(state["returns"], np.float64)
+    if not _FRACTION.fullmatch(state["owed"]):
+        raise ValueError(f"{state['owed']!r} updates are owed")
+    trainer.agent.networks.restore(saved.networks_prefix)
+    saved.restore_buffer(trainer.buffer)
+    lost = trainer.environments.restore(episodes)
+    trainer.agent.exploration.restore(state["random"]["exploration"])
     trainer.steps, trainer.updates = manifest.steps, manifest.updates
     trainer.owed = Fraction(state["owed"])
     trainer.agent.begin_episodes(np.isin(np.arange(len(trainer.environments)), lost))
@@ -85,16 +120,23 @@ def restore(trainer: Trainer, checkpoints: Checkpoints, manifest: Manifest) -> l
     # After an override scores may not be comparable: the search for the best policy begins anew.
     overridden_at = [manifest.steps] if trainer.run.overridden else trainer.run.overridden_at()
     if state["best"] and state["best"][0] > max(overridden_at, default=-1):
-        trainer.best = (*state["best"], checkpoints.best_policy(manifest))
-    changed = differing(manifest.conditions, conditions())
-    if changed:
-        trainer.reporter.say(
-            "continued, but the last bits may differ from a run that never stopped: "
-            + "; ".join(changed)
-        )
-    if lost:
-        trainer.reporter.say(
-            f"environments {lost} did not come back to where they were: they began a fresh "
-            "episode, and the run differs from one that never stopped"
-        )
+        step, score = state["best"]
+        trainer.best = (int(step), float(score), saved.best_policy())
     return lost
+
+
+_FRACTION = re.compile(r"\d{1,15}(/\d{1,15})?")
+
+
+def _spaces(trainer: Trainer) -> dict[str, object]:
+    return recorded_spaces(trainer.buffer.layout.observation_size, trainer.bounds)
+
+
+def _check_spaces(trainer: Trainer, saved: dict[str, object] | None) -> None:
+    """Refuses an environment that is not the one it was, unless that is what is overridden."""
+    current = _spaces(trainer)
+    if saved is not None and saved != current and not trainer.run.overridden:
+        raise RunError(
+            f"the environment has other spaces than it had: {current}, not {saved}. Go on with the "
+            "version that the run began with, or begin another --run-dir."
+        )

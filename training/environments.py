@@ -6,6 +6,7 @@ This module never imports TensorFlow: what runs inside an environment's process 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from eagerly.buffers import Stream, seed_word
+from eagerly.training.guarding import GuardedEnvironment
 from eagerly.training.making import numeric_items
+from eagerly.training.watchdog import Watchdog
 from eagerly.training.workers import WorkerEnvironments
 
 VECTORIZATIONS = ("sync", "async")
@@ -42,17 +45,25 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
         info = numeric_items(info) if terminated or truncated else {}
         return observation, reward, terminated, truncated, info
 
-    def restore_episode(self, seeds: list[int], actions: list[np.ndarray]) -> Any:
-        """Repeats this environment's share and returns the observation reached.
+    def restore_episode(
+        self, seeds: list[int], actions: list[np.ndarray]
+    ) -> tuple[Any, float | None]:
+        """Repeats this environment's share; returns the observation and the return reached.
+
+        The return is None where the episode ended before its last action.
 
         Args:
             seeds: The reset seed of each environment's episode.
             actions: The actions of each environment's episode so far, `[T, A]`.
         """
         observation, _ = self.env.reset(seed=seeds[self._index])
+        total = 0.0
         for action in actions[self._index]:
-            observation = self.env.step(action)[0]
-        return observation
+            observation, reward, terminated, truncated, _ = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                return observation, None
+        return observation, total
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,9 @@ class Environments:
         seed: Seed of the run; every episode's seed derives from it.
         vectorization: "sync" steps them one after the other in this process, "async" at the same
             time in one process each; both give the same bits.
+        watchdog: Watches environments in this process; None watches nothing.
+        timeout: Seconds that an environment in another process may take; 0 waits for ever.
+        restorable: Whether the actions of the episodes in progress are kept, to repeat them.
 
     Attributes:
         observations: `[N, O]`, float32, the current ones.
@@ -98,18 +112,25 @@ class Environments:
         num_envs: int,
         seed: int,
         vectorization: str = "sync",
+        *,
+        watchdog: Watchdog | None = None,
+        timeout: float = 0.0,
+        restorable: bool = True,
     ) -> None:
-        self._seed = seed
-        factories = [partial(_restorable, make, index) for index in range(num_envs)]
-        self._envs: SyncVectorEnv | WorkerEnvironments = (
-            WorkerEnvironments(factories)
-            if vectorization == "async"
-            else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-        )
+        self._seed, self._restorable = seed, restorable
+        watching = None if vectorization == "async" else watchdog
+        factories = [partial(_guarded, make, index, watching) for index in range(num_envs)]
+        with watchdog.calling("making the environments") if watchdog else nullcontext():
+            self._envs: SyncVectorEnv | WorkerEnvironments = (
+                WorkerEnvironments(factories, timeout=timeout)
+                if vectorization == "async"
+                else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+            )
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
         self._episodes = [0] * num_envs
         self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
+        self._returns = np.zeros(num_envs)
         self.observations = np.empty((num_envs, 0), np.float32)
 
     def __len__(self) -> int:
@@ -128,8 +149,10 @@ class Environments:
         observations = np.array(observations, np.float32)
         infos = [_info_of(info, int(index)) for index in np.flatnonzero(ended)]
         step = VectorStep(observations, rewards, terminated, truncated, infos)
-        for log, action in zip(self._actions, actions, strict=True):
-            log.append(action)
+        if self._restorable:
+            for log, action in zip(self._actions, actions, strict=True):
+                log.append(action)
+        self._returns += rewards
         self.observations = observations
         if infos:
             self._reset(ended)
@@ -139,6 +162,7 @@ class Environments:
         for index in np.flatnonzero(ended):
             self._episodes[index] += 1
             self._actions[index] = []
+        self._returns[ended] = 0.0
         observations, _ = self._envs.reset(
             seed=self._seeds(), options={"reset_mask": np.array(ended)}
         )
@@ -162,13 +186,15 @@ class Environments:
         return copied
 
     def state(self) -> dict[str, Any]:
-        """Returns what `restore` needs: episode numbers, their actions, the observations."""
+        """Returns what `restore` needs: episode numbers, actions and returns, the observations."""
         return {
             "episodes": list(self._episodes),
             "actions": [
                 np.array(log).reshape(len(log), *(self.action_space.shape or ()))
                 for log in self._actions
             ],
+            "returns": self._returns.tolist(),
+            "restorable": self._restorable,
             "observations": self.observations,
         }
 
@@ -177,18 +203,25 @@ class Environments:
 
         Returns:
             The environments that begin a fresh episode instead: those that did not come back to
-            the same observation, because they do not repeat themselves from a seed, or all of
-            them if their number has changed.
+            the same observation with the same return, because they do not repeat themselves from
+            a seed; all of them if their number has changed, or actions are not to be repeated.
         """
         count = len(self)
         self._episodes = (list(state["episodes"]) + [0] * count)[:count]
         self.start()
         lost = np.ones(count, np.bool_)
-        if len(state["episodes"]) == count:
+        if self._restorable and state["restorable"] and len(state["episodes"]) == count:
             self._actions = [list(actions) for actions in state["actions"]]
-            reached = self._envs.call("restore_episode", self._seeds(), state["actions"])
-            self.observations = np.array(reached, np.float32).reshape(count, -1)
+            longest = {"steps": max(map(len, state["actions"]))}
+            patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
+            restored = self._envs.call(
+                "restore_episode", self._seeds(), state["actions"], **patience
+            )
+            reached = np.array([observation for observation, _ in restored], np.float32)
+            self.observations = reached.reshape(count, -1)
             lost = (self.observations != state["observations"]).any(axis=1)
+            self._returns[:] = [np.nan if total is None else total for _, total in restored]
+            lost |= self._returns != state.get("returns", self._returns)
         if lost.any():
             self._reset(lost)
         return [int(index) for index in np.flatnonzero(lost)]
@@ -198,8 +231,10 @@ class Environments:
         self._envs.close()
 
 
-def _restorable(make: Callable[[], gymnasium.Env[Any, Any]], index: int) -> gymnasium.Env[Any, Any]:
-    return RestorableEpisode(make(), index)
+def _guarded(
+    make: Callable[[], gymnasium.Env[Any, Any]], index: int, watchdog: Watchdog | None
+) -> gymnasium.Env[Any, Any]:
+    return RestorableEpisode(GuardedEnvironment(make(), f"environment {index}", watchdog), index)
 
 
 def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:

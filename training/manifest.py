@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from eagerly.training.errors import RunError
+from eagerly.training.files import checksum, read_document, sealed, unsealed
 
-FORMAT = 1
+FORMAT = 2
+# Names are compared with these before anything is opened: none leads out of the run directory.
+FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}")
+PART = re.compile(
+    rf"{FOLDER.pattern}/(networks\.(index|data-\d{{5}}-of-\d{{5}})|(policy|episodes)\.npz)"
+    r"|replay/\d{12}-\d{12}\.npy|policies/best-\d{12}\.npz"
+)
+GROWING = re.compile(r"evaluations\.csv|events\.out\.tfevents\.[\w.-]+")
+_LARGEST = 10**12  # steps: what twelve digits hold
 
 
 @dataclass(frozen=True)
@@ -31,9 +40,11 @@ class Manifest:
         parts: Size and checksum of every file that belongs to it.
         replay: The segments that together hold the replay buffer.
         best: The file of the best policy, if there was an evaluation.
-        lengths: Bytes that event files and tables had: what a continued run cuts them back to.
+        growing: Event files and tables, with the size and the checksum that they had: what a
+            continued run cuts them back to.
         state: Counters and random states, as JSON.
         conditions: What bit-exact continuation relies on: versions, threads, device.
+        config: What `config.json` held; None in a run of format 1.
     """
 
     steps: int
@@ -41,9 +52,10 @@ class Manifest:
     parts: dict[str, dict[str, Any]]
     replay: tuple[Segment, ...]
     best: str | None
-    lengths: dict[str, int]
+    growing: dict[str, dict[str, Any]]
     state: dict[str, Any]
     conditions: dict[str, Any]
+    config: dict[str, Any] | None
 
     @property
     def in_round(self) -> bool:
@@ -65,25 +77,78 @@ def encoded(manifest: Manifest) -> bytes:
     """Writes a manifest as JSON."""
     document = {"format": FORMAT, **vars(manifest)}
     document["replay"] = [vars(segment) for segment in manifest.replay]
-    return json.dumps({"manifest": document, "sha256": _checksum(document)}, indent=1).encode()
+    return sealed(document)
 
 
-def decoded(content: bytes) -> Manifest:
-    """Reads a manifest.
+def read_manifest(path: Path) -> Manifest:
+    """Reads the manifest in a checkpoint's directory.
 
     Raises:
-        ValueError, KeyError, TypeError: If it is not one, or not as it was written.
+        ValueError: If it is not one, or not as it was written, or names what no run has.
+        OSError: If the file cannot be read.
         RunError: If a newer eagerly wrote it.
     """
-    outer = json.loads(content)
+    document = read_document(path / "manifest.json")
+    document = _format_1(document) if "manifest" in document else unsealed(document)
+    try:
+        if document.pop("format") > FORMAT:
+            raise RunError(
+                f"{path} was written by a newer eagerly: upgrade to continue it, or begin "
+                "another --run-dir"
+            )
+        document["replay"] = tuple(Segment(**segment) for segment in document["replay"])
+        manifest = Manifest(**document)
+        _check(manifest, path)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is not a manifest: {error!r}") from error
+    return manifest
+
+
+def published(run: Path) -> list[Manifest]:
+    """Reads the manifests of a run, oldest first; those that cannot be read are left out."""
+    manifests = []
+    for path in sorted((run / "checkpoints").glob("*/manifest.json")):
+        try:
+            manifests.append(read_manifest(path.parent))
+        except (ValueError, OSError):
+            continue
+    return manifests
+
+
+def _format_1(outer: dict[str, Any]) -> dict[str, Any]:
+    """Translates what runs before the first release wrote: no settings, lengths alone."""
     document = outer["manifest"]
-    if _checksum(document) != outer["sha256"]:
-        raise ValueError("the manifest does not match its checksum")
-    if document.pop("format") > FORMAT:
-        raise RunError("the checkpoint was written by a newer eagerly: upgrade to continue it")
-    document["replay"] = tuple(Segment(**segment) for segment in document["replay"])
-    return Manifest(**document)
+    if not isinstance(document, dict) or checksum(document) != outer.get("sha256"):
+        raise ValueError("it is not as it was written (its checksum differs)")
+    lengths = document.pop("lengths", {})
+    document["growing"] = {name: {"bytes": length} for name, length in lengths.items()}
+    return {**document, "config": None}
 
 
-def _checksum(document: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+def _check(manifest: Manifest, path: Path) -> None:
+    """Checks what is believed before a part is opened; the parts check the rest."""
+    for count in (manifest.steps, manifest.updates):
+        if not isinstance(count, int) or not 0 <= count < _LARGEST:
+            raise ValueError(f"it counts {count!r} steps or updates")
+    if Path(manifest.folder).name != path.name:
+        raise ValueError(f"it belongs to {manifest.folder}")
+    for names, allowed in ((manifest.parts, PART), (manifest.growing, GROWING)):
+        for name, description in names.items():
+            if not allowed.fullmatch(name) or not isinstance(description["bytes"], int):
+                raise ValueError(f"it names {name!r}, which no run has")
+    if not (manifest.best is None or manifest.best in manifest.parts):
+        raise ValueError(f"its best policy {manifest.best!r} is not one of its parts")
+    own = {"networks.index", "policy.npz", "episodes.npz"}
+    if not {f"{manifest.folder}/{name}" for name in own} <= manifest.parts.keys():
+        raise ValueError("it has not all the parts of a checkpoint")
+    stop = None
+    for segment in manifest.replay:
+        follows = stop is None or segment.start == stop
+        if segment.path not in manifest.parts or not follows or segment.stop <= segment.start:
+            raise ValueError(f"the replay segment {segment.path} does not follow the one before")
+        stop = segment.stop
+    if (stop or 0) != manifest.steps:
+        raise ValueError(f"its replay segments end at {stop}, not at step {manifest.steps}")
+    for name in ("state", "conditions"):
+        if not isinstance(getattr(manifest, name), dict):
+            raise ValueError(f"its {name} is not a JSON object")

@@ -12,9 +12,9 @@ import numpy as np
 
 from eagerly.agents import agent_class
 from eagerly.networks import ActingPolicy, ActionBounds
-from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.errors import RunError
-from eagerly.training.run_directory import open_run
+from eagerly.training.run_directory import Run, open_run
+from eagerly.training.saved import Saved, newest_intact
 
 WHICH = ("best", "latest")
 
@@ -97,30 +97,42 @@ def load_policy(
     """
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
+    tell = say or (lambda line: None)
     run = open_run(Path(run_dir), None, {})
-    checkpoints = Checkpoints(run.path, run.config.keep_checkpoints)
-    manifest = checkpoints.newest_intact(say or (lambda line: None), with_replay=False)
-    if manifest is None:
+    for note in run.notes:
+        tell(note)
+    saved = newest_intact(run.path, tell, with_replay=False)
+    if saved is None:
         raise RunError(f"{run.path} has no checkpoint yet: train it first")
+    manifest = saved.manifest
     if "spaces" not in manifest.state:
         raise RunError(
             f"{run.path} was saved before policies knew their action bounds: continue it once, "
             "with train.py resume and more --steps"
         )
+    if which == "best" and manifest.best is None:
+        raise RunError(f"{run.path} has no evaluation yet: ask for the latest policy")
+    try:
+        return _policy(run, saved, which)
+    except RunError:
+        raise
+    except Exception as error:  # whatever is in a directory that somebody handed over
+        raise RunError(
+            f"the policy of {run.path} does not fit its settings: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _policy(run: Run, saved: Saved, which: str) -> Policy:
+    manifest = saved.manifest
     if which == "best":
-        if manifest.best is None:
-            raise RunError(f"{run.path} has no evaluation yet: ask for the latest policy")
-        weights, steps = checkpoints.best_policy(manifest), int(manifest.state["best"][0])
+        weights, steps = saved.best_policy(), int(manifest.state["best"][0])
     else:
-        weights, steps = checkpoints.arrays(manifest, "policy"), manifest.steps
+        weights, steps = saved.arrays("policy"), manifest.steps
     size, bounds = _restored_spaces(manifest.state["spaces"])
     actor = agent_class(run.agent).build_actor(
         run.agent_config, size, bounds.size, seed=run.config.seed
     )
-    try:
-        assign_weights(actor, weights)
-    except ValueError as error:
-        raise RunError(f"the policy of {run.path} does not fit its settings: {error}") from error
+    assign_weights(actor, weights)
     return Policy(ActingPolicy(actor), size, bounds, steps)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
+from eagerly.training.files import cut
 
 
 @dataclass(frozen=True)
@@ -36,22 +40,65 @@ class Results:
         )
 
 
-def append_row(path: Path, row: Mapping[str, float]) -> None:
-    """Appends an evaluation to the table, with a header where it is the first."""
-    with path.open("a", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(row))
-        if not file.tell():
-            table.writeheader()
-        table.writerow(row)
+class EvaluationTable:
+    """A CSV file with a row per evaluation, which a full disk neither tears nor thins out.
+
+    Args:
+        path: The file; it is made with the first row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._whole = path.stat().st_size if path.exists() else 0
+        self._waiting: list[Mapping[str, float]] = []
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Appends a row; where there is no space it waits for the next one, or for `flush`."""
+        self._waiting.append(row)
+        with suppress(OSError):
+            self.flush()
+
+    def flush(self) -> list[Path]:
+        """Writes the rows that wait.
+
+        Returns:
+            The file, if there is one.
+
+        Raises:
+            OSError: If they cannot be written; none of them is lost, and the file stays whole.
+        """
+        if self._waiting:
+            text = io.StringIO(newline="")
+            table = csv.DictWriter(text, list(self._waiting[0]))
+            if not self._whole:
+                table.writeheader()
+            table.writerows(self._waiting)
+            try:
+                with self._path.open("a", newline="", encoding="utf-8") as file:
+                    file.write(text.getvalue())
+            except OSError:
+                with suppress(OSError):
+                    cut(self._path, self._whole)
+                raise
+            self._whole = self._path.stat().st_size
+            self._waiting.clear()
+        return [self._path] if self._whole else []
 
 
 def read_results(path: Path) -> Results:
-    """Reads `evaluations.csv`; a run without one has no evaluation yet."""
+    """Reads `evaluations.csv`; a run without one has no evaluation yet.
+
+    Raises:
+        RunError: If it is not what was written there.
+    """
     if not path.exists():
         return Results(np.zeros(0, np.int64), np.zeros(0))
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return Results(
-        np.array([int(row["steps"]) for row in rows], np.int64),
-        np.array([float(row["return_mean"]) for row in rows]),
-    )
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return Results(
+            np.array([int(row["steps"]) for row in rows], np.int64),
+            np.array([float(row["return_mean"]) for row in rows]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
+        raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eagerly.agents import agent_class
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.files import read_document, sealed, unsealed, write_file
+from eagerly.training.locking import RunLock
 from eagerly.training.making import environment_name
+from eagerly.training.manifest import published
+from eagerly.training.run_settings import (
+    build,
+    check_needs,
+    expanded,
+    flag_name,
+    recorded,
+    shown,
+)
 
-FORMAT = 1
+FORMAT = 2
+_LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 
 
 @dataclass
@@ -33,6 +42,7 @@ class Run:
         made_up: Whether the path was made up, so that it must be nobody else's.
         overridden: The settings that are being overridden: name to saved and new value.
         history: What was overridden before, and when: kept in `config.json`.
+        notes: What its user should read about how it was opened.
     """
 
     path: Path
@@ -43,6 +53,8 @@ class Run:
     made_up: bool = False
     overridden: dict[str, list[Any]] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _lock: RunLock | None = None
 
     @property
     def evaluations_path(self) -> Path:
@@ -57,25 +69,62 @@ class Run:
         """All settings, of run and agent, by name."""
         return recorded(self.config) | recorded(self.agent_config)
 
-    def write(self, steps: int = 0) -> None:
-        """Writes `config.json`, making the directory if it is new.
+    def lock(self) -> None:
+        """Keeps the directory of a run that is on disk for this process, until `unlock`.
 
-        Args:
-            steps: Environment steps done, to be recorded beside what is overridden.
+        Raises:
+            RunError: If another process has it, or the directory cannot be written.
         """
-        self._make_directory()
-        if self.overridden:
-            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            entry = {"time": now, "steps": steps, "overridden": self.overridden}
-            self.history = [*self.history, entry]
-        document = {
+        if self._lock is None:
+            try:
+                self._lock = RunLock(self.path)
+            except OSError as error:
+                raise RunError(f"{self.path} cannot be used: {error}") from error
+
+    def check_lock(self) -> None:
+        """Checks that the directory is still the one that was locked.
+
+        Raises:
+            OSError: If it is not.
+        """
+        if self._lock:
+            self._lock.check()
+
+    def unlock(self) -> None:
+        """Frees the directory; nothing happens where it is free."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def document(self) -> dict[str, Any]:
+        """Returns what `config.json` holds."""
+        return {
             "format": FORMAT,
             "agent": self.agent,
             "run": recorded(self.config),
             "agent_settings": recorded(self.agent_config),
             "history": self.history,
         }
-        replace_file(self.path / "config.json", json.dumps(document, indent=2).encode() + b"\n")
+
+    def write(self, steps: int = 0) -> None:
+        """Locks the directory, making it if it is new, and writes `config.json`.
+
+        Args:
+            steps: Environment steps done, to be recorded beside what is overridden.
+
+        Raises:
+            RunError: If another process has the directory.
+        """
+        self._make_directory()
+        self.lock()
+        if self.is_new and (self.path / "config.json").exists():
+            self.unlock()
+            raise RunError(f"{self.path} was begun by another process meanwhile: try again")
+        if self.overridden:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            entry = {"time": now, "steps": steps, "overridden": self.overridden}
+            self.history = [*self.history, entry]
+        write_file(self.path / "config.json", [sealed(self.document())])
 
     def _make_directory(self) -> None:
         path, count = self.path, 1
@@ -112,17 +161,17 @@ def open_run(
     Raises:
         RunError: If the directory is not a run, or a run that differs; a setting is out of range.
     """
-    if path is not None and (path / "config.json").is_file():
+    if path is not None and _is_run(path):
         return _continued(path, agent, given, override)
     if agent is None:
         raise RunError(f"{path} is not a run: it has no config.json")
-    settings = _expanded(agent, given)
-    if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+    settings = expanded(agent, given)
+    if path is not None and path.exists() and not _is_empty(path):
         raise RunError(f"{path} exists and is not a run (no config.json): choose another --run-dir")
     if not settings.get("env"):
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
-    config, agent_config = _build(agent, settings)
-    _check_needs(config, agent_config, given)
+    config, agent_config = build(agent, settings)
+    check_needs(config, agent_config, given)
     if path is not None:
         return Run(path, agent, config, agent_config, is_new=True)
     made_up = _made_up_path(agent, config)
@@ -130,16 +179,16 @@ def open_run(
 
 
 def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override: bool) -> Run:
-    document = _read(path)
+    document, notes = _read(path)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
         raise RunError(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
-    config, agent_config = _build(saved_agent, document["run"] | document["agent_settings"])
+    config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = recorded(config) | recorded(agent_config)
-    config, agent_config = _build(saved_agent, saved | _expanded(saved_agent, given))
-    _check_needs(config, agent_config, given)
+    config, agent_config = build(saved_agent, saved | expanded(saved_agent, given))
+    check_needs(config, agent_config, given)
     wanted = recorded(config) | recorded(agent_config)
     free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
     changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}
@@ -160,88 +209,64 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
         is_new=False,
         overridden=changed,
         history=document["history"],
+        notes=notes,
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _is_run(path: Path) -> bool:
+    return (path / "config.json").is_file() or any((path / "checkpoints").glob("*/manifest.json"))
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing stands there but what a run leaves that is killed before it begins."""
+    if not path.is_dir():
+        return False
+    return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and says so."""
     try:
-        document = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        if document["format"] > FORMAT:
-            raise RunError(
-                f"{path} was written by a newer eagerly (format {document['format']}; this one "
-                f"reads up to {FORMAT}): upgrade to continue it"
-            )
-        for key, kind in (
-            ("agent", str),
-            ("run", dict),
-            ("agent_settings", dict),
-            ("history", list),
-        ):
-            if not isinstance(document[key], kind):
-                raise TypeError(f"{key} is not a {kind.__name__}")
-        for entry in document["history"]:
-            int(entry["steps"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path / 'config.json'} cannot be read: {error}") from error
-    return dict(document)
+        return _checked(read_document(path / "config.json")), []
+    except (OSError, ValueError) as error:
+        why = f"{path / 'config.json'} cannot be read: {error}"
+        for manifest in reversed(published(path)):
+            if manifest.config is None:
+                continue
+            try:
+                document = _checked(manifest.config, is_sealed=False)
+            except ValueError:
+                continue
+            taken = f"the settings are those of the checkpoint of step {manifest.steps}"
+            return document, [f"{why}; {taken}. (--override changes settings.)"]
+        raise RunError(
+            f"{why}. (--override changes settings; the file is not to be edited.)"
+        ) from error
 
 
-def recorded(config: Any) -> dict[str, Any]:
-    """Returns settings as they are kept and compared: an environment factory by its name."""
-    settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    if "env" in settings:
-        settings["env"] = environment_name(settings["env"])
-    return settings
+def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, Any]:
+    """Checks what a `config.json` held, before any of it is believed.
 
-
-def _expanded(agent: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Puts the settings of the preset that is named under those that were given."""
-    settings = dict(given)
-    name = settings.pop("preset", None)
-    if name is None:
-        return settings
-    try:
-        presets = agent_class(agent).PRESETS
-    except ValueError as error:
-        raise RunError(str(error)) from error
-    if name not in presets:
-        names = f"one of {', '.join(presets)}" if presets else f"left out: {agent} has none"
-        raise RunError(f"preset must be {names}; got {name!r}")
-    return {**presets[name], **settings}
-
-
-def _check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
-    """Refuses a setting that was given where another one keeps it from acting."""
-    for part in (config, agent_config):
-        for name in (f.name for f in dataclasses.fields(part) if f.name in given):
-            needs = part.__dataclass_fields__[name].metadata["needs"]
-            if needs and getattr(part, needs[0]) != needs[1]:
-                raise RunError(
-                    f"{flag_name(name)} acts only with {flag_name(needs[0])} {needs[1]}; the run "
-                    f"has {getattr(part, needs[0])}"
-                )
-
-
-def _build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
-    try:
-        agent_settings = agent_class(agent).Config
-        parts: list[Any] = []
-        kind: Any
-        for kind in (RunConfig, agent_settings):
-            names = {f.name for f in dataclasses.fields(kind)}
-            values = {
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in settings.items()
-                if name in names
-            }
-            parts.append(kind(**values))
-        known = {f.name for part in parts for f in dataclasses.fields(part)}
-        unknown = sorted(set(settings) - known)
-        if unknown:
-            raise ValueError(f"unknown settings: {', '.join(unknown)}")
-    except (TypeError, ValueError) as error:
-        raise RunError(str(error)) from error
-    return parts[0], parts[1]
+    Raises:
+        ValueError: If it is not as it was written, or not a run's.
+        RunError: If a newer eagerly wrote it.
+    """
+    # What stands in a manifest is under the manifest's checksum; format 1 had none.
+    if is_sealed and ("sha256" in document or document.get("format") != 1):
+        document = unsealed(document)
+    kinds = {"format": int, "agent": str, "run": dict, "agent_settings": dict, "history": list}
+    for key, kind in kinds.items():
+        if not isinstance(document.get(key), kind):
+            raise ValueError(f"{key} is not a {kind.__name__}")
+    if document["format"] > FORMAT:
+        raise RunError(
+            f"this run was written by a newer eagerly (format {document['format']}; this one reads "
+            f"up to {FORMAT}): upgrade to continue it, or begin another --run-dir"
+        )
+    for entry in document["history"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
+            raise ValueError(f"history holds {entry!r}")
+    return document
 
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:
@@ -250,35 +275,3 @@ def _made_up_path(agent: str, config: RunConfig) -> Path:
     env = re.sub(r"[^\w.-]+", "-", name).strip("-")
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"
-
-
-def flag_name(setting: str) -> str:
-    """Writes a setting as its command-line flag."""
-    return "--" + setting.replace("_", "-")
-
-
-def shown(value: Any) -> str:
-    """Writes a setting's value as it is typed on the command line."""
-    if isinstance(value, dict):
-        return json.dumps(value)
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file so that a reader sees the old one or the new one, whatever happens."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

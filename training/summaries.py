@@ -17,6 +17,7 @@ from tensorboard.plugins.hparams import api as hp
 from eagerly.agents import agent_class, agent_names
 from eagerly.training.config import RunConfig
 from eagerly.training.evaluation import Evaluation
+from eagerly.training.events import EventLog
 
 BEST = "evaluation/return_best"
 _METRICS = [
@@ -37,8 +38,7 @@ class Summaries:
     """
 
     def __init__(self, path: Path, num_envs: int) -> None:
-        self._path = path
-        self._writer = tf.summary.create_file_writer(str(path))
+        self._log = EventLog(path)
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
@@ -58,26 +58,34 @@ class Summaries:
             steps: Where on the table's axis they stand.
         """
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        with self._writer.as_default(step=steps):
+        known = {"agent": agent} | {name: settings[name] for name in _compared(settings)}
+
+        def emit() -> None:
             tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
             hp.hparams_config(hparams=_hyperparameters(), metrics=_METRICS)
-            known = {"agent": agent} | {name: settings[name] for name in _compared(settings)}
             hp.hparams({name: _plain(value) for name, value in known.items()}, trial_id=run)
+
+        self._log.add(steps, emit)
 
     def graph(self, graph: tf.Graph | None) -> None:
         """Writes the graph of one update, if there is one."""
         if graph is None:
             return
-        with self._writer.as_default(step=0):
-            tf.summary.graph(graph)
+        self._log.add(0, lambda: tf.summary.graph(graph))
 
     def histograms(self, models: Iterable[keras.Model], steps: int) -> None:
         """Writes a histogram of every weight."""
-        with self._writer.as_default(step=steps):
-            for model in models:
-                for variable in model.variables:
-                    name = variable.path.removeprefix(f"{model.name}/")
-                    tf.summary.histogram(f"{model.name}/{name}", variable.value)
+        weights = {
+            f"{model.name}/{variable.path.removeprefix(f'{model.name}/')}": variable.numpy()
+            for model in models
+            for variable in model.variables
+        }
+
+        def emit() -> None:
+            for name, values in weights.items():
+                tf.summary.histogram(name, values)
+
+        self._log.add(steps, emit)
 
     def stepped(
         self, rewards: np.ndarray, ended: np.ndarray, infos: Iterable[Mapping[str, float]]
@@ -109,32 +117,38 @@ class Summaries:
         now = time.perf_counter()
         last, last_steps, last_updates = self._last
         elapsed = now - last
-        with self._writer.as_default(step=steps):
-            for tag, (total, count) in self._sums.items():
-                if count:
-                    tf.summary.scalar(tag, total / count)
-            tf.summary.scalar("speed/steps_per_second", (steps - last_steps) / elapsed)
-            tf.summary.scalar("speed/updates_per_second", (updates - last_updates) / elapsed)
+        means = {tag: total / count for tag, (total, count) in self._sums.items() if count}
+        means["speed/steps_per_second"] = (steps - last_steps) / elapsed
+        means["speed/updates_per_second"] = (updates - last_updates) / elapsed
+        self._scalars(means, steps)
         self._sums.clear()
         self._last = (now, steps, updates)
 
     def evaluated(self, evaluation: Evaluation, best: float, steps: int) -> None:
         """Writes the figures of an evaluation, and the best mean return so far."""
-        with self._writer.as_default(step=steps):
-            for name, value in evaluation.summary().items():
-                tf.summary.scalar(f"evaluation/{name}", value)
-            tf.summary.scalar(BEST, best)
-            for name, value in evaluation.info_means().items():
-                tf.summary.scalar(f"evaluation_info/{name}", value)
+        figures = {f"evaluation/{name}": value for name, value in evaluation.summary().items()}
+        infos = evaluation.info_means().items()
+        figures |= {BEST: best} | {f"evaluation_info/{name}": value for name, value in infos}
+        self._scalars(figures, steps)
+
+    def _scalars(self, values: Mapping[str, float], steps: int) -> None:
+        def emit() -> None:
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value)
+
+        self._log.add(steps, emit)
 
     def flush(self) -> list[Path]:
-        """Puts everything on disk and returns the event files."""
-        self._writer.flush()
-        return sorted(self._path.glob("events.out.tfevents.*"))
+        """Puts everything on disk and returns the event files.
+
+        Raises:
+            OSError: If something cannot be written; it is tried again the next time.
+        """
+        return self._log.flush()
 
     def close(self) -> None:
-        """Flushes and closes the event file."""
-        self._writer.close()
+        """Closes the event file, flushed as far as it can be."""
+        self._log.close()
 
     def state(self) -> dict[str, Any]:
         """Returns what has been gathered since the last point, as JSON."""

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from functools import partial
 
 import numpy as np
+import tensorflow as tf
 
-from eagerly.agents import agent_class
-from eagerly.buffers import ReplayBuffer, Stream, Transition, seed_sequence
-from eagerly.networks import ActionBounds, observation_size
+from eagerly.buffers import Stream, Transition, seed_sequence
 from eagerly.training import continuation
+from eagerly.training.assembly import assemble
 from eagerly.training.checkpoints import Checkpoints
-from eagerly.training.conditions import set_threads
-from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
+from eagerly.training.files import is_full
 from eagerly.training.interruption import StopSignals
-from eagerly.training.making import check_environment, environment_maker
-from eagerly.training.manifest import Manifest
 from eagerly.training.policies import Policy
 from eagerly.training.profiling import Profile
 from eagerly.training.reporting import Reporter
-from eagerly.training.results import append_row
+from eagerly.training.results import EvaluationTable
 from eagerly.training.run_directory import Run
+from eagerly.training.saved import Saved, newest_intact
 from eagerly.training.summaries import Summaries
-from eagerly.training.video import Camera
+from eagerly.training.watchdog import Watchdog
 
 
 class Trainer:
@@ -45,6 +44,7 @@ class Trainer:
         agent: The agent.
         buffer: The replay buffer.
         best: Step, score and weights of the best policy so far.
+        checkpoint_seconds: Wall time that this process has spent in checkpoints.
 
     Raises:
         RunError: If the environment is not supported, the run cannot be continued, or its
@@ -56,11 +56,13 @@ class Trainer:
         run: Run,
         reporter: Reporter | None = None,
         *,
-        newest: Manifest | None = None,
+        newest: Saved | None = None,
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
         self._opened = ExitStack()
+        self._opened.callback(run.unlock)
+        self.checkpoint_seconds = 0.0
         self.steps, self.updates, self.owed = 0, 0, Fraction(0)
         self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
         try:
@@ -73,55 +75,45 @@ class Trainer:
         self._opened.callback(self._profile.close)
 
     def _build(self) -> None:
-        run, config = self.run, self.config
-        set_threads(config.intra_op_threads, config.inter_op_threads, self.reporter.say)
-        make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
-        self._evaluation_env = self._opened.enter_context(closing(make()))
-        spaces = self._evaluation_env.observation_space, self._evaluation_env.action_space
-        try:
-            self.bounds = ActionBounds(spaces[1])
-            sizes = observation_size(spaces[0]), self.bounds.size
-        except ValueError as error:
-            raise RunError(f"environment {make.name!r} is not supported: {error}") from error
-        if run.is_new and config.check_env:
-            check_environment(self._evaluation_env, make.name, self.reporter.say)
-        if config.video_every_steps:
-            self._camera = self._opened.enter_context(closing(Camera(make)))
-        self.agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
-        try:
-            sampling = seed_sequence(config.seed, Stream.SAMPLING)
-            self.buffer = ReplayBuffer(config.replay_capacity, *sizes, seed=sampling)
-        except MemoryError as error:
-            raise RunError(f"replay_capacity {config.replay_capacity} needs: {error}") from error
-        self.warmup = np.random.Generator(
-            np.random.PCG64(seed_sequence(config.seed, Stream.WARMUP))
+        watchdog = Watchdog(
+            self.config.environment_timeout_seconds, lambda: f"after step {self.steps}"
         )
-        self._ratio = Fraction(str(config.replay_ratio))
-        environments = Environments(make, config.num_envs, config.seed, config.vectorization)
-        self.environments = self._opened.enter_context(closing(environments))
+        self._opened.callback(watchdog.close)
+        parts = assemble(self.run, watchdog, self._opened, self.reporter.say)
+        self.bounds, self.agent, self.buffer = parts.bounds, parts.agent, parts.buffer
+        self.environments, self._evaluation_env = parts.environments, parts.evaluation_env
+        self._camera = parts.camera
+        self.warmup = np.random.Generator(
+            np.random.PCG64(seed_sequence(self.config.seed, Stream.WARMUP))
+        )
+        self._ratio = Fraction(str(self.config.replay_ratio))
 
-    def _begin(self, newest: Manifest | None) -> None:
+    def _begin(self, newest: Saved | None) -> None:
         try:
             with single_blas_thread():
                 self._continue(newest)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
-        except OSError as error:
+        except (OSError, tf.errors.OpError) as error:
             raise RunError(f"{self.run.path} cannot be used: {error}") from error
 
-    def _continue(self, manifest: Manifest | None) -> None:
+    def _continue(self, saved: Saved | None) -> None:
         run, say, lost = self.run, self.reporter.say, []
-        checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
+        for note in run.notes:
+            say(note)
         if not run.is_new:
-            manifest = manifest or checkpoints.newest_intact(say)
-        if manifest:
-            lost = continuation.restore(self, checkpoints, manifest)
+            run.lock()
+            saved = saved or newest_intact(run.path, say)
+        if saved:
+            lost = continuation.restore(self, saved)
         else:
             self.environments.start()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
         run.write(self.steps)
+        manifest = saved.manifest if saved else None
         self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         self._checkpoints.cut_back(manifest, say)
+        self.evaluations = EvaluationTable(run.evaluations_path)
         summaries = Summaries(run.path, self.config.num_envs)
         self.summaries = self._opened.enter_context(closing(summaries))
         if manifest:
@@ -142,14 +134,17 @@ class Trainer:
                 or an environment in a process fails. The newest checkpoint stays the last one.
         """
         self.summaries.begin(self.steps, self.updates)
+        self._last_checkpoint = time.monotonic()
         with StopSignals() as signals, single_blas_thread():
             try:
                 while not self.finished and not signals.received:
                     self._round(signals)
                 self.checkpoint()
-            except (FloatingPointError, OSError, RunError) as error:
+            except (FloatingPointError, OSError, RunError, tf.errors.OpError) as error:
+                what = str(error).rstrip(".\n")
+                what += "\n" if "\n" in what else ". "  # a traceback stands by itself
                 raise RunError(
-                    f"stopped after step {self.steps}: {error}. No checkpoint was written from it."
+                    f"stopped after step {self.steps}: {what}No checkpoint was written from it."
                 ) from error
         return signals
 
@@ -180,8 +175,8 @@ class Trainer:
                 self.summaries.histograms((networks.actor, networks.critic), self.steps)
         if self._due(self.config.video_every_steps):
             self._record()
-        if self._due(self.config.checkpoint_every_steps):
-            self.checkpoint()
+        if self._due(self.config.checkpoint_every_steps) or self._waited_long():
+            self._try_checkpoint()
         self.reporter.stepped(self.steps)
 
     def _collect(self) -> None:
@@ -227,7 +222,7 @@ class Trainer:
             best = (self.steps, score, self.agent.networks.policy_weights())
         improved, self.best = best is not self.best, best
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
-        append_row(self.run.evaluations_path, row)
+        self.evaluations.append(row)
         self.summaries.evaluated(evaluation, best[1], self.steps)
         self.reporter.evaluated(self.steps, evaluation, improved)
 
@@ -240,15 +235,42 @@ class Trainer:
     def _record(self) -> None:
         """Records the first evaluation episode as it would be played now."""
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
+        assert self._camera is not None
         video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
         try:
             self._camera.record(self.policy, seed, video)
         except RunError as error:  # no reason to end a run
             self.reporter.say(f"no video of step {self.steps}: {error}")
 
+    def _waited_long(self) -> bool:
+        minutes = self.config.checkpoint_every_minutes
+        return minutes > 0 and time.monotonic() - self._last_checkpoint >= 60.0 * minutes
+
+    def _try_checkpoint(self) -> None:
+        """Saves everything, or says that there is no space for it and lets the run go on."""
+        try:
+            self.checkpoint()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.reporter.say(
+                f"NO CHECKPOINT at step {self.steps}: {error}. Make space: the next one tries "
+                "again, and the run fails if the last one does."
+            )
+
     def checkpoint(self) -> None:
-        """Saves everything; what is not finite is reported and not saved."""
-        continuation.save(self, self._checkpoints)
+        """Saves everything; what is not finite is reported and not saved.
+
+        Raises:
+            FloatingPointError: If a weight is not finite.
+            OSError: If something cannot be written. The newest checkpoint stays the last one.
+        """
+        began = time.monotonic()
+        try:
+            continuation.save(self, self._checkpoints)
+        finally:
+            self._last_checkpoint = time.monotonic()
+            self.checkpoint_seconds += self._last_checkpoint - began
 
     def close(self) -> None:
         """Closes environments, their processes, and the event file."""

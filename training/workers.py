@@ -106,6 +106,7 @@ class WorkerEnvironments(AsyncVectorEnv):
     Args:
         factories: Make one environment each; they are sent to the workers by value.
         look: Makes one here, to look at its spaces; None for the first of the factories.
+        timeout: Seconds that a reset or a step may take; 0 waits for ever.
 
     Raises:
         RunError: If a factory cannot be sent, or fails there.
@@ -115,7 +116,10 @@ class WorkerEnvironments(AsyncVectorEnv):
         self,
         factories: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
         look: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+        *,
+        timeout: float = 0.0,
     ) -> None:
+        self._timeout = timeout
         members = [_Member(factory, look or factories[0], os.getpid()) for factory in factories]
         with _signals_blocked():
             # Of these it ignores all but the hangup, which stays blocked in it. By itself, because
@@ -151,19 +155,42 @@ class WorkerEnvironments(AsyncVectorEnv):
         raise RunError(told[0][1])
 
     def reset(self, **kwargs: Any) -> Any:
-        """Resets as Gymnasium does; a worker that died is named."""
-        with _death_told(self):
-            return super().reset(**kwargs)
+        """Resets as Gymnasium does; a worker that died or does not answer is named."""
+        with self._answers(self._timeout):
+            self.reset_async(**kwargs)
+            return self.reset_wait(timeout=self._timeout or None)
 
     def step(self, actions: Any) -> Any:
-        """Steps as Gymnasium does; a worker that died is named."""
-        with _death_told(self):
-            return super().step(actions)
+        """Steps as Gymnasium does; a worker that died or does not answer is named."""
+        with self._answers(self._timeout):
+            self.step_async(actions)
+            return self.step_wait(timeout=self._timeout or None)
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Calls as Gymnasium does; a worker that died is named."""
+    def call(self, name: str, *args: Any, steps: int = 1, **kwargs: Any) -> Any:
+        """Calls as Gymnasium does; a worker that died or does not answer is named.
+
+        Args:
+            name: The method.
+            args: Its arguments.
+            steps: How many steps it makes at most; each may take as long as any other.
+            kwargs: Its keyword arguments.
+        """
+        timeout = self._timeout * max(steps, 1)
+        with self._answers(timeout):
+            self.call_async(name, *args, **kwargs)
+            return self.call_wait(timeout=timeout or None)
+
+    @contextmanager
+    def _answers(self, timeout: float) -> Iterator[None]:
         with _death_told(self):
-            return super().call(name, *args, **kwargs)
+            try:
+                yield
+            except multiprocessing.TimeoutError as error:
+                silent = [i for i, pipe in enumerate(self.parent_pipes) if not pipe.poll(0)]
+                raise RunError(
+                    f"environments {silent} have not come back for {timeout:g} seconds "
+                    "(--environment-timeout-seconds)"
+                ) from error
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Lets every worker close its environment; one that does not in time is killed."""

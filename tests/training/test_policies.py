@@ -13,6 +13,7 @@ import pytest
 
 from eagerly import ActionBounds, load_policy
 from eagerly.training.errors import RunError
+from eagerly.training.files import sealed, unsealed
 from eagerly.training.policies import assign_weights
 from tests import toys
 from tests.training.conftest import TrainRun
@@ -120,9 +121,9 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
         load_policy(tmp_path / "run", "newest")
     load_policy(str(tmp_path / "run"), "latest")
     config = tmp_path / "run" / "config.json"
-    document = json.loads(config.read_text())
+    document = unsealed(json.loads(config.read_text()))
     document["agent_settings"]["hidden_sizes"] = [9, 8]
-    config.write_text(json.dumps(document))
+    config.write_bytes(sealed(document))
     with pytest.raises(RunError, match="does not fit its settings"):
         load_policy(tmp_path / "run", "latest")
     for manifest in tmp_path.glob("run/checkpoints/*/manifest.json"):

@@ -13,18 +13,21 @@ from eagerly.agents.settings import describe_range
 from eagerly.agents.td3 import TD3Config
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.files import sealed, unsealed
 
 
 def started(path: Path, **settings: Any) -> Path:
     run = open_run(path / "run", "td3", {"env": "Pendulum-v1"} | settings)
     run.write()
+    run.unlock()
     return run.path
 
 
 def edit(path: Path, change: Any) -> None:
-    document = json.loads((path / "config.json").read_text())
+    """Changes a `config.json` as another version of this package, or an attacker, would."""
+    document = unsealed(json.loads((path / "config.json").read_text()))
     change(document)
-    (path / "config.json").write_text(json.dumps(document))
+    (path / "config.json").write_bytes(sealed(document))
 
 
 def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
         (lambda d: d.pop("agent"), "cannot be read"),
         (lambda d: d.update(run=[]), "run is not a dict"),
         (lambda d: d["run"].update(gravity=9.8), "unknown settings: gravity"),
-        (lambda d: d["run"].update(num_envs=0), "num_envs must be at least 1; got 0"),
+        (lambda d: d["run"].update(num_envs=0), r"num_envs must be in \[1, 4096\]; got 0"),
         (lambda d: d["run"].update(num_envs="3"), "num_envs must be of type int; got '3'"),
         (lambda d: d.update(agent="ppo"), "agent must be one of ddpg, td3; got 'ppo'"),
     ],

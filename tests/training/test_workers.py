@@ -134,7 +134,7 @@ class Failing(toys.Counting):
 def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
     environments = Environments(environment_maker(Failing, {"error": error}), 2, 0, "async")
     environments.start()
-    with pytest.raises(RunError, match=rf"(?s)environment 0 failed:.*in step.*{message}"):
+    with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{message}"):
         environments.step(STILL)
     environments.close()
     assert all(gone(pid) for pid in pids(environments))
@@ -161,7 +161,7 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
     settings = {"env": Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
-    with pytest.raises(RunError, match=r"(?s)stopped after step 0: environment 0 failed:.*stuck"):
+    with pytest.raises(RunError, match=r"(?s)after step 0: environment 0, step 1 .*stuck"):
         train(**settings, num_envs=2, vectorization="async")
     assert multiprocessing.active_children() == []
 

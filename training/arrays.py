@@ -1,0 +1,85 @@
+"""Arrays in files, in NumPy's formats, read without pickle and without believing their headers."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def npy_chunks(array: np.ndarray) -> Iterator[Any]:
+    """Yields the content of an `.npy` file; the array itself is not copied if it is contiguous."""
+    array = np.asarray(array, order="C")
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    yield header.getvalue()
+    yield array.reshape(-1).view(np.uint8).data
+
+
+def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
+    """Yields the content of an uncompressed `.npz` file."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    yield content.getvalue()
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Reads an `.npy` file.
+
+    Raises:
+        ValueError: If it is not one, holds objects, or is not as long as its header says.
+    """
+    with path.open("rb") as file:
+        dtype, shape, fortran = _header(file, path.stat().st_size, path.name)
+        values = np.fromfile(file, dtype, math.prod(shape))
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Reads an uncompressed `.npz` file.
+
+    Raises:
+        ValueError: If it is not one, is compressed, or an array is as `read_npy` refuses it.
+    """
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                    raise ValueError(f"{path.name}: {member.filename} is compressed or encrypted")
+                file = io.BytesIO(archive.read(member))
+                size = file.getbuffer().nbytes
+                name = f"{path.name}: {member.filename}"
+                dtype, shape, fortran = _header(file, size, name)
+                values = np.frombuffer(file.read(), dtype).reshape(
+                    shape, order="F" if fortran else "C"
+                )
+                arrays[member.filename.removesuffix(".npy")] = values
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise ValueError(f"{path.name} is not an archive of arrays: {error}") from error
+    return arrays
+
+
+def _header(
+    file: BinaryIO | io.BytesIO, size: int, name: str
+) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"{name}: version {version} of the format is not read")
+    shape, fortran, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError(f"{name}: arrays of objects could execute code and are not read")
+    expected = math.prod(shape) * dtype.itemsize
+    if size - file.tell() != expected or not dtype.itemsize:
+        raise ValueError(f"{name}: {size - file.tell()} bytes, its header says {expected}")
+    return dtype, shape, fortran

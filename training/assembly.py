@@ -1,0 +1,106 @@
+"""What a run consists of, made from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from eagerly.agents import agent_class
+from eagerly.agents.agent import Agent
+from eagerly.buffers import ReplayBuffer, RowLayout, Stream, seed_sequence
+from eagerly.networks import ActionBounds, observation_size
+from eagerly.training.conditions import set_threads
+from eagerly.training.config import RunConfig
+from eagerly.training.environments import Environments
+from eagerly.training.errors import RunError
+from eagerly.training.guarding import GuardedEnvironment
+from eagerly.training.making import check_environment, environment_maker
+from eagerly.training.memory import check_memory
+from eagerly.training.run_directory import Run
+from eagerly.training.video import Camera
+from eagerly.training.watchdog import Watchdog
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of a run.
+
+    Attributes:
+        bounds: The action space.
+        agent: The agent.
+        buffer: The replay buffer, empty.
+        environments: Those that are trained in, not reset yet.
+        evaluation_env: The one that is evaluated in.
+        camera: Records videos, where that is asked for.
+    """
+
+    bounds: ActionBounds
+    agent: Agent
+    buffer: ReplayBuffer
+    environments: Environments
+    evaluation_env: GuardedEnvironment
+    camera: Camera | None
+
+
+def assemble(
+    run: Run, watchdog: Watchdog, opened: ExitStack, say: Callable[[str], None]
+) -> Assembly:
+    """Makes the parts of a run; nothing is read from its directory or written there.
+
+    Args:
+        run: The run.
+        watchdog: Watches the environments in this process.
+        opened: Takes what must be closed.
+        say: Takes what the user should read.
+
+    Raises:
+        RunError: If the environment is not supported, or something does not fit into memory.
+    """
+    config = run.config
+    set_threads(config.intra_op_threads, config.inter_op_threads, say)
+    make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
+    with watchdog.calling(f"making environment {make.name!r}"):
+        env = opened.enter_context(closing(make()))
+    spaces = env.observation_space, env.action_space
+    try:
+        bounds = ActionBounds(spaces[1])
+        sizes = observation_size(spaces[0]), bounds.size
+    except ValueError as error:
+        raise RunError(f"environment {make.name!r} is not supported: {error}") from error
+    if run.is_new and config.check_env:
+        with watchdog.calling(f"checking environment {make.name!r}"):
+            check_environment(env, make.name, say)
+    camera = opened.enter_context(closing(Camera(make))) if config.video_every_steps else None
+    buffer = _buffer(config, *sizes)
+    try:
+        agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        raise RunError(f"the networks do not fit into memory: {error}") from error
+    environments = Environments(
+        make,
+        config.num_envs,
+        config.seed,
+        config.vectorization,
+        watchdog=watchdog,
+        timeout=config.environment_timeout_seconds,
+        restorable=config.restore_episodes == "yes",
+    )
+    opened.enter_context(closing(environments))
+    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
+    return Assembly(bounds, agent, buffer, environments, guarded, camera)
+
+
+def _buffer(config: RunConfig, observation_size: int, action_size: int) -> ReplayBuffer:
+    """Makes the replay buffer, if the run will not be short of memory for it."""
+    rows = min(config.replay_capacity, config.steps + config.num_envs)
+    width = RowLayout(observation_size, action_size).width
+    what = f"the replay buffer, {rows} transitions of {width} float32 numbers,"
+    check_memory(4 * width * rows, what, "give a smaller --replay-capacity")
+    sampling = seed_sequence(config.seed, Stream.SAMPLING)
+    try:
+        return ReplayBuffer(config.replay_capacity, observation_size, action_size, seed=sampling)
+    except (MemoryError, ValueError) as error:
+        raise RunError(f"replay_capacity {config.replay_capacity} needs: {error}") from error

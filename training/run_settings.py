@@ -1,0 +1,88 @@
+"""The settings of a run and its agent together: as typed, as kept, as compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from eagerly.agents import agent_class
+from eagerly.training.config import RunConfig
+from eagerly.training.errors import RunError
+from eagerly.training.making import environment_name
+
+
+def recorded(config: Any) -> dict[str, Any]:
+    """Returns settings as they are kept and compared: an environment factory by its name."""
+    settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    if "env" in settings:
+        settings["env"] = environment_name(settings["env"])
+    return settings
+
+
+def expanded(agent: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts the settings of the preset that is named under those that were given."""
+    settings = dict(given)
+    name = settings.pop("preset", None)
+    if name is None:
+        return settings
+    try:
+        presets = agent_class(agent).PRESETS
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    if name not in presets:
+        names = f"one of {', '.join(presets)}" if presets else f"left out: {agent} has none"
+        raise RunError(f"preset must be {names}; got {name!r}")
+    return {**presets[name], **settings}
+
+
+def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
+    """Refuses a setting that was given where another one keeps it from acting."""
+    for part in (config, agent_config):
+        for name in (f.name for f in dataclasses.fields(part) if f.name in given):
+            needs = part.__dataclass_fields__[name].metadata["needs"]
+            if needs and getattr(part, needs[0]) != needs[1]:
+                raise RunError(
+                    f"{flag_name(name)} acts only with {flag_name(needs[0])} {needs[1]}; the run "
+                    f"has {getattr(part, needs[0])}"
+                )
+
+
+def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
+    """Makes the settings of a run and of its agent.
+
+    Raises:
+        RunError: If one is unknown, missing or out of range.
+    """
+    try:
+        agent_settings = agent_class(agent).Config
+        parts: list[Any] = []
+        kind: Any
+        for kind in (RunConfig, agent_settings):
+            names = {f.name for f in dataclasses.fields(kind)}
+            values = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in settings.items()
+                if name in names
+            }
+            parts.append(kind(**values))
+        known = {f.name for part in parts for f in dataclasses.fields(part)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise ValueError(f"unknown settings: {', '.join(unknown)}")
+    except (TypeError, ValueError) as error:
+        raise RunError(str(error)) from error
+    return parts[0], parts[1]
+
+
+def flag_name(setting: str) -> str:
+    """Writes a setting as its command-line flag."""
+    return "--" + setting.replace("_", "-")
+
+
+def shown(value: Any) -> str:
+    """Writes a setting's value as it is typed on the command line."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,91 @@
+"""Ends a process whose environment does not come back."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_TICKS = 8  # looks per timeout
+_LONGEST_TICK = 1.0
+_DEBUGGERS = {"bdb", "pdb"}
+
+
+class Watchdog:
+    """Watches the calls that the thread that made it makes into environments in this process.
+
+    Such a call cannot be broken off from within: one that takes longer than the timeout ends the
+    process, with a message and exit code 1. Time in which the process is stopped (Ctrl-Z) or
+    stands in Python's debugger does not count. A call that holds Python's interpreter lock in C
+    code all the time keeps the watchdog from looking, too.
+
+    Args:
+        timeout: Seconds that a call may take; 0 watches nothing.
+        where: Says in words where the run is.
+    """
+
+    def __init__(self, timeout: float, where: Callable[[], str]) -> None:
+        self._timeout, self._where = timeout, where
+        self._thread = threading.get_ident()
+        self._calls, self._what = 0, ""
+        self._closed = threading.Event()
+        if timeout:
+            threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def begin(self, what: str) -> None:
+        """Takes that a call begins, and what it is in words."""
+        self._calls += 1
+        self._what = what
+
+    def end(self) -> None:
+        """Takes that the call has come back."""
+        self._what = ""
+
+    @contextmanager
+    def calling(self, what: str) -> Iterator[None]:
+        """Watches what is done while entered as one call."""
+        self.begin(what)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        tick = min(self._timeout / _TICKS, _LONGEST_TICK)
+        calls, waited = 0, 0.0
+        # Ticks are counted, not the clock: it goes on while the process is stopped.
+        while not self._closed.wait(tick):
+            waited = waited + tick if self._what and self._calls == calls else 0.0
+            calls = self._calls
+            if waited >= self._timeout:
+                frame = sys._current_frames().get(self._thread)
+                if _in_debugger(frame):
+                    waited = 0.0
+                else:
+                    self._end_process(frame)
+
+    def _end_process(self, frame: FrameType | None) -> None:
+        what, stack = self._what, "".join(traceback.format_stack(frame))
+        sys.stderr.write(
+            f"\nError: stopped {self._where()}: {what} has not come back for {self._timeout:g} "
+            f"seconds (--environment-timeout-seconds). It is here:\n{stack}"
+            "No checkpoint was written from it; the same command continues from the last one.\n"
+        )
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _in_debugger(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _DEBUGGERS:
+            return True
+        frame = frame.f_back
+    return False
