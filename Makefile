@@ -10,9 +10,11 @@ SEED ?= 0
 ARGS ?=
 LOGDIR ?= runs
 JOBS ?= 2
+KILLS ?= 20
+CASES ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format typecheck check bench tensorboard test-floors clean
+.PHONY: help install train test lint format typecheck check bench prove-resume fuzz tensorboard test-floors clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -56,6 +58,11 @@ check: lint typecheck test  ## All of the above
 
 bench: install  ## Measure the time per update in every mode
 	$(BIN)/python benchmarks/update_time.py
+
+prove-resume: STEPS := 20000
+prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
+	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
+	    --kills $(KILLS) $(ARGS)
 
 test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -90,5 +91,5 @@ def _key(group: str, path: str) -> str:
 def os_error(error: tf.errors.OpError) -> OSError:
     """Translates what TensorFlow says of a file, so that a full disk is known as one."""
     full = isinstance(error, tf.errors.ResourceExhaustedError)
-    text = str(error.message).partition("\n")[0].removeprefix(str(error.node_def))
+    text = re.sub(r"^\{\{.*?\}\} ", "", str(error.message).partition("\n")[0])
     return OSError(errno.ENOSPC if full else errno.EIO, text)

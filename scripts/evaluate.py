@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from eagerly.scripts.flags import find_packages_here
+from eagerly.scripts.flags import Command, find_packages_here
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
@@ -26,7 +26,7 @@ def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None)
     return value
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(cls=Command, context_settings={"max_content_width": 100})
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option("--episodes", type=click.IntRange(min=1), help="[default: as in training]")
 @click.option(

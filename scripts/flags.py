@@ -6,7 +6,10 @@ import dataclasses
 import json
 import os
 import shlex
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -83,6 +86,24 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
         notes.append(f"default {default.lower() if kind == 'bool' else default}")
     text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")
     return click.Option([declaration], type=type_, default=None, help=text)
+
+
+@contextmanager
+def interruptible(ctx: click.Context) -> Iterator[None]:
+    """Lets Ctrl-C end a command as a shell expects it: without a traceback, with exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        ctx.exit(128 + signal.SIGINT)
+
+
+class Command(click.Command):
+    """A command that Ctrl-C ends with exit code 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        with interruptible(ctx):
+            return super().invoke(ctx)
 
 
 def find_packages_here() -> None:

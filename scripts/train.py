@@ -16,7 +16,13 @@ import click
 from tqdm import tqdm
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.scripts.flags import command, find_packages_here, interpreter, options_of
+from eagerly.scripts.flags import (
+    command,
+    find_packages_here,
+    interpreter,
+    interruptible,
+    options_of,
+)
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
@@ -27,6 +33,10 @@ from eagerly.training.results import read_results
 
 class _Commands(click.Group):
     """One command per registered agent, whose flags are made when it is asked for."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with interruptible(ctx):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*agent_names(), *super().list_commands(ctx)]
@@ -146,6 +156,9 @@ def _train(
                     signals = trainer.train()
             except RunError as error:
                 raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
+            except KeyboardInterrupt:  # the second one
+                click.echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
+                raise
     except RunError as error:
         raise click.ClickException(str(error)) from error
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
@@ -154,8 +167,10 @@ def _train(
         click.echo(f"continue  {command('train.py', 'resume', str(run.path))}")
         _print_look(run)
         sys.exit(128 + signal.Signals(signals.received))
+    share = trainer.checkpoint_seconds / (time.monotonic() - started)
     click.echo(
-        f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}"
+        f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
+        f"{share:.1%} of it in checkpoints"
     )
     _print_end(run, trainer.steps)
 
