@@ -64,6 +64,10 @@ prove-resume: install  ## Prove that a killed run equals one that was not (ENV= 
 	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
 
+fuzz: install  ## Damage CASES= runs, stop processes dead after every file operation; prints tables
+	$(BIN)/python -m tests.fuzzing --cases $(CASES) --jobs $(JOBS)
+	$(BIN)/python -m tests.dying
+
 test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors
 	build/floors/bin/python -m pip install --quiet --upgrade pip

@@ -43,7 +43,7 @@ _STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a ra
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where both runs are kept; it must be new. [default: under runs/, removed if all is equal]",
+    help="Where both runs are kept; new. [default: under runs/, removed if all is equal]",
 )
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write the result.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)

@@ -20,7 +20,7 @@ from eagerly.training.errors import RunError
 from eagerly.training.run_directory import open_run
 from eagerly.training.saved import Saved, newest_intact
 
-_WALL_CLOCK = ("speed/", "_hparams_/")  # the latter hold the run's name and starting time
+_LEFT_OUT = ("speed/", "_hparams_/", "settings")  # wall clock; names, times and free settings
 Point = tuple[str, int]
 
 
@@ -64,7 +64,7 @@ def curves(path: Path) -> dict[Point, list[np.ndarray]]:
     ).Reload()
     found: dict[Point, list[np.ndarray]] = {}
     for tag in sorted(events.Tags()["tensors"]):
-        if not tag.startswith(_WALL_CLOCK):
+        if not tag.startswith(_LEFT_OUT):
             for event in events.Tensors(tag):
                 value = tf.make_ndarray(event.tensor_proto)
                 found.setdefault((tag, event.step), []).append(value)

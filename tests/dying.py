@@ -1,0 +1,177 @@
+"""Stops a process dead after every single file operation, and continues what it leaves.
+
+`python -m tests.dying` is part of `make fuzz`: it prints a table of all operations of three
+scenarios, a checkpoint alone, a run that is continued, and one that begins. Each operation has a
+process of its own that is killed after it, forked from one that has imported TensorFlow but not
+started its threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tests.tracing import begin, end, traced
+
+SETTINGS: dict[str, Any] = {
+    "mode": "eager",
+    "hidden_sizes": (8,),
+    "replay_ratio": 0.02,
+    "updates_per_call": 1,
+    "replay_capacity": 130,  # so that segments are removed
+    "evaluate_every_steps": 50,
+    "actor_learning_rate": 0.03,  # so that the best policy changes
+    "checkpoint_every_steps": 50,
+}
+BEFORE, DYING, AFTER = 300, 350, 400  # steps of the run, of the processes that die, of the end
+SCENARIOS = ("checkpoint", "continue", "begin")
+
+
+@dataclass(frozen=True)
+class Survival:
+    """What became of a run after a process died.
+
+    Attributes:
+        number: The operation after which it died, counted from 1.
+        operation: Its name.
+        path: The file, in the run directory.
+        published: Steps of the newest checkpoint that was left, 0 for none.
+        equal: Whether the continued run became the same as one that never stopped.
+        said: What was said on continuing.
+        left: Files that should no longer be there, or are missing.
+    """
+
+    number: int
+    operation: str
+    path: str
+    published: int
+    equal: bool
+    said: list[str]
+    left: list[str]
+
+
+def survivals(scenario: str, folder: Path) -> list[Survival]:
+    """Runs a scenario: kills a process after each operation, and continues each time."""
+    from eagerly.training.digests import digests
+    from tests.training.conftest import train_in
+
+    run, straight = folder / "run", folder / "straight"
+    if scenario == "begin":
+        run.mkdir()  # and nothing in it
+    else:
+        train_in(run, **SETTINGS | {"steps": BEFORE})
+    end = AFTER if scenario != "begin" else DYING - BEFORE + 50
+    train_in(straight, **SETTINGS | {"steps": end})
+    expected, names = digests(straight), _names(straight)
+    output = subprocess.run(
+        [sys.executable, "-m", "tests.dying", "--children", scenario, str(folder)],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+    )
+    if output.returncode:
+        raise RuntimeError(output.stderr)
+    found = []
+    for line in output.stdout.splitlines():
+        died = json.loads(line)
+        copy = folder / str(died["number"])
+        published = [int(p.parent.name[:12]) for p in copy.glob("checkpoints/*/manifest.json")]
+        again = train_in(copy, **({} if (copy / "config.json").exists() else SETTINGS), steps=end)
+        found.append(
+            Survival(
+                **died,
+                published=max(published, default=0),
+                equal=digests(copy) == expected,
+                said=again.reporter.lines,
+                left=sorted(_names(copy) ^ names),
+            )
+        )
+    return found
+
+
+def _names(run: Path) -> set[str]:
+    """Every file but event files, whose names hold the time."""
+    files = (path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    return {name for name in files if not name.startswith("events")}
+
+
+def _die(scenario: str, folder: Path) -> None:
+    """Forks a process per operation and prints what it died of."""
+    import eagerly.training.trainer  # noqa: F401  - what every process needs
+
+    run = folder / "run"
+    whole = shutil.copytree(run, folder / "0")
+    for number, operation in enumerate(traced(_scenario(scenario, whole), whole), 1):
+        copy = shutil.copytree(run, folder / str(number))
+        done = traced(_scenario(scenario, copy), copy, kill_after=number)
+        if (len(done), done[-1].name) != (number, operation.name):
+            raise RuntimeError(f"operation {number} was {operation}, then {done[-1]}")
+        line = {"number": number, "operation": operation.name, "path": operation.path}
+        click.echo(json.dumps(line))
+
+
+def _scenario(name: str, path: Path) -> Callable[[], None]:
+    def run() -> None:
+        from eagerly import Trainer, open_run
+        from tests.training.conftest import SMALL
+
+        if name != "checkpoint":
+            end()
+        given = (
+            SMALL | SETTINGS | {"steps": DYING - BEFORE} if name == "begin" else {"steps": DYING}
+        )
+        trainer = Trainer(open_run(path, "td3", given))
+        save = trainer.checkpoint
+        if name == "checkpoint":
+            trainer.checkpoint = lambda: (begin(), save(), end())  # type: ignore[method-assign]
+        trainer.train()
+        trainer.close()
+        if name != "checkpoint":
+            end()
+
+    return run
+
+
+def table(found: list[Survival]) -> str:
+    """Lists operations and what was continued, as a Markdown table."""
+    lines = ["| | killed after | file | newest checkpoint | continued |", "|---|---|---|---|---|"]
+    for one in found:
+        path = re.sub(r"(tempstate|tfevents\.)[\w.]+", r"\1...", one.path)
+        verdict = "equal" if one.equal and not one.left else f"NOT EQUAL, {one.left}"
+        said = f"; said: {' / '.join(one.said)}" if one.said else ""
+        lines.append(
+            f"| {one.number} | {one.operation} | {path} | {one.published} | {verdict}{said} |"
+        )
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option("--children", type=(click.Choice(SCENARIOS), click.Path(path_type=Path)), hidden=True)
+def main(children: tuple[str, Path] | None) -> None:
+    """Prints the table of all scenarios; fails if a run does not continue to the same end."""
+    if children:
+        _die(*children)
+        return
+    bad = 0
+    for scenario in SCENARIOS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = survivals(scenario, Path(folder))
+        bad += sum(not one.equal or bool(one.left) for one in found)
+        click.echo(f"\n### {scenario.capitalize()}: {len(found)} operations\n\n{table(found)}")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
