@@ -33,7 +33,9 @@ METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *
 class AgentConfig:
     """Settings that every agent has. "authors" is the public code of the authors of TD3."""
 
-    hidden_sizes: tuple[int, ...] = setting((256, 256), "Hidden units (authors)", at_least=1)
+    hidden_sizes: tuple[int, ...] = setting(
+        (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64
+    )
     activation: str = setting("relu", "Hidden activation (authors)", choices=ACTIVATIONS)
     layer_norm: bool = setting(False, "Normalise hidden layers before their activation")
     initializer: str = setting("glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS)

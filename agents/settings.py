@@ -20,6 +20,7 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
+    longest: int | None = None,
     choices: tuple[str, ...] = (),
     free: bool = False,
     needs: tuple[str, Any] | None = None,
@@ -34,13 +35,14 @@ def setting(
         above: What it must be greater than.
         at_most: Greatest value.
         below: What it must be less than.
+        longest: Most elements of a tuple.
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
         needs: Another field and the value that it must have for this one to act.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"help": help, "unit": unit, "choices": choices, "free": free, **ends}
-    metadata["needs"] = needs
+    metadata |= {"needs": needs, "longest": longest}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -65,6 +67,9 @@ def check_settings(config: Any) -> None:
             continue
         if not isinstance(value, tuple):
             raise ValueError(f"{field.name} must be a tuple of int; got {value!r}")
+        longest = field.metadata["longest"]
+        if longest is not None and len(value) > longest:
+            raise ValueError(f"{field.name} must have at most {longest} elements; got {len(value)}")
         for element in value:
             _check_value(field, "int", element)
 

@@ -136,6 +136,44 @@ class Broken(Counting):
         return observation, reward, terminated, truncated, info
 
 
+class Faulty(Counting):
+    """Does something that no environment may, in its 145th step or the reset after it.
+
+    Args:
+        fault: What.
+    """
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(length=10)
+        self.fault, self.total = fault, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        if self.fault == "spaces" and self.total >= 145:
+            self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+        return super().reset(seed=seed)
+
+    def step(self, action: np.ndarray) -> Any:
+        self.total += 1
+        observation, reward, *rest = super().step(action)
+        if self.total != 145:
+            return observation, reward, *rest
+        if self.fault == "raises":
+            raise OSError("the motor is on fire")
+        if self.fault == "hangs":
+            time.sleep(600)
+        if self.fault == "dies":
+            os._exit(7)
+        wrong = {
+            "shape": (np.zeros(3), reward, *rest),
+            "dtype": (np.array(["up", "down"]), reward, *rest),
+            "reward": (observation, np.array([1.0]), *rest),
+            "no reward": (observation, None, *rest),
+            "ended": (observation, reward, "no", *rest[1:]),
+            "four": (observation, reward, *rest[1:]),
+        }
+        return wrong.get(self.fault, (observation, reward, *rest))
+
+
 class NanReset(Counting):
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
         observation, info = super().reset(seed=seed)
@@ -178,9 +216,13 @@ def register() -> None:
         ("UnboundedActions-v0", UnboundedActions, {}),
         ("ImageObservations-v0", ImageObservations, {}),
         ("NeedsPackage-v0", NeedsPackage, {}),
+        ("Faulty-v0", Faulty, {}),
     ):
         limit = {"Truncated-v0": 3, "Regulator-v0": 10}.get(name)
         if name not in gymnasium.registry:
             gymnasium.register(
                 name, entry_point=entry_point, kwargs=kwargs, max_episode_steps=limit
             )
+
+
+register()

@@ -18,7 +18,7 @@ from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.guarding import GuardedEnvironment
 from eagerly.training.making import check_environment, environment_maker
-from eagerly.training.memory import check_memory
+from eagerly.training.memory import available_memory, check_memory, gigabytes
 from eagerly.training.run_directory import Run
 from eagerly.training.video import Camera
 from eagerly.training.watchdog import Watchdog
@@ -102,5 +102,8 @@ def _buffer(config: RunConfig, observation_size: int, action_size: int) -> Repla
     sampling = seed_sequence(config.seed, Stream.SAMPLING)
     try:
         return ReplayBuffer(config.replay_capacity, observation_size, action_size, seed=sampling)
-    except (MemoryError, ValueError) as error:
-        raise RunError(f"replay_capacity {config.replay_capacity} needs: {error}") from error
+    except (MemoryError, ValueError) as error:  # more than the machine lets anybody reserve
+        raise RunError(
+            f"no memory for replay_capacity {config.replay_capacity}: {error}; "
+            f"{gigabytes(available_memory())} are available: give a smaller --replay-capacity"
+        ) from error

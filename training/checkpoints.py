@@ -66,6 +66,7 @@ class Checkpoints:
         self._path = path
         self._keep = keep
         self._grown = _Grown()
+        self._published: list[Manifest] | None = None  # those on disk, once they were read
 
     def save(
         self,
@@ -101,7 +102,9 @@ class Checkpoints:
             OSError: If something cannot be written; nothing is published then, and what was
                 written of it is removed.
         """
-        previous = published(self._path)
+        if self._published is None:
+            self._published = published(self._path)
+        previous = self._published
         if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
             return
         try:
@@ -126,8 +129,9 @@ class Checkpoints:
                 self._clean(previous)
             raise
         sync_directory(folder.parent)
+        self._published = [*previous, manifest][-self._keep :]
         with suppress(OSError):  # what is left is removed the next time
-            self._clean([*previous, manifest])
+            self._clean(self._published)
 
     def _write_parts(
         self,
@@ -204,24 +208,27 @@ class Checkpoints:
             path = self._path / name
             if not is_regular(path) or path.stat().st_size < expected["bytes"]:
                 say(f"{path} is missing or shorter than it was: points of its curves are lost")
+                if path.is_symlink():  # nothing elsewhere is to be written to
+                    path.unlink()
                 continue
             cut(path, expected["bytes"])
             if self._grown.described(path) != expected and "sha256" in expected:
                 say(f"{path} is damaged: points of its curves may be lost or wrong")
-        kept = published(self._path)
-        for newer in (m for m in kept if not manifest or m.folder > manifest.folder):
+        found = published(self._path)
+        kept = [m for m in found if manifest and m.folder <= manifest.folder]
+        for newer in found[len(kept) :]:
             (self._path / newer.folder / "manifest.json").unlink()
-        self._clean([m for m in kept if manifest and m.folder <= manifest.folder])
+        self._published = kept[-self._keep :]
+        self._clean(self._published)
 
     def _clean(self, manifests: list[Manifest]) -> None:
-        """Removes what the newest manifests do not name, of the names that this class gives."""
-        kept = manifests[-self._keep :]
-        folders = {manifest.folder for manifest in kept}
+        """Removes what no manifest names, of the names that this class gives."""
+        folders = {manifest.folder for manifest in manifests}
         for folder in (self._path / "checkpoints").glob("*"):
             if self._name(folder) not in folders and FOLDER.fullmatch(self._name(folder)):
                 (folder / "manifest.json").unlink(missing_ok=True)  # no longer counts
                 shutil.rmtree(folder)
-        named = {name for manifest in kept for name in manifest.parts}
+        named = {name for manifest in manifests for name in manifest.parts}
         for path in _each(self._path, "replay/*", "policies/*"):
             if self._name(path) not in named and _OURS.fullmatch(self._name(path)):
                 path.unlink()

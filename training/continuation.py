@@ -58,11 +58,8 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
     )
 
 
-def restore(trainer: Trainer, saved: Saved) -> list[int]:
-    """Takes over a checkpoint, but for the summaries; nothing on disk is touched.
-
-    Returns:
-        The environments that had to begin a fresh episode.
+def restore(trainer: Trainer, saved: Saved) -> None:
+    """Takes over a checkpoint; nothing on disk is touched.
 
     Raises:
         RunError: If what was saved does not fit the settings.
@@ -88,7 +85,6 @@ def restore(trainer: Trainer, saved: Saved) -> list[int]:
             "stopped: "
             + ("they did not come back to where they were" if repeating else _NO_RESTORING)
         )
-    return lost
 
 
 _NO_RESTORING = "--restore-episodes no"
@@ -122,6 +118,7 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
     if state["best"] and state["best"][0] > max(overridden_at, default=-1):
         step, score = state["best"]
         trainer.best = (int(step), float(score), saved.best_policy())
+    trainer.summaries.restore(state["summaries"], lost)
     return lost
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from eagerly.training.errors import RunError
 
 _NAME = "lock"
-_held: set[Path] = set()  # by this process: its own record locks do not stop it
+_held: set[tuple[int, int]] = set()  # by this process: its own record locks do not stop it
 
 
 class RunLock:
@@ -30,8 +30,7 @@ class RunLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path / _NAME
-        self._key = self._path.resolve()
-        if self._key in _held:
+        if self._path.exists() and _identity(os.stat(self._path)) in _held:
             # Opening and closing the file once more would free the lock of the whole process.
             raise RunError(f"{path} is already being trained in this process: close that first")
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,7 +46,8 @@ class RunLock:
                 f"{path} is being trained by another process ({holder or 'which just begins'}): "
                 "stop that, or choose another --run-dir"
             ) from error
-        _held.add(self._key)
+        self._identity = _identity(os.fstat(self._descriptor))
+        _held.add(self._identity)
         with suppress(OSError):  # a full disk; the lock holds all the same
             os.ftruncate(self._descriptor, 0)
             os.pwrite(
@@ -66,12 +66,15 @@ class RunLock:
             raise OSError(
                 error.errno, "the run directory has vanished", str(self._path.parent)
             ) from error
-        own = os.fstat(self._descriptor)
-        if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
+        if _identity(found) != self._identity:
             raise OSError(f"{self._path.parent} is no longer the directory that was opened")
 
     def close(self) -> None:
         """Frees the run directory."""
-        if self._key in _held:
-            _held.discard(self._key)
+        if self._identity in _held:
+            _held.discard(self._identity)
             os.close(self._descriptor)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

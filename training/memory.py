@@ -42,10 +42,11 @@ def check_memory(needed: int, what: str, advice: str) -> None:
     available = available_memory()
     if needed > available:
         raise RunError(
-            f"{what} needs {_gigabytes(needed)} of memory, {_gigabytes(available)} are available: "
+            f"{what} needs {gigabytes(needed)} of memory, {gigabytes(available)} are available: "
             f"{advice}"
         )
 
 
-def _gigabytes(count: int) -> str:
+def gigabytes(count: int) -> str:
+    """Writes a number of bytes."""
     return f"{count / 2**30:.2f} GiB"

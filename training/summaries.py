@@ -163,7 +163,8 @@ class Summaries:
         if len(state["returns"]) == len(self._returns):
             self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
             self._returns[lost], self._lengths[lost] = 0.0, 0
-        self._sums = {tag: list(entry) for tag, entry in state["sums"].items()}
+        sums = state["sums"].items()
+        self._sums = {tag: [float(total), int(count)] for tag, (total, count) in sums}
 
 
 def _compared(names: Iterable[str]) -> list[str]:

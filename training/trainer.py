@@ -98,14 +98,16 @@ class Trainer:
             raise RunError(f"{self.run.path} cannot be used: {error}") from error
 
     def _continue(self, saved: Saved | None) -> None:
-        run, say, lost = self.run, self.reporter.say, []
+        run, say = self.run, self.reporter.say
         for note in run.notes:
             say(note)
         if not run.is_new:
             run.lock()
             saved = saved or newest_intact(run.path, say)
+        summaries = Summaries(run.path, self.config.num_envs)
+        self.summaries = self._opened.enter_context(closing(summaries))
         if saved:
-            lost = continuation.restore(self, saved)
+            continuation.restore(self, saved)
         else:
             self.environments.start()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
@@ -114,11 +116,7 @@ class Trainer:
         self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         self._checkpoints.cut_back(manifest, say)
         self.evaluations = EvaluationTable(run.evaluations_path)
-        summaries = Summaries(run.path, self.config.num_envs)
-        self.summaries = self._opened.enter_context(closing(summaries))
-        if manifest:
-            self.summaries.restore(manifest.state["summaries"], lost)
-        else:
+        if not manifest:
             self.summaries.graph(self.agent.graph())
         if run.overridden or not manifest:
             self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)

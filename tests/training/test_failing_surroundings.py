@@ -1,0 +1,312 @@
+"""What surrounds a run fails: one clear message with the step, and the last checkpoint stays."""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly import Trainer, open_run
+from eagerly.training.digests import curves, digests  # noqa: F401  - programs below use them
+from eagerly.training.errors import RunError
+from eagerly.training.saved import newest_intact
+from tests.helpers import ROOT
+from tests.training.conftest import (  # noqa: F401
+    SMALL,
+    Listener,
+    TrainRun,
+    train_in,
+)
+
+FAULTS = {
+    "raises": r"step failed:\nTraceback[\s\S]*OSError: the motor is on fire",
+    "shape": r"observation must have shape \(2,\); got \(3,\)",
+    "dtype": r"observation must be of dtype float64; got <U4",
+    "reward": r"reward must be a number; got array\(\[1.\]\) of shape \(1,\)",
+    "no reward": "reward must be a number; got None",
+    "ended": "terminated must be True or False; got 'no'",
+    "four": r"step must return \(observation, reward, terminated, truncated, info\); got",
+}
+
+
+def assert_whole(run: Path, steps: int) -> None:
+    """The newest checkpoint is the one of `steps`, intact, and nothing is half-written."""
+    lines: list[str] = []
+    saved = newest_intact(run, lines.append)
+    assert (saved and saved.manifest.steps, lines) == (steps, [])
+    assert list(run.rglob("*.tmp")) == []
+    assert all((folder / "manifest.json").exists() for folder in run.glob("checkpoints/*"))
+
+
+def faulty(fault: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "env": "Faulty-v0",
+        "env_kwargs": {"fault": fault},
+        "evaluate_every_steps": 10**6,
+    } | settings
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_environment_that_hands_over_what_it_must_not(
+    train: TrainRun, tmp_path: Path, fault: str
+) -> None:
+    where = "stopped after step 144: environment 0, step 5 of its episode: "
+    with pytest.raises(RunError, match=where + FAULTS[fault]) as caught:
+        train(**faulty(fault))
+    assert str(caught.value).endswith("No checkpoint was written from it.")
+    assert_whole(tmp_path / "run", 100)
+
+
+def test_an_environment_whose_spaces_change(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"(?s)stopped after step 149: .*its spaces must stay"):
+        train(**faulty("spaces"))
+    assert_whole(tmp_path / "run", 100)
+
+
+@pytest.mark.parametrize("fault", ["dtype", "hangs", "dies"])
+def test_an_environment_in_a_process(train: TrainRun, tmp_path: Path, fault: str) -> None:
+    message = {
+        "dtype": "environment 1, step 5 of its episode: observation must be of dtype",
+        "hangs": r"environments \[0, 1\] have not come back for 2 seconds",
+        "dies": r"the process of environment \d \(exit code 7\) has died",
+    }[fault]
+    if fault == "dtype":
+        message = message.replace("environment 1", r"environment \d")
+    settings = faulty(fault, num_envs=2, vectorization="async", environment_timeout_seconds=2.0)
+    with pytest.raises(RunError, match=r"stopped after step 288: .*" + message):
+        train(**settings)
+    assert_whole(tmp_path / "run", 200)
+
+
+def test_an_environment_that_hangs_here_ends_the_process_with_the_step(tmp_path: Path) -> None:
+    words = ["td3", "--env", "tests.toys:Faulty-v0", "--env-kwargs", '{"fault": "hangs"}']
+    words += ["--run-dir", str(tmp_path / "run"), "--checkpoint-every-steps", "100"]
+    words += ["--environment-timeout-seconds", "2", "--hidden-sizes", "8,8"]
+    process = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "train.py", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert process.returncode == 1
+    assert (
+        "stopped after step 144: environment 0, in step, has not come back for 2" in process.stderr
+    )
+    assert "time.sleep(600)" in process.stderr  # where it hangs
+    assert "the same command continues from the last one" in process.stderr
+    assert_whole(tmp_path / "run", 100)
+
+
+def test_an_environment_with_other_spaces_than_the_run_began_with_is_refused(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    from tests.toys import Counting
+
+    class Widened(Counting):
+        """The same name and package, of another version."""
+
+    settings: dict[str, Any] = {"env": Widened, "check_env": False, "evaluate_every_steps": 10**6}
+    train(**settings, steps=150)
+    Widened.action_space = type(Counting.action_space)(-1.0, 4.0, (2,))
+    with pytest.raises(RunError, match="the environment has other spaces than it had"):
+        train(env=Widened, steps=200)
+    assert_whole(tmp_path / "run", 150)
+
+
+# --- memory and disk ---------------------------------------------------------------------------
+
+
+def test_a_buffer_that_does_not_fit_is_refused_before_the_run_with_both_numbers(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    numbers = r"9 float32 numbers, needs 33527\.61 GiB of memory, \d+\.\d\d GiB are available"
+    with pytest.raises(RunError, match=numbers + ": give a smaller --replay-capacity"):
+        train(replay_capacity=10**12, steps=10**12)
+    assert not (tmp_path / "run").exists()
+    train(replay_capacity=10**8, steps=120)  # of which it will fill 120
+
+
+class Meddler(Listener):
+    """Does something to the surroundings when a step is reached."""
+
+    def __init__(self, step: int, deed: Any) -> None:
+        super().__init__()
+        self._step, self._deed = step, deed
+
+    def stepped(self, steps: int) -> None:
+        if steps == self._step:
+            self._deed()
+
+
+def meddled(run: Path, step: int, deed: Any, **settings: Any) -> None:
+    trainer = Trainer(open_run(run, "td3", SMALL | settings), Meddler(step, deed))
+    with closing(trainer):
+        trainer.train()
+
+
+def test_a_directory_that_vanishes_is_said_and_not_made_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(RunError, match=r"stopped after step 200: .*the run directory has vanished"):
+        meddled(run, 150, functools.partial(shutil.rmtree, run))
+    assert not run.exists()
+
+
+def test_another_run_in_the_place_of_a_removed_one_is_left_alone(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+
+    def replace() -> None:
+        run.rename(tmp_path / "moved")
+        train(steps=50)
+
+    with pytest.raises(RunError, match=r"stopped after step 200: .*is no longer the directory"):
+        meddled(run, 150, replace)
+    assert_whole(run, 50)
+    assert_whole(tmp_path / "moved", 100)
+
+
+def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command line with a limit on the size of files."""
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "train.py", *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_)),
+    )
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    words = ["td3", "--env", "Pendulum-v1", "--run-dir", run, "--hidden-sizes", "8,8"]
+    unlimited = 2**30
+    assert limited(unlimited, *words, "--steps", "1000").returncode == 0
+    process = limited(100_000, *words, "--steps", "9000", "--evaluate-every-steps", "100000")
+    assert process.returncode == 1, process.stderr
+    process = limited(100_000, *words, "--steps", "9000")
+    assert process.returncode == 1
+    assert "stopped after step 9000: [Errno 27] File too large" in process.stderr
+    assert "It goes on from step 1000 with" in process.stderr
+    assert "Traceback" not in process.stderr
+    assert_whole(tmp_path / "run", 1000)
+    process = limited(unlimited, *words, "--steps", "9000")
+    assert "continues at step 1000" in process.stdout
+    assert "finished: 9000 steps" in process.stdout
+
+
+def can_mount() -> bool:
+    """Whether this machine lets a process have a file system of its own."""
+    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return bool(shutil.which("unshare")) and subprocess.run(command, check=False).returncode == 0
+
+
+def on_own_disk(program: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program with a disk of 3 MB at /mnt that nobody else sees."""
+    before = """
+        import functools, os, shutil, subprocess
+        from pathlib import Path
+        from tests.training.test_failing_surroundings import *
+
+        run, filler = Path("/mnt/run"), Path("/mnt/filler")
+
+        def fill():
+            with filler.open("wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(bytes(256))
+                except OSError:
+                    pass
+        """
+    code = textwrap.dedent(before) + textwrap.dedent(program)
+    mount = "mount -t tmpfs -o size=3m none /mnt && exec "
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mount + '"$0" -c "$1"', sys.executable, code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+
+
+own_disk = pytest.mark.skipif(not can_mount(), reason="this machine lets no process mount a disk")
+
+
+@own_disk
+def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: Path) -> None:
+    process = on_own_disk(
+        f"""
+        settings = SMALL | {{"steps": 600, "summarize_every_steps": 10, "evaluate_every_steps": 50}}
+        straight = train_in(Path({str(tmp_path)!r}) / "straight", **settings)
+
+        class Both(Meddler):
+            def stepped(self, steps):
+                fill() if steps == 250 else None
+                filler.unlink() if steps == 450 else None
+
+        reporter = Both(0, None)
+        with closing(Trainer(open_run(run, "td3", settings), reporter)) as trainer:
+            trainer.train()
+        print(*reporter.lines, sep="\\n")
+        assert digests(run) == digests(straight.run.path)
+        assert {{len(values) for values in curves(run).values()}} == {{1}}
+        assert_whole(run, 600)
+        """
+    )
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "NO CHECKPOINT at step 300",
+        "NO CHECKPOINT at step 400",
+    ]
+    assert all("No space left on device" in line for line in lines)
+
+
+@own_disk
+def test_a_disk_that_stays_full_fails_the_run_at_its_end() -> None:
+    process = on_own_disk(
+        """
+        try:
+            meddled(run, 250, fill, summarize_every_steps=10)
+        except RunError as error:
+            print(error)
+        assert_whole(run, 200)
+        filler.unlink()
+        train_in(run, steps=400)
+        assert_whole(run, 400)
+        """
+    )
+    assert process.returncode == 0, process.stderr
+    assert "stopped after step 400: [Errno 28]" in process.stdout
+    assert "No space left on device" in process.stdout
+
+
+@own_disk
+def test_a_directory_that_is_read_only() -> None:
+    process = on_own_disk(
+        """
+        train_in(run, **SMALL | {"steps": 200})
+        subprocess.run(["mount", "-o", "remount,ro", "/mnt"], check=True)
+        try:
+            train_in(run, steps=400)
+        except RunError as error:
+            print(error)
+        subprocess.run(["mount", "-o", "remount,rw", "/mnt"], check=True)
+        assert_whole(run, 200)
+        train_in(run, steps=400)
+        assert_whole(run, 400)
+        """
+    )
+    assert process.returncode == 0, process.stderr
+    assert "/mnt/run cannot be used: [Errno 30] Read-only file system" in process.stdout

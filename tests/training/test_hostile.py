@@ -1,0 +1,254 @@
+"""Run directories from somebody else: nothing in them runs, leads out, or eats the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly import Trainer, load_policy, open_run
+from eagerly.training.errors import RunError
+from eagerly.training.files import described, sealed, unsealed
+from tests.training.conftest import Listener, TrainRun, train_in
+
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one checkpoint, not to be touched."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    train_in(path, steps=200, keep_checkpoints=1, exploration="ornstein_uhlenbeck")
+    return path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be made hostile."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[Document], Any]) -> None:
+    """Changes a sealed document and seals it again, as an attacker would."""
+    document = unsealed(json.loads(path.read_text()))
+    change(document)
+    path.write_bytes(sealed(document))
+
+
+def manifest_of(run: Path) -> Path:
+    (path,) = run.glob("checkpoints/*/manifest.json")
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+def refused(run: Path, match: str = ".") -> None:
+    """Neither continuing nor loading the policy does anything but raise a RunError."""
+    before = contents(run) | {"lock": b""}
+    with pytest.raises(RunError, match=match):
+        Trainer(open_run(run, None, {"steps": 210}), Listener()).close()
+    assert contents(run) | {"lock": b""} == before
+
+
+def rename(old: str, new: str) -> Callable[[Document], None]:
+    """Lets a manifest name one of its files otherwise."""
+
+    def change(document: Document) -> None:
+        for group in ("parts", "growing"):
+            for name in [name for name in document[group] if name.endswith(old)]:
+                document[group][new] = document[group].pop(name)
+
+    return change
+
+
+def at(*keys: Any) -> Callable[[Any], Callable[[Document], None]]:
+    def setting(value: Any) -> Callable[[Document], None]:
+        def change(document: Any) -> None:
+            for key in keys[:-1]:
+                document = document[key]
+            document[keys[-1]] = value
+
+        return change
+
+    return setting
+
+
+NAMES = {
+    "leads out": rename("policy.npz", "../../precious.npz"),
+    "absolute": rename("policy.npz", "/etc/passwd"),
+    "hidden steps": rename("policy.npz", "checkpoints/../../precious.npz"),
+    "a table elsewhere": rename("evaluations.csv", "../precious"),
+    "events elsewhere": rename("evaluations.csv", "events.out.tfevents./../../precious"),
+    "another folder": at("steps")(100),
+    "best elsewhere": at("best")("../precious"),
+    "segment elsewhere": at("replay", 0, "path")("../precious"),
+    "no parts": at("parts")({}),
+}
+SIZES = {
+    "steps": at("steps")(10**30),
+    "negative": at("steps")(-1),
+    "a segment of all": at("replay", -1, "stop")(10**15),
+    "overlapping": at("replay", 0, "start")(-(10**9)),
+    "bytes": at("parts")({"policies/best-000000000150.npz": {"bytes": 10**18, "sha256": ""}}),
+}
+TYPES = {
+    "steps are text": at("steps")("200"),
+    "parts are a list": at("parts")([]),
+    "a part is a number": at("parts", "policies/best-000000000150.npz")(3),
+    "state is a list": at("state")([]),
+    "replay is a number": at("replay")(3),
+    "a segment is a number": at("replay", 0)(3),
+    "more than there is": at("surprise")(1),
+}
+STATES = {
+    "no updates owed": at("state", "owed")("many"),
+    "a fraction by zero": at("state", "owed")("1/0"),
+    "a number that never ends": at("state", "owed")("1e999999999"),
+    "episodes": at("state", "episodes")(["x"]),
+    "many episodes": at("state", "episodes")([0] * 50),
+    "no episodes": at("state", "episodes")(7),
+    "random state": at("state", "random", "sampling")({"bit_generator": "MT19937"}),
+    "random numbers": at("state", "random", "warmup", "state", "state")(-5),
+    "exploration": at("state", "random", "exploration", "current")([["x"]]),
+    "no random states": at("state", "random")({}),
+    "summaries": at("state", "summaries")([]),
+    "sums": at("state", "summaries", "sums")({"a": 3}),
+    "best": at("state", "best")(["a", "b"]),
+    "spaces": at("state", "spaces", "observation_size")(10**9),
+}
+ALL = NAMES | SIZES | TYPES | STATES
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_manifest_that_lies_under_its_own_checksum_is_refused(run: Path, name: str) -> None:
+    for precious in (run.parent / "precious", run.parent / "precious.npz"):
+        precious.write_text("thesis")
+    edit(manifest_of(run), ALL[name])
+    refused(run)
+    assert (run.parent / "precious").read_text() == "thesis"
+    assert (run.parent / "precious.npz").read_text() == "thesis"
+
+
+def replace_part(run: Path, name: str, content: Callable[[Path], Any]) -> None:
+    """Replaces a part, and its checksum in the manifest."""
+    (path,) = run.glob(name)
+    content(path)
+    key = path.relative_to(run).as_posix()
+    edit(manifest_of(run), lambda document: document["parts"].update({key: described(path)}))
+
+
+def objects(path: Path) -> None:
+    with path.open("wb") as file:
+        if path.suffix == ".npz":
+            np.savez(file, **{"actions_0": np.array([{}], dtype=object)}, allow_pickle=True)  # type: ignore[arg-type]
+        else:
+            np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize("part", ["replay/*0200.npy", "checkpoints/*/episodes.npz"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (objects, "could execute code"),
+        (lambda path: path.write_bytes(b""), "."),
+        (lambda path: path.write_bytes(path.read_bytes()[:-4]), "."),
+    ],
+    ids=["objects", "empty", "short"],
+)
+def test_arrays_that_lie_are_refused(run: Path, part: str, content: Any, message: str) -> None:
+    replace_part(run, part, content)
+    refused(run, message)
+
+
+def test_policies_that_lie_are_refused(run: Path) -> None:
+    for content in (objects, lambda path: path.write_bytes(b"")):
+        replace_part(run, "policies/*.npz", content)
+        with pytest.raises(RunError, match="does not fit its settings"):
+            load_policy(run)
+
+
+def test_networks_that_are_none_are_refused(run: Path) -> None:
+    replace_part(run, "checkpoints/*/networks.index", lambda path: path.write_bytes(bytes(500)))
+    refused(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (at("run")({}), "env"),
+        (at("run", "num_envs")(10**9), r"num_envs must be in \[1, 4096\]"),
+        (at("run", "replay_capacity")(10**30), "replay_capacity must be in"),
+        (at("run", "env")("factory os:system"), "give it again from your program"),
+        (at("run", "env")("run:Evil-v0"), "needs the package|no environment"),
+        (at("run", "env")("../x"), "no environment"),
+        (at("run", "env_kwargs")({"nonsense": 1}), "cannot be made"),
+        (at("agent")("__import__"), "agent must be one of"),
+        (at("agent_settings", "hidden_sizes")([10**9]), r"hidden_sizes must be in \[1, 16384\]"),
+        (
+            at("agent_settings", "hidden_sizes")([8] * 10**4),
+            "must have at most 64 elements",
+        ),
+        (at("agent_settings", "tau")("x"), "tau must be"),
+        (at("format")(99), "newer eagerly"),
+    ],
+)
+def test_settings_that_ask_for_too_much_or_nothing_known_are_refused(
+    run: Path, change: Any, message: str
+) -> None:
+    edit(run / "config.json", change)
+    refused(run, message)
+
+
+@pytest.mark.parametrize("depth", [1000, 100_000])
+def test_documents_that_are_nested_without_end_are_refused(run: Path, depth: int) -> None:
+    for path in (run / "config.json", manifest_of(run)):
+        path.write_text('{"a":' * depth + "1" + "}" * depth)
+    refused(run)
+
+
+def test_pipes_in_the_place_of_files_keep_nobody_waiting(run: Path) -> None:
+    for path in (*run.glob("checkpoints/*/policy.npz"), run / "config.json"):
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(RunError, match="no checkpoint is intact"):
+        Trainer(open_run(run, None, {}), Listener()).close()
+
+
+def test_links_do_not_let_anything_elsewhere_be_changed(run: Path, train: TrainRun) -> None:
+    outside = run.parent / "outside"
+    outside.mkdir()
+    for name in ("thesis.tex", "data.npy", "000000000000-000000000100.txt"):
+        (outside / name).write_text("precious")
+    (run / "events.out.tfevents.9.evil").symlink_to(outside / "thesis.tex")
+    (run / "config.json.tmp").symlink_to(outside / "thesis.tex")
+    (run / "policies").rename(run / "moved")
+    (run / "policies").symlink_to(outside)  # what is removed there is only what we name so
+    shutil.copy(next((run / "moved").iterdir()), outside)
+    edit(
+        manifest_of(run),
+        lambda d: d["growing"].update({"events.out.tfevents.9.evil": {"bytes": 0}}),
+    )
+    trainer = Trainer(open_run(run, None, {"steps": 210}), listener := Listener())
+    with closing(trainer):
+        trainer.train()
+    assert any("events.out.tfevents.9.evil is missing" in line for line in listener.lines)
+    assert {(outside / name).read_text() for name in ("thesis.tex", "data.npy")} == {"precious"}
+    assert (outside / "000000000000-000000000100.txt").read_text() == "precious"
+
+
+def test_a_package_in_the_run_directory_is_not_imported(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "evil.py").write_text("raise SystemExit('it ran')")
+    edit(run / "config.json", at("run", "env")("evil:Evil-v0"))
+    monkeypatch.syspath_prepend(str(run))
+    refused(run, "it lies in the run directory")

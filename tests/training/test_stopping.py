@@ -1,0 +1,89 @@
+"""Stopping and continuing on request: minutes, fresh episodes, a second Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly.training.digests import digests
+from eagerly.training.manifest import published
+from tests.helpers import ROOT
+from tests.training.conftest import TrainRun
+
+
+def test_checkpoints_come_by_the_clock_too(train: TrainRun, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_every_steps": 10**6, "keep_checkpoints": 1000}
+    settings |= {"steps": 140}
+    train("never", **settings, checkpoint_every_minutes=0.0)
+    train("seldom", **settings)
+    train("often", **settings, checkpoint_every_minutes=1e-9)  # after every round
+    counts = {name: len(published(tmp_path / name)) for name in ("never", "seldom", "often")}
+    assert counts == {"never": 1, "seldom": 1, "often": 140}
+    assert digests(tmp_path / "often") == digests(tmp_path / "never")
+
+
+def test_episodes_begin_afresh_on_request_with_a_line(train: TrainRun, tmp_path: Path) -> None:
+    settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # 45 steps in, 5 into an episode
+    for name in ("yes", "no"):
+        train(name, **settings)
+    assert train("yes", steps=92).reporter.lines == []
+    trainer = train("no", steps=92, restore_episodes="no")
+    (line,) = trainer.reporter.lines
+    assert "environments [0, 1] began a fresh episode" in line
+    assert line.endswith("--restore-episodes no")
+    assert trainer.environments.observations[:, 1].tolist() == [1.0, 1.0]
+    assert trainer.environments.state()["episodes"] == [2, 2]
+    # Nothing was kept that could be repeated, and that is said if it is asked for again.
+    again = train("no", steps=94, restore_episodes="yes")
+    assert "began a fresh episode" in again.reporter.lines[0]
+
+
+def started(run: Path) -> subprocess.Popen[str]:
+    words = ["td3", "--env", "Pendulum-v1", "--run-dir", str(run), "--steps", "10000000"]
+    words += ["--warmup-steps", "300", "--hidden-sizes", "8,8", "--checkpoint-every-steps", "200"]
+    words += ["--evaluation-episodes", "20000", "--evaluate-every-steps", "500"]  # takes hours
+    return subprocess.Popen(
+        [sys.executable, ROOT / "scripts" / "train.py", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # SIGINT is ignored in what a shell runs in the background
+    )
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_stops_at_once_without_harm(tmp_path: Path, second: signal.Signals) -> None:
+    run = tmp_path / "run"
+    process = started(run)
+    while not list(run.glob("checkpoints/*400-*/manifest.json")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)  # it is in the evaluation, which the first signal waits for
+    os.kill(process.pid, signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    os.kill(process.pid, second)
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == (130 if second == signal.SIGINT else -signal.SIGTERM)
+    assert "Traceback" not in output + errors
+    if second == signal.SIGINT:
+        assert "stopped at once. It goes on from step 400 with" in errors
+    assert published(run)[-1].steps == 400
+    assert list(run.rglob("*.tmp")) == []
+
+
+def test_an_interruption_of_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = started(tmp_path / "run")
+    time.sleep(1.0)  # TensorFlow is being imported
+    os.kill(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in output + errors
+    assert not (tmp_path / "run").exists()
