@@ -128,11 +128,9 @@ def _scenario(name: str, path: Path) -> Callable[[], None]:
         from tests.training.conftest import SMALL
 
         if name != "checkpoint":
-            end()
-        given = (
-            SMALL | SETTINGS | {"steps": DYING - BEFORE} if name == "begin" else {"steps": DYING}
-        )
-        trainer = Trainer(open_run(path, "td3", given))
+            begin()
+        new = SMALL | SETTINGS | {"steps": DYING - BEFORE}
+        trainer = Trainer(open_run(path, "td3", new if name == "begin" else {"steps": DYING}))
         save = trainer.checkpoint
         if name == "checkpoint":
             trainer.checkpoint = lambda: (begin(), save(), end())  # type: ignore[method-assign]

@@ -29,7 +29,7 @@ def npy_chunks(array: np.ndarray) -> Iterator[Any]:
 def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
     """Yields the content of an uncompressed `.npz` file."""
     content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    np.savez(content, allow_pickle=False, **arrays)
     yield content.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+# What is set in the environment of the process and can change the last bits.
+_VARIABLES = (
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+    "TF_DETERMINISTIC_OPS",
+    "NVIDIA_TF32_OVERRIDE",
+)
 _PACKAGES = ("eagerly", "tensorflow", "keras", "numpy", "gymnasium", "mujoco")
 
 
@@ -53,7 +62,8 @@ def conditions() -> dict[str, Any]:
     simd = np.show_config(mode="dicts")
     assert simd is not None
     found["instruction_set"] = sorted(simd["SIMD Extensions"].get("found", []))
-    return found | _threads()
+    variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return found | _threads() | variables
 
 
 def differing(saved: dict[str, Any], current: dict[str, Any]) -> list[str]:

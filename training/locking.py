@@ -48,6 +48,7 @@ class RunLock:
             ) from error
         self._identity = _identity(os.fstat(self._descriptor))
         _held.add(self._identity)
+        self._held = True
         with suppress(OSError):  # a full disk; the lock holds all the same
             os.ftruncate(self._descriptor, 0)
             os.pwrite(
@@ -69,9 +70,15 @@ class RunLock:
         if _identity(found) != self._identity:
             raise OSError(f"{self._path.parent} is no longer the directory that was opened")
 
+    def __del__(self) -> None:
+        """Frees the run directory where it was forgotten."""
+        if hasattr(self, "_identity"):
+            self.close()
+
     def close(self) -> None:
         """Frees the run directory."""
-        if self._identity in _held:
+        if self._held:
+            self._held = False
             _held.discard(self._identity)
             os.close(self._descriptor)
 

@@ -270,6 +270,14 @@ class Trainer:
             self._last_checkpoint = time.monotonic()
             self.checkpoint_seconds += self._last_checkpoint - began
 
+    def __enter__(self) -> Trainer:
+        """Returns itself; it is closed where the block is left."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes it."""
+        self.close()
+
     def close(self) -> None:
-        """Closes environments, their processes, and the event file."""
+        """Closes environments, their processes, and the event file; frees the run directory."""
         self._opened.close()

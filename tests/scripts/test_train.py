@@ -96,7 +96,7 @@ def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> 
     assert evaluated.stderr == ""
 
     newest = sorted(run.glob("checkpoints/*/manifest.json"))[-1]
-    conditions = json.loads(newest.read_text())["manifest"]["conditions"]
+    conditions = json.loads(newest.read_text())["conditions"]
     assert (conditions["intra_op_threads"], conditions["inter_op_threads"]) == (1, 3)
 
     # In all bits the run is one that was never interrupted.
@@ -147,7 +147,7 @@ def test_without_a_run_directory_a_fresh_one_is_made(
         (["--env", "ImageObservations-v0"], "observations must be a flat Box"),
         ([], "needs an environment: give --env"),
         (["--env", "Long-v0", "--tau", "2"], r"tau must be in \(0, 1\]; got 2.0"),
-        (["--env", "Long-v0", "--num-envs", "0"], "num_envs must be at least 1; got 0"),
+        (["--env", "Long-v0", "--num-envs", "0"], r"num_envs must be in \[1, 4096\]; got 0"),
         (["--env", "Long-v0", "--num-envs", "two"], "'two' is not a valid integer"),
         (["--env", "Long-v0", "--hidden-sizes", "a,b"], "not a list of whole numbers"),
         (["--env", "Long-v0", "--mode", "jit"], "not one of 'eager', 'graph', 'xla'"),

@@ -13,6 +13,7 @@ def test_no_damage_ends_in_a_traceback_or_in_another_state() -> None:
     assert words == {
         "continued from the newest",
         "continued from the newest, said what is damaged",
+        "continued from the one before",  # a manifest that is gone was never published
         "continued from the one before, said what is damaged",
         "refused",
     }

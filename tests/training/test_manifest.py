@@ -73,7 +73,7 @@ def test_settings_that_were_lost_come_from_the_newest_checkpoint(
     train: TrainRun, tmp_path: Path
 ) -> None:
     train("straight", steps=330, tau=0.25)
-    for damage in ("gone", "edited", "cut"):
+    for damage in ("gone", "edited"):
         run = tmp_path / damage
         train(damage, steps=270, tau=0.25)
         config = run / "config.json"
@@ -81,9 +81,7 @@ def test_settings_that_were_lost_come_from_the_newest_checkpoint(
         if damage == "gone":
             config.unlink()
         else:
-            config.write_text(
-                content.replace("0.25", "0.75") if damage == "edited" else content[:99]
-            )
+            config.write_text(content.replace("0.25", "0.75"))
         trainer = Trainer(open_run(run, None, {"steps": 330}), Listener())
         with closing(trainer):
             trainer.train()
