@@ -73,7 +73,10 @@ def assemble(
     if run.is_new and config.check_env:
         with watchdog.calling(f"checking environment {make.name!r}"):
             check_environment(env, make.name, say)
-    camera = opened.enter_context(closing(Camera(make))) if config.video_every_steps else None
+    timeout = config.environment_timeout_seconds
+    camera = None
+    if config.video_every_steps:
+        camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
     buffer = _buffer(config, *sizes)
     try:
         agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
@@ -85,7 +88,7 @@ def assemble(
         config.seed,
         config.vectorization,
         watchdog=watchdog,
-        timeout=config.environment_timeout_seconds,
+        timeout=timeout,
         restorable=config.restore_episodes == "yes",
     )
     opened.enter_context(closing(environments))

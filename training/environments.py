@@ -208,20 +208,20 @@ class Environments:
         """
         count = len(self)
         self._episodes = (list(state["episodes"]) + [0] * count)[:count]
+        if not (self._restorable and state["restorable"] and len(state["episodes"]) == count):
+            self._episodes = [episode + 1 for episode in self._episodes]
+            self.start()  # one reset: it may be dear
+            return list(range(count))
         self.start()
-        lost = np.ones(count, np.bool_)
-        if self._restorable and state["restorable"] and len(state["episodes"]) == count:
-            self._actions = [list(actions) for actions in state["actions"]]
-            longest = {"steps": max(map(len, state["actions"]))}
-            patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
-            restored = self._envs.call(
-                "restore_episode", self._seeds(), state["actions"], **patience
-            )
-            reached = np.array([observation for observation, _ in restored], np.float32)
-            self.observations = reached.reshape(count, -1)
-            lost = (self.observations != state["observations"]).any(axis=1)
-            self._returns[:] = [np.nan if total is None else total for _, total in restored]
-            lost |= self._returns != state.get("returns", self._returns)
+        self._actions = [list(actions) for actions in state["actions"]]
+        longest = {"steps": max(map(len, state["actions"]))}
+        patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
+        restored = self._envs.call("restore_episode", self._seeds(), state["actions"], **patience)
+        reached = np.array([observation for observation, _ in restored], np.float32)
+        self.observations = reached.reshape(count, -1)
+        lost = (self.observations != state["observations"]).any(axis=1)
+        self._returns[:] = [np.nan if total is None else total for _, total in restored]
+        lost |= self._returns != state.get("returns", self._returns)
         if lost.any():
             self._reset(lost)
         return [int(index) for index in np.flatnonzero(lost)]

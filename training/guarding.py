@@ -66,10 +66,10 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
         observation, reward, terminated, truncated, _ = result
         self._check_observation(observation)
-        if not isinstance(reward, numbers.Real) and not _is_number(reward):
+        if not isinstance(reward, numbers.Real) and not _is_scalar(reward, "iuf"):
             raise self._wrong(f"reward must be a number; got {_short(reward)}")
         for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(value, bool | np.bool_):
+            if not isinstance(value, bool | np.bool_) and not _is_scalar(value, "b"):
                 raise self._wrong(f"{name} must be True or False; got {_short(value)}")
         return result
 
@@ -97,10 +97,10 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return RunError(f"{self._name}, step {self._steps} of its episode: {what}")
 
 
-def _is_number(value: Any) -> bool:
-    """Whether a NumPy value is one real number without axes."""
+def _is_scalar(value: Any, kinds: str) -> bool:
+    """Whether an array, of NumPy or another library, has no axes and one of NumPy's kinds."""
     array = np.asarray(value)
-    return array.ndim == 0 and array.dtype.kind in "iufb"
+    return array.ndim == 0 and array.dtype.kind in kinds
 
 
 def _short(value: Any) -> str:

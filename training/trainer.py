@@ -138,7 +138,7 @@ class Trainer:
                 while not self.finished and not signals.received:
                     self._round(signals)
                 self.checkpoint()
-            except (FloatingPointError, OSError, RunError, tf.errors.OpError) as error:
+            except (FloatingPointError, OSError, RunError, MemoryError, tf.errors.OpError) as error:
                 what = str(error).rstrip(".\n")
                 what += "\n" if "\n" in what else ". "  # a traceback stands by itself
                 raise RunError(

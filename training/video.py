@@ -103,14 +103,15 @@ class Camera:
 
     Args:
         make: Makes the environment.
+        timeout: Seconds that a step, reset or picture may take; 0 waits for ever.
 
     Raises:
         RunError: If the environment cannot draw itself, saying what is missing.
     """
 
-    def __init__(self, make: EnvironmentMaker) -> None:
+    def __init__(self, make: EnvironmentMaker, *, timeout: float = 0.0) -> None:
         self._name = make.name
-        self._env = RemoteEnvironment(partial(_drawing, make), make)
+        self._env = RemoteEnvironment(partial(_drawing, make), make, timeout=timeout)
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
         try:
             self._env.reset(seed=0)

@@ -187,6 +187,7 @@ class WorkerEnvironments(AsyncVectorEnv):
                 yield
             except multiprocessing.TimeoutError as error:
                 silent = [i for i, pipe in enumerate(self.parent_pipes) if not pipe.poll(0)]
+                _kill(self.processes)  # what they may still answer would be taken for another's
                 raise RunError(
                     f"environments {silent} have not come back for {timeout:g} seconds "
                     "(--environment-timeout-seconds)"
@@ -222,8 +223,10 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self,
         factory: Callable[[], gymnasium.Env[Any, Any]],
         look: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        timeout: float = 0.0,
     ) -> None:
-        self._envs = WorkerEnvironments([factory], look)
+        self._envs = WorkerEnvironments([factory], look, timeout=timeout)
         self.metadata = self._envs.metadata
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
