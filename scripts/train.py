@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
 from eagerly.training.reporting import Reporter
-from eagerly.training.results import read_results
+from eagerly.training.results import Results, read_results
 
 
 class _Commands(click.Group):
@@ -130,44 +130,54 @@ def _train(
     try:
         with quiet_tensorflow():
             from eagerly.training.run_directory import open_run
-            from eagerly.training.saved import newest_intact
-            from eagerly.training.trainer import Trainer
+            from eagerly.training.trainer import Trainer  # noqa: F401  - held back while it starts
         run = open_run(run_dir, agent, typed, override=override)
-        reporter = _Screen(progress, run.config.steps)
-        newest = None
-        if not run.is_new:
-            run.lock()
-            newest = newest_intact(run.path, reporter.say)
-        if newest and newest.is_complete(run.config.steps):
-            steps = newest.manifest.steps
-            if run.overridden:
-                raise RunError(
-                    f"{run.path} is finished: it has {steps} steps. What --override accepts acts "
-                    "only on further steps: give a larger --steps too."
-                )
-            click.echo(f"{run.path} is finished: it has {steps} steps.")
-            _print_end(run, steps)
-            return
-        with closing(Trainer(run, reporter, newest=newest, profile_calls=profile_calls)) as trainer:
-            _print_start(trainer)
-            started = time.monotonic()
-            try:
-                with reporter.bar(trainer.steps):
-                    signals = trainer.train()
-            except RunError as error:
-                raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
-            except KeyboardInterrupt:  # the second one
-                click.echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
-                raise
+        try:
+            _train_run(run, _Screen(progress, run.config.steps), profile_calls)
+        finally:
+            run.unlock()
     except RunError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
+    from eagerly.training.saved import newest_intact
+    from eagerly.training.trainer import Trainer
+
+    newest = None
+    if not run.is_new:
+        run.lock()
+        newest = newest_intact(run.path, reporter.say)
+    if newest and newest.is_complete(run.config.steps):
+        steps = newest.manifest.steps
+        if run.overridden:
+            raise RunError(
+                f"{run.path} is finished: it has {steps} steps. What --override accepts acts only "
+                "on further steps: give a larger --steps too."
+            )
+        for note in run.notes:
+            reporter.say(note)
+        click.echo(f"{run.path} is finished: it has {steps} steps.")
+        _print_end(run, steps)
+        return
+    with Trainer(run, reporter, newest=newest, profile_calls=profile_calls) as trainer:
+        _print_start(trainer)
+        started = time.monotonic()
+        try:
+            with reporter.bar(trainer.steps):
+                signals = trainer.train()
+        except RunError as error:
+            raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
+        except KeyboardInterrupt:  # the second one
+            click.echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
+            raise
+        share = trainer.checkpoint_seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
     if signals.received and not trainer.finished:
         click.echo(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
         click.echo(f"continue  {command('train.py', 'resume', str(run.path))}")
         _print_look(run)
         sys.exit(128 + signal.Signals(signals.received))
-    share = trainer.checkpoint_seconds / (time.monotonic() - started)
     click.echo(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
         f"{share:.1%} of it in checkpoints"
@@ -215,15 +225,26 @@ def _print_start(trainer: Any) -> None:
 
 def _print_end(run: Any, steps: int) -> None:
     again = command("train.py", "resume", str(run.path), "--steps", str(2 * steps))
-    click.echo(f"result    {read_results(run.evaluations_path)}")
+    click.echo(f"result    {_result(run) or _DAMAGED}")
     click.echo(f"extend    {again}")
     _print_look(run)
 
 
+_DAMAGED = "evaluations.csv is damaged, its figures cannot be read"
+
+
+def _result(run: Any) -> Results | None:
+    """Reads what the run has reached; None where the table is damaged, which ends no run."""
+    try:
+        return read_results(run.evaluations_path)
+    except RunError:
+        return None
+
+
 def _print_look(run: Any) -> None:
     """Prints the commands that evaluate the policy and show the curves."""
-    evaluated = read_results(run.evaluations_path).steps.size
-    which = () if evaluated else ("--which", "latest")
+    found = _result(run)
+    which = () if found is None or found.steps.size else ("--which", "latest")
     click.echo(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
     curves = shlex.join([interpreter(), "-m", "tensorboard.main", "--logdir", str(run.path.parent)])
     click.echo(f"curves    {curves}")

@@ -63,7 +63,9 @@ def assemble(
     set_threads(config.intra_op_threads, config.inter_op_threads, say)
     make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
     with watchdog.calling(f"making environment {make.name!r}"):
-        env = opened.enter_context(closing(make()))
+        env = make()
+    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
+    opened.enter_context(closing(guarded))
     spaces = env.observation_space, env.action_space
     try:
         bounds = ActionBounds(spaces[1])
@@ -71,7 +73,8 @@ def assemble(
     except ValueError as error:
         raise RunError(f"environment {make.name!r} is not supported: {error}") from error
     if run.is_new and config.check_env:
-        with watchdog.calling(f"checking environment {make.name!r}"):
+        what = f"checking environment {make.name!r}"
+        with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
             check_environment(env, make.name, say)
     timeout = config.environment_timeout_seconds
     camera = None
@@ -92,7 +95,6 @@ def assemble(
         restorable=config.restore_episodes == "yes",
     )
     opened.enter_context(closing(environments))
-    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
     return Assembly(bounds, agent, buffer, environments, guarded, camera)
 
 

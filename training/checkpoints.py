@@ -122,7 +122,8 @@ class Checkpoints:
                 config=config,
             )
             folder = self._path / manifest.folder
-            sync_directory(folder)
+            for directory in (self._path, folder.parent, folder):
+                sync_directory(directory)
             write_file(folder / "manifest.json", [encoded(manifest)])
         except BaseException:
             with suppress(OSError):
@@ -208,8 +209,8 @@ class Checkpoints:
             path = self._path / name
             if not is_regular(path) or path.stat().st_size < expected["bytes"]:
                 say(f"{path} is missing or shorter than it was: points of its curves are lost")
-                if path.is_symlink():  # nothing elsewhere is to be written to
-                    path.unlink()
+                if not is_regular(path):  # a link would lead elsewhere, a pipe would wait
+                    path.unlink(missing_ok=True)
                 continue
             cut(path, expected["bytes"])
             if self._grown.described(path) != expected and "sha256" in expected:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,15 +79,20 @@ def restore(trainer: Trainer, saved: Saved) -> None:
             + "; ".join(changed)
         )
     if lost:
-        repeating = trainer.config.restore_episodes == "yes"
         trainer.reporter.say(
             f"environments {lost} began a fresh episode, and the run differs from one that never "
-            "stopped: "
-            + ("they did not come back to where they were" if repeating else _NO_RESTORING)
+            f"stopped: {_why_lost(trainer, saved.manifest.state)}"
         )
 
 
-_NO_RESTORING = "--restore-episodes no"
+def _why_lost(trainer: Trainer, state: dict[str, Any]) -> str:
+    if trainer.config.restore_episodes == "no":
+        return "--restore-episodes no"
+    if not state.get("restorable", True):
+        return "their actions were not kept, with --restore-episodes no"
+    if len(state["episodes"]) != len(trainer.environments):
+        return f"there were {len(state['episodes'])} environments"
+    return "they did not come back to where they were"
 
 
 def _restore(trainer: Trainer, saved: Saved) -> list[int]:

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from eagerly.buffers import Stream, seed_word
+from eagerly.training.errors import RunError
 from eagerly.training.guarding import GuardedEnvironment
 from eagerly.training.making import numeric_items
 from eagerly.training.watchdog import Watchdog
@@ -120,12 +121,22 @@ class Environments:
         self._seed, self._restorable = seed, restorable
         watching = None if vectorization == "async" else watchdog
         factories = [partial(_guarded, make, index, watching) for index in range(num_envs)]
-        with watchdog.calling("making the environments") if watchdog else nullcontext():
-            self._envs: SyncVectorEnv | WorkerEnvironments = (
-                WorkerEnvironments(factories, timeout=timeout)
-                if vectorization == "async"
-                else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-            )
+        making = (
+            watchdog.calling("making the environments", patience=num_envs)
+            if watchdog
+            else nullcontext()
+        )
+        try:
+            with making:
+                self._envs: SyncVectorEnv | WorkerEnvironments = (
+                    WorkerEnvironments(factories, timeout=timeout)
+                    if vectorization == "async"
+                    else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+                )
+        except RunError:
+            raise
+        except RuntimeError as error:  # copies with different spaces
+            raise RunError(f"{num_envs} environments do not fit together: {error}") from error
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
         self._episodes = [0] * num_envs

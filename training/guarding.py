@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -80,14 +81,21 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             return call(*args, **kwargs)
         except RunError:
             raise
-        except Exception as error:  # whatever a user's environment raises
+        except (Exception, SystemExit) as error:  # whatever a user's environment raises
             raise self._wrong(f"{what} failed:\n{traceback.format_exc().rstrip()}\n") from error
         finally:
             if self._watchdog:
                 self._watchdog.end()
 
+    def close(self) -> None:
+        """Closes the environment; what fails in it is told, and ends no run that is done."""
+        try:
+            self._call("close", self.env.close)
+        except RunError as error:
+            warnings.warn(str(error), stacklevel=2)
+
     def _check_observation(self, observation: Any) -> None:
-        array = np.asarray(observation)
+        array = _array(observation)
         if array.shape != self._shape:
             raise self._wrong(f"observation must have shape {self._shape}; got {array.shape}")
         if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype, "same_kind"):
@@ -99,8 +107,15 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def _is_scalar(value: Any, kinds: str) -> bool:
     """Whether an array, of NumPy or another library, has no axes and one of NumPy's kinds."""
-    array = np.asarray(value)
+    array = _array(value)
     return array.ndim == 0 and array.dtype.kind in kinds
+
+
+def _array(value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return np.array([value, None], dtype=object)[:1]
 
 
 def _short(value: Any) -> str:

@@ -9,19 +9,27 @@ import psutil
 from eagerly.training.errors import RunError
 
 _CGROUP = Path("/sys/fs/cgroup")
-# Limit and use of the control group that a container's processes are in, of version 2 and 1.
+# Limit and use of the control group that a container's processes are in, of version 2 and 1, and
+# what of the use is files that were read or written: it makes way for whoever needs memory.
 _LIMITS = (
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
 )
 
 
 def available_memory() -> int:
     """Returns the bytes that this process can still take: the machine's, or its container's."""
     available = int(psutil.virtual_memory().available)
-    for limit, used in _LIMITS:
+    for limit, used, statistics, files in _LIMITS:
         try:
             left = int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
+            lines = (_CGROUP / statistics).read_text().splitlines()
+            left += int(dict(line.split() for line in lines).get(files, 0))
         except (OSError, ValueError):  # none is set, or none here
             continue
         available = min(available, max(left, 0))

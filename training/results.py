@@ -91,7 +91,7 @@ def read_results(path: Path) -> Results:
     Raises:
         RunError: If it is not what was written there.
     """
-    if not path.exists():
+    if not path.is_file():
         return Results(np.zeros(0, np.int64), np.zeros(0))
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -12,7 +12,7 @@ from typing import Any
 
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
-from eagerly.training.files import read_document, sealed, unsealed, write_file
+from eagerly.training.files import read_document, sealed, sync_directory, unsealed, write_file
 from eagerly.training.locking import RunLock
 from eagerly.training.making import environment_name
 from eagerly.training.manifest import published
@@ -75,6 +75,12 @@ class Run:
         Raises:
             RunError: If another process has it, or the directory cannot be written.
         """
+        for name in ("checkpoints", "replay", "policies", "videos"):
+            if (self.path / name).is_symlink():
+                # What is removed and written there could be somebody else's.
+                raise RunError(
+                    f"{self.path / name} is a link: link the whole run directory instead"
+                )
         if self._lock is None:
             try:
                 self._lock = RunLock(self.path)
@@ -120,11 +126,16 @@ class Run:
         if self.is_new and (self.path / "config.json").exists():
             self.unlock()
             raise RunError(f"{self.path} was begun by another process meanwhile: try again")
+        # After a fall back to an older checkpoint an override acts from there on.
+        self.history = [entry | {"steps": min(entry["steps"], steps)} for entry in self.history]
         if self.overridden:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             entry = {"time": now, "steps": steps, "overridden": self.overridden}
             self.history = [*self.history, entry]
         write_file(self.path / "config.json", [sealed(self.document())])
+        if self.is_new:
+            sync_directory(self.path.parent)
+        self.is_new, self.overridden = False, {}
 
     def _make_directory(self) -> None:
         path, count = self.path, 1

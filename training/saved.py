@@ -83,6 +83,8 @@ def newest_intact(
             manifest = read_manifest(folder)
             _check_parts(path, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
+            if not (folder / "manifest.json").exists():  # it was removed while it was read
+                return newest_intact(path, say, with_replay=with_replay)
             say(f"{folder} is damaged ({error}): using the one before it")
             continue
         except OSError as error:

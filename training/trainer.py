@@ -118,7 +118,7 @@ class Trainer:
         self.evaluations = EvaluationTable(run.evaluations_path)
         if not manifest:
             self.summaries.graph(self.agent.graph())
-        if run.overridden or not manifest:
+        if not manifest or (manifest.config and manifest.config["history"] != run.history):
             self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
 
     def train(self) -> StopSignals:
@@ -167,6 +167,7 @@ class Trainer:
         if self._due(self.config.evaluate_every_steps):
             self._evaluate()
         if self._due(self.config.summarize_every_steps):
+            self.run.check_lock()
             self.summaries.write(self.steps, self.updates)
             if self.config.histograms:
                 networks = self.agent.networks
@@ -220,6 +221,7 @@ class Trainer:
             best = (self.steps, score, self.agent.networks.policy_weights())
         improved, self.best = best is not self.best, best
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
+        self.run.check_lock()
         self.evaluations.append(row)
         self.summaries.evaluated(evaluation, best[1], self.steps)
         self.reporter.evaluated(self.steps, evaluation, improved)
@@ -234,6 +236,7 @@ class Trainer:
         """Records the first evaluation episode as it would be played now."""
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         assert self._camera is not None
+        self.run.check_lock()
         video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
         try:
             self._camera.record(self.policy, seed, video)

@@ -31,24 +31,24 @@ class Watchdog:
     def __init__(self, timeout: float, where: Callable[[], str]) -> None:
         self._timeout, self._where = timeout, where
         self._thread = threading.get_ident()
-        self._calls, self._what = 0, ""
+        self._calls, self._what, self._patience = 0, "", 1
         self._closed = threading.Event()
         if timeout:
             threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def begin(self, what: str) -> None:
-        """Takes that a call begins, and what it is in words."""
+    def begin(self, what: str, patience: int = 1) -> None:
+        """Takes that a call begins, what it is in words, and how many calls it stands for."""
         self._calls += 1
-        self._what = what
+        self._what, self._patience = what, patience
 
     def end(self) -> None:
         """Takes that the call has come back."""
         self._what = ""
 
     @contextmanager
-    def calling(self, what: str) -> Iterator[None]:
-        """Watches what is done while entered as one call."""
-        self.begin(what)
+    def calling(self, what: str, patience: int = 1) -> Iterator[None]:
+        """Watches what is done while entered, which may take as long as `patience` calls."""
+        self.begin(what, patience)
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ class Watchdog:
         while not self._closed.wait(tick):
             waited = waited + tick if self._what and self._calls == calls else 0.0
             calls = self._calls
-            if waited >= self._timeout:
+            if waited >= self._timeout * self._patience:
                 frame = sys._current_frames().get(self._thread)
                 if _in_debugger(frame):
                     waited = 0.0
@@ -74,13 +74,16 @@ class Watchdog:
 
     def _end_process(self, frame: FrameType | None) -> None:
         what, stack = self._what, "".join(traceback.format_stack(frame))
-        sys.stderr.write(
-            f"\nError: stopped {self._where()}: {what} has not come back for {self._timeout:g} "
-            f"seconds (--environment-timeout-seconds). It is here:\n{stack}"
-            "No checkpoint was written from it; the same command continues from the last one.\n"
-        )
-        sys.stderr.flush()
-        os._exit(1)
+        try:
+            sys.stderr.write(
+                f"\nError: stopped {self._where()}: {what} has not come back for "
+                f"{self._timeout * self._patience:g} seconds (--environment-timeout-seconds). "
+                f"It is here:\n{stack}"
+                "No checkpoint was written from it; the same command continues from the last one.\n"
+            )
+            sys.stderr.flush()
+        finally:  # also where nobody can read it
+            os._exit(1)
 
 
 def _in_debugger(frame: FrameType | None) -> bool:

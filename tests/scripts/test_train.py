@@ -345,3 +345,16 @@ def test_a_run_that_fails_says_from_where_it_goes_on(tmp_path: Path) -> None:
     assert code == 1
     assert "reward must be finite" in output
     assert re.search(r"It goes on from step 100 with .*train.py resume .*run", output)
+
+
+def test_a_damaged_table_is_said_and_ends_no_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["td3", "--env", "Long-v0", "--run-dir", str(run), *SMALL]
+    words += ["--evaluate-every-steps", "100"]
+    assert invoke(train.main, *words, "--steps", "150")[0] == 0
+    table = run / "evaluations.csv"
+    table.write_bytes(table.read_bytes().replace(b"return_mean", b"return_bean"))
+    code, output = invoke(train.main, *words, "--steps", "160")
+    assert code == 0
+    assert "evaluations.csv is damaged: points of its curves may be lost or wrong" in output
+    assert "result    evaluations.csv is damaged, its figures cannot be read" in output

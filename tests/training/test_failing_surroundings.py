@@ -123,6 +123,23 @@ def test_an_environment_with_other_spaces_than_the_run_began_with_is_refused(
     assert_whole(tmp_path / "run", 150)
 
 
+def test_copies_of_an_environment_that_differ_are_refused(train: TrainRun) -> None:
+    from tests.toys import Counting
+
+    class Growing(Counting):
+        """Every copy has one more action."""
+
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            Growing.made += 1
+            self.action_space = type(Counting.action_space)(-1.0, 1.0, (Growing.made,))
+
+    with pytest.raises(RunError, match="3 environments do not fit together"):
+        train(env=Growing, check_env=False, num_envs=3)
+
+
 # --- memory and disk ---------------------------------------------------------------------------
 
 
@@ -171,7 +188,8 @@ def test_another_run_in_the_place_of_a_removed_one_is_left_alone(
         train(steps=50)
 
     with pytest.raises(RunError, match=r"stopped after step 200: .*is no longer the directory"):
-        meddled(run, 150, replace)
+        meddled(run, 170, replace, summarize_every_steps=10**6, evaluate_every_steps=100)
+    assert not (run / "evaluations.csv").exists()
     assert_whole(run, 50)
     assert_whole(tmp_path / "moved", 100)
 

@@ -57,12 +57,34 @@ def test_what_means_the_same_is_taken(parts: dict[str, Any]) -> None:
         ({"truncated": np.array([False])}, r"got array\(\[False\]\) of shape \(1,\)"),
         ({"observation": np.zeros((1, 2))}, r"must have shape \(2,\); got \(1, 2\)"),
         ({"observation": np.zeros(2, complex)}, "must be of dtype float64; got complex128"),
+        ({"observation": [[1.0, 2.0], [3.0]]}, r"must have shape \(2,\); got \(1,\)"),
+        ({"reward": [[1.0, 2.0], [3.0]]}, "reward must be a number; got"),
         ({"observation": None}, r"must have shape \(2,\); got \(\)"),
     ],
 )
 def test_what_does_not_is_told_with_the_step(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match="environment 0, step 1 of its episode: .*" + message):
         stepped(**parts)
+
+
+def test_what_ends_a_program_in_an_environment_is_told_too() -> None:
+    class Quitting(Counting):
+        def step(self, action: np.ndarray) -> Any:
+            raise SystemExit  # as when its window is closed
+
+    env = GuardedEnvironment(Quitting(), "environment 0")
+    env.reset(seed=0)
+    with pytest.raises(RunError, match=r"(?s)environment 0, step 1 .*: step failed:.*SystemExit"):
+        env.step(np.zeros(2))
+
+
+def test_an_environment_that_cannot_be_closed_ends_nothing() -> None:
+    class Sticking(Counting):
+        def close(self) -> None:
+            raise OSError("the door is stuck")
+
+    with pytest.warns(UserWarning, match=r"(?s)environment 0, .*: close failed:.*door is stuck"):
+        GuardedEnvironment(Sticking(), "environment 0").close()
 
 
 def test_a_reset_that_returns_the_observation_alone_is_told() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 from eagerly import Trainer, load_policy, open_run
 from eagerly.training.errors import RunError
 from eagerly.training.files import described, sealed, unsealed
-from tests.training.conftest import Listener, TrainRun, train_in
+from eagerly.training.results import read_results
+from tests.training.conftest import Listener, train_in
 
 Document = dict[str, Any]
 
@@ -216,6 +216,17 @@ def test_documents_that_are_nested_without_end_are_refused(run: Path, depth: int
 
 
 def test_pipes_in_the_place_of_files_keep_nobody_waiting(run: Path) -> None:
+    events = next(run.glob("events.out.tfevents.*"))
+    for path in (run / "evaluations.csv", events):
+        path.unlink()
+        os.mkfifo(path)
+    with Trainer(open_run(run, None, {"steps": 210}), listener := Listener()) as trainer:
+        trainer.train()
+    assert [line.partition(" is missing")[0] for line in listener.lines] == [
+        str(run / "evaluations.csv"),
+        str(events),
+    ]
+    read_results(run / "evaluations.csv")
     for path in (*run.glob("checkpoints/*/policy.npz"), run / "config.json"):
         path.unlink()
         os.mkfifo(path)
@@ -223,26 +234,31 @@ def test_pipes_in_the_place_of_files_keep_nobody_waiting(run: Path) -> None:
         Trainer(open_run(run, None, {}), Listener()).close()
 
 
-def test_links_do_not_let_anything_elsewhere_be_changed(run: Path, train: TrainRun) -> None:
-    outside = run.parent / "outside"
-    outside.mkdir()
-    for name in ("thesis.tex", "data.npy", "000000000000-000000000100.txt"):
-        (outside / name).write_text("precious")
-    (run / "events.out.tfevents.9.evil").symlink_to(outside / "thesis.tex")
-    (run / "config.json.tmp").symlink_to(outside / "thesis.tex")
-    (run / "policies").rename(run / "moved")
-    (run / "policies").symlink_to(outside)  # what is removed there is only what we name so
-    shutil.copy(next((run / "moved").iterdir()), outside)
-    edit(
-        manifest_of(run),
-        lambda d: d["growing"].update({"events.out.tfevents.9.evil": {"bytes": 0}}),
-    )
-    trainer = Trainer(open_run(run, None, {"steps": 210}), listener := Listener())
-    with closing(trainer):
+def test_links_to_files_do_not_let_anything_elsewhere_be_changed(run: Path) -> None:
+    outside = run.parent / "thesis.tex"
+    outside.write_text("precious")
+    (run / "events.out.tfevents.9.evil").symlink_to(outside)
+    (run / "config.json.tmp").symlink_to(outside)
+    link = {"events.out.tfevents.9.evil": {"bytes": 0}}
+    edit(manifest_of(run), lambda document: document["growing"].update(link))
+    with Trainer(open_run(run, None, {"steps": 210}), listener := Listener()) as trainer:
         trainer.train()
     assert any("events.out.tfevents.9.evil is missing" in line for line in listener.lines)
-    assert {(outside / name).read_text() for name in ("thesis.tex", "data.npy")} == {"precious"}
-    assert (outside / "000000000000-000000000100.txt").read_text() == "precious"
+    assert outside.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "replay", "policies", "videos"])
+def test_links_to_directories_are_refused_before_anything_is_removed(run: Path, name: str) -> None:
+    outside = run.parent / "outside"
+    (run / name).rename(outside) if (run / name).exists() else outside.mkdir()
+    (outside / "000000009999-000000000001").mkdir()
+    for precious in ("000000009999-000000000001/thesis.tex", "000000000000-000000000001.npy"):
+        (outside / precious).write_text("precious")
+    before = contents(outside)
+    (run / name).symlink_to(outside)
+    with pytest.raises(RunError, match=f"{name} is a link: link the whole run directory instead"):
+        Trainer(open_run(run, None, {"steps": 210}), Listener()).close()
+    assert contents(outside) == before
 
 
 def test_a_package_in_the_run_directory_is_not_imported(

@@ -83,7 +83,7 @@ def test_an_override_is_recorded(tmp_path: Path) -> None:
     again = open_run(path, None, {})
     assert again.agent_config.tau == 0.5
     assert not again.overridden
-    assert (again.history[0]["steps"], again.history[0]["overridden"]) == (3, run.overridden)
+    assert (again.history[0]["steps"], again.history[0]["overridden"]) == (3, {"tau": [0.005, 0.5]})
 
 
 def test_another_agent_or_environment_is_refused(tmp_path: Path) -> None:

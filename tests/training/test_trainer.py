@@ -540,6 +540,19 @@ def test_an_override_begins_the_search_for_the_best_policy_anew(train: TrainRun)
     assert train(steps=300).best[0] == 300
 
 
+def test_an_override_counts_from_where_a_run_fell_back_to(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=200, evaluate_every_steps=50, keep_checkpoints=3)
+    train(override=True, tau=0.01, steps=300)
+    for newer in (200, 300):
+        shutil.rmtree(next((tmp_path / "run" / "checkpoints").glob(f"*{newer}-*")))
+    at_150 = train(steps=160)
+    assert at_150.run.overridden_at() == [100]
+    assert at_150.best is not None
+    again = train(steps=170)
+    assert again.best is not None
+    assert again.best[:2] == at_150.best[:2]
+
+
 def test_a_directory_or_a_buffer_that_cannot_be_made_is_said(
     train: TrainRun, tmp_path: Path
 ) -> None:
