@@ -72,6 +72,39 @@ def test_an_environment_whose_spaces_change(train: TrainRun, tmp_path: Path) -> 
     assert_whole(tmp_path / "run", 100)
 
 
+def test_the_environment_that_is_evaluated_in(train: TrainRun, tmp_path: Path) -> None:
+    settings = {"evaluate_every_steps": 100, "evaluation_episodes": 20}
+    message = r"stopped after step 100: the evaluation environment, step . of its episode: "
+    with pytest.raises(RunError, match=message + FAULTS["raises"]):
+        train(**faulty("raises") | settings, checkpoint_every_steps=50)
+    assert_whole(tmp_path / "run", 50)
+
+
+def test_an_environment_that_fails_while_its_episode_is_repeated(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    from tests.toys import Counting
+
+    class Moody(Counting):
+        """Works on some days only."""
+
+        works = True
+
+        def step(self, action: Any) -> Any:
+            if not Moody.works:
+                raise OSError("not today")
+            return super().step(action)
+
+    settings: dict[str, Any] = {"env": Moody, "env_kwargs": {"length": 50}, "check_env": False}
+    train(**settings, steps=120)
+    Moody.works = False
+    with pytest.raises(RunError, match=r"environment 0, step 1 of its episode: step failed:"):
+        train(env=Moody, steps=140)
+    assert_whole(tmp_path / "run", 120)
+    Moody.works = True
+    assert train(env=Moody, steps=140).reporter.lines == []
+
+
 @pytest.mark.parametrize("fault", ["dtype", "hangs", "dies"])
 def test_an_environment_in_a_process(train: TrainRun, tmp_path: Path, fault: str) -> None:
     message = {
