@@ -108,12 +108,11 @@ class Checkpoints:
         if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
             return
         try:
+            parts = self._write_parts(steps, updates, write_networks, policy, episodes)
             manifest = Manifest(
                 steps=steps,
                 updates=updates,
-                parts=(
-                    parts := self._write_parts(steps, updates, write_networks, policy, episodes)
-                ),
+                parts=parts,
                 replay=self._append_replay(buffer, previous, parts),
                 best=self._keep_best(best, previous, parts),
                 growing={self._name(path): self._grown.described(path) for path in growing},
