@@ -132,7 +132,7 @@ class _Training:
         return int(max(found).partition("-")[0]) if found else 0
 
     def saving(self) -> bool:
-        """Whether there is a checkpoint that is not published."""
+        """Whether a checkpoint is half-written, by this process or one that was killed before."""
         folders = list(self._run.glob("checkpoints/*"))
         return any(not (folder / "manifest.json").exists() for folder in folders)
 
@@ -173,7 +173,7 @@ def _killed(
         click.echo(
             f"kill {len(moments):>2} after {moment['seconds']:6.2f} s, newest checkpoint "
             f"{moment['saved_steps']:>7}{', starting' if in_startup else ''}"
-            f"{', while saving' if moment['in_save'] else ''}"
+            f"{', a half-written one beside it' if moment['in_save'] else ''}"
         )
     _Training(command, run).wait()
     return moments
@@ -203,8 +203,8 @@ def _compared(folder: Path) -> dict[str, Any]:
 def _print(result: dict[str, Any], moments: list[dict[str, Any]], seed: int) -> None:
     starting, saving = (sum(m[key] for m in moments) for key in ("in_startup", "in_save"))
     click.echo(
-        f"\n{len(moments)} kills (kill seed {seed}), {starting} of them in a start, {saving} in a "
-        "save\n"
+        f"\n{len(moments)} kills (kill seed {seed}), {starting} of them in a start, {saving} with a "
+        "half-written checkpoint in the directory\n"
     )
     click.echo("| part | straight | killed | |\n|---|---|---|---|")
     for name, (one, other) in result["digests"].items():
