@@ -6,6 +6,7 @@ command: once straight through, once killed with SIGKILL at random moments and t
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -109,6 +110,7 @@ class _Training:
         self._process = subprocess.Popen(
             command, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
         )
+        atexit.register(self._process.kill)  # of what is in another session Ctrl-C does not know
 
     def wait(self) -> None:
         """Waits for its end, which must be a good one."""
@@ -150,11 +152,11 @@ def _killed(
         in_startup = bool(startup) and draw.random() < _STARTUP_SHARE
         wanted = 0 if in_startup else target
         before = training.saved_steps()
-        while training.runs() and training.saved_steps() < wanted:
+        while training.runs() and (saved := training.saved_steps()) < wanted:
+            if not startup and saved > before:
+                startup = time.monotonic() - training.began
             time.sleep(0.002)
-        if not in_startup and training.saved_steps() > before and not startup:
-            startup = time.monotonic() - training.began
-        # After a saved step, or a launch: any moment up to a tenth of the run, or of a start.
+        # Any moment of a start, or of the time after a saved step.
         span = startup if in_startup else max(0.05 * seconds, 0.2)
         until = time.monotonic() + draw.uniform(0.0, span)
         while training.runs() and time.monotonic() < until:
@@ -203,8 +205,8 @@ def _compared(folder: Path) -> dict[str, Any]:
 def _print(result: dict[str, Any], moments: list[dict[str, Any]], seed: int) -> None:
     starting, saving = (sum(m[key] for m in moments) for key in ("in_startup", "in_save"))
     click.echo(
-        f"\n{len(moments)} kills (kill seed {seed}), {starting} of them in a start, {saving} with a "
-        "half-written checkpoint in the directory\n"
+        f"\n{len(moments)} kills (kill seed {seed}), {starting} of them in a start, {saving} with "
+        "a half-written checkpoint in the directory\n"
     )
     click.echo("| part | straight | killed | |\n|---|---|---|---|")
     for name, (one, other) in result["digests"].items():
