@@ -38,10 +38,8 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._name, self._watchdog = name, watchdog
         self._spaces = env.observation_space, env.action_space
-        self._shape, self._dtype = (
-            env.observation_space.shape,
-            np.dtype(env.observation_space.dtype),
-        )
+        self._shape = env.observation_space.shape
+        self._dtype = np.dtype(env.observation_space.dtype)
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:

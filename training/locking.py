@@ -59,14 +59,15 @@ class RunLock:
         """Checks that the run directory is still the one that was locked.
 
         Raises:
-            OSError: If it has vanished, or another one stands in its place.
+            OSError: If it has vanished, another one stands in its place, or the lock was removed, so
+                that a second process could take it.
         """
         try:
             found = os.stat(self._path, follow_symlinks=False)
         except OSError as error:
-            raise OSError(
-                error.errno, "the run directory has vanished", str(self._path.parent)
-            ) from error
+            here = self._path.parent.is_dir()
+            what = "its lock was removed" if here else "the run directory has vanished"
+            raise OSError(error.errno, what, str(self._path.parent)) from error
         if _identity(found) != self._identity:
             raise OSError(f"{self._path.parent} is no longer the directory that was opened")
 
