@@ -59,8 +59,8 @@ class RunLock:
         """Checks that the run directory is still the one that was locked.
 
         Raises:
-            OSError: If it has vanished, another one stands in its place, or the lock was removed, so
-                that a second process could take it.
+            OSError: If it has vanished, another one stands in its place, or the lock was removed,
+                so that a second process could take it.
         """
         try:
             found = os.stat(self._path, follow_symlinks=False)
