@@ -135,7 +135,7 @@ class Environments:
                 )
         except RunError:
             raise
-        except RuntimeError as error:  # copies with different spaces
+        except (RuntimeError, AssertionError) as error:  # copies with different spaces
             raise RunError(f"{num_envs} environments do not fit together: {error}") from error
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space

@@ -34,6 +34,7 @@ def test_an_array_comes_back_and_numpy_reads_it_too(tmp_path: Path, name: str) -
 def test_an_archive_comes_back_and_numpy_reads_it_too(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     path.write_bytes(b"".join(npz_chunks(ARRAYS)))
+    assert path.read_bytes() == b"".join(npz_chunks(ARRAYS))
     found = read_npz(path)
     assert found.keys() == ARRAYS.keys()
     assert all(same(found[name], values) for name, values in ARRAYS.items())
