@@ -18,7 +18,7 @@ import numpy as np
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import Evaluation, evaluate
 from eagerly.training.making import EnvironmentMaker
-from eagerly.training.workers import RemoteEnvironment
+from eagerly.training.remote import RemoteEnvironment
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 
