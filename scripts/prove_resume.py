@@ -185,10 +185,11 @@ def _compared(folder: Path) -> dict[str, Any]:
     from eagerly.training.conditions import conditions
     from eagerly.training.digests import curves, digests
 
-    both = [digests(folder / name) for name in ("straight", "killed")]
+    runs = [folder / name for name in ("straight", "killed")]
+    points = [curves(run) for run in runs]
+    both = [digests(run, found) for run, found in zip(runs, points, strict=True)]
     names = sorted(both[0].keys() | both[1].keys())
     parts = {name: [digest.get(name) for digest in both] for name in names}
-    points = [curves(folder / name) for name in ("straight", "killed")]
     repeated = [sum(len(values) > 1 for values in found.values()) for found in points]
     left = [str(path.relative_to(folder)) for path in folder.rglob("*.tmp")]
     equal = all(one == other for one, other in parts.values()) and repeated == [0, 0] and not left

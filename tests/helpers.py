@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.buffers import ReplayBuffer, Transition
+from eagerly.training.files import sealed, unsealed
 
 ROOT = Path(__file__).parents[1]
 OBSERVATION_SIZE, ACTION_SIZE = 4, 2
@@ -30,6 +33,13 @@ def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str
         timeout=300,
         env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
     )
+
+
+def edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Changes a sealed document and seals it again, as another version or an attacker would."""
+    document = unsealed(json.loads(path.read_text()))
+    change(document)
+    path.write_bytes(sealed(document))
 
 
 def gone(process: int, within: float = 10.0) -> bool:

@@ -24,8 +24,12 @@ _LEFT_OUT = ("speed/", "_hparams_/", "settings")  # wall clock; names, times and
 Point = tuple[str, int]
 
 
-def digests(path: Path) -> dict[str, str]:
+def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> dict[str, str]:
     """Returns a SHA-256 of every part of a run's newest checkpoint, and of its curves.
+
+    Args:
+        path: The run directory.
+        points: Its `curves`, where the caller has read them already.
 
     Raises:
         RunError: If there is no intact checkpoint.
@@ -34,7 +38,7 @@ def digests(path: Path) -> dict[str, str]:
     saved = newest_intact(path, lambda line: None)
     if saved is None:
         raise RunError(f"{path} has no checkpoint yet")
-    points = curves(path)
+    points = curves(path) if points is None else points
     found = {
         **_variables(saved),
         "replay buffer": _of_arrays([_replay(saved, run.config.replay_capacity)]),

@@ -7,11 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly import Trainer, open_run
+from eagerly.training.digests import curves
 from eagerly.training.reporting import Reporter
 from tests import toys
 
@@ -64,15 +63,8 @@ def train(tmp_path: Path) -> TrainRun:
 
 def scalars(path: Path) -> dict[tuple[str, int], list[float]]:
     """All values of each (tag, step) in the event files of a run, but speed, settings, weights."""
-    events = EventAccumulator(
-        str(path), size_guidance={"tensors": 0}, purge_orphaned_data=False
-    ).Reload()
-    found: dict[tuple[str, int], list[float]] = {}
-    for tag in events.Tags()["tensors"]:
-        if tag.startswith(("speed/", "settings", "_hparams_/", "actor/", "critic/")):
-            continue
-        for event in events.Tensors(tag):
-            value = np.frombuffer(event.tensor_proto.tensor_content, np.float32)
-            value = value if value.size else np.array(event.tensor_proto.float_val)
-            found.setdefault((tag, event.step), []).append(float(value[0]))
-    return found
+    return {
+        (tag, step): [float(value) for value in values]
+        for (tag, step), values in curves(path).items()
+        if not tag.startswith(("actor/", "critic/"))
+    }

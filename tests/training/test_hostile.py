@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,8 +13,9 @@ import pytest
 
 from eagerly import Trainer, load_policy, open_run
 from eagerly.training.errors import RunError
-from eagerly.training.files import described, sealed, unsealed
+from eagerly.training.files import described
 from eagerly.training.results import read_results
+from tests.helpers import edit_sealed
 from tests.training.conftest import Listener, train_in
 
 Document = dict[str, Any]
@@ -33,13 +33,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path) -> Path:
     """A copy of it, to be made hostile."""
     return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-def edit(path: Path, change: Callable[[Document], Any]) -> None:
-    """Changes a sealed document and seals it again, as an attacker would."""
-    document = unsealed(json.loads(path.read_text()))
-    change(document)
-    path.write_bytes(sealed(document))
 
 
 def manifest_of(run: Path) -> Path:
@@ -132,7 +125,7 @@ ALL = NAMES | SIZES | TYPES | STATES
 def test_a_manifest_that_lies_under_its_own_checksum_is_refused(run: Path, name: str) -> None:
     for precious in (run.parent / "precious", run.parent / "precious.npz"):
         precious.write_text("thesis")
-    edit(manifest_of(run), ALL[name])
+    edit_sealed(manifest_of(run), ALL[name])
     refused(run)
     assert (run.parent / "precious").read_text() == "thesis"
     assert (run.parent / "precious.npz").read_text() == "thesis"
@@ -143,7 +136,7 @@ def replace_part(run: Path, name: str, content: Callable[[Path], Any]) -> None:
     (path,) = run.glob(name)
     content(path)
     key = path.relative_to(run).as_posix()
-    edit(manifest_of(run), lambda document: document["parts"].update({key: described(path)}))
+    edit_sealed(manifest_of(run), lambda document: document["parts"].update({key: described(path)}))
 
 
 def objects(path: Path) -> None:
@@ -204,7 +197,7 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
 def test_settings_that_ask_for_too_much_or_nothing_known_are_refused(
     run: Path, change: Any, message: str
 ) -> None:
-    edit(run / "config.json", change)
+    edit_sealed(run / "config.json", change)
     refused(run, message)
 
 
@@ -240,7 +233,7 @@ def test_links_to_files_do_not_let_anything_elsewhere_be_changed(run: Path) -> N
     (run / "events.out.tfevents.9.evil").symlink_to(outside)
     (run / "config.json.tmp").symlink_to(outside)
     link = {"events.out.tfevents.9.evil": {"bytes": 0}}
-    edit(manifest_of(run), lambda document: document["growing"].update(link))
+    edit_sealed(manifest_of(run), lambda document: document["growing"].update(link))
     with Trainer(open_run(run, None, {"steps": 210}), listener := Listener()) as trainer:
         trainer.train()
     assert any("events.out.tfevents.9.evil is missing" in line for line in listener.lines)
@@ -265,6 +258,6 @@ def test_a_package_in_the_run_directory_is_not_imported(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run / "evil.py").write_text("raise SystemExit('it ran')")
-    edit(run / "config.json", at("run", "env")("evil:Evil-v0"))
+    edit_sealed(run / "config.json", at("run", "env")("evil:Evil-v0"))
     monkeypatch.syspath_prepend(str(run))
     refused(run, "it lies in the run directory")

@@ -11,8 +11,9 @@ import pytest
 from eagerly import Trainer, open_run
 from eagerly.training.digests import digests
 from eagerly.training.errors import RunError
-from eagerly.training.files import checksum, sealed, unsealed
+from eagerly.training.files import checksum, unsealed
 from eagerly.training.manifest import FORMAT, published, read_manifest
+from tests.helpers import edit_sealed
 from tests.training.conftest import Listener, TrainRun
 
 
@@ -38,8 +39,7 @@ def test_a_manifest_covers_everything_that_a_run_is(train: TrainRun, tmp_path: P
 def test_one_that_is_too_new_is_refused_with_advice(train: TrainRun, tmp_path: Path) -> None:
     train(steps=200)
     newest = manifests(tmp_path / "run")[-1]
-    document = unsealed(json.loads(newest.read_text())) | {"format": FORMAT + 1}
-    newest.write_bytes(sealed(document))
+    edit_sealed(newest, lambda document: document.update(format=FORMAT + 1))
     with pytest.raises(RunError, match="newer eagerly: upgrade to continue it, or begin another"):
         train(steps=210)
 

@@ -13,9 +13,9 @@ import pytest
 
 from eagerly import ActionBounds, load_policy
 from eagerly.training.errors import RunError
-from eagerly.training.files import sealed, unsealed
 from eagerly.training.policies import assign_weights
 from tests import toys
+from tests.helpers import edit_sealed
 from tests.training.conftest import TrainRun
 
 toys.register()
@@ -121,9 +121,7 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
         load_policy(tmp_path / "run", "newest")
     load_policy(str(tmp_path / "run"), "latest")
     config = tmp_path / "run" / "config.json"
-    document = unsealed(json.loads(config.read_text()))
-    document["agent_settings"]["hidden_sizes"] = [9, 8]
-    config.write_bytes(sealed(document))
+    edit_sealed(config, lambda d: d["agent_settings"].update(hidden_sizes=[9, 8]))
     with pytest.raises(RunError, match="does not fit its settings"):
         load_policy(tmp_path / "run", "latest")
     for manifest in tmp_path.glob("run/checkpoints/*/manifest.json"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from eagerly.agents.settings import describe_range
 from eagerly.agents.td3 import TD3Config
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
-from eagerly.training.files import sealed, unsealed
+from tests.helpers import edit_sealed
 
 
 def started(path: Path, **settings: Any) -> Path:
@@ -25,9 +24,7 @@ def started(path: Path, **settings: Any) -> Path:
 
 def edit(path: Path, change: Any) -> None:
     """Changes a `config.json` as another version of this package, or an attacker, would."""
-    document = unsealed(json.loads((path / "config.json").read_text()))
-    change(document)
-    (path / "config.json").write_bytes(sealed(document))
+    edit_sealed(path / "config.json", change)
 
 
 def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path) -> None:
