@@ -26,6 +26,8 @@ from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS
 
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
+# Updates that are written out one after the other in a program; more of them become a loop.
+_UNROLLED = 4
 METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
 
 
@@ -210,27 +212,79 @@ class Agent:
             raise ValueError(f"the buffer must hold {self._layout}; got {buffer.layout}")
         first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)
-        history = self._compiled_train_body(tf.constant(rows, self._dtype))
+        since_move = (first - 1) % self.policy_delay
+        history = self._compiled_train_body(tf.constant(rows, self._dtype), since_move)
         self.networks.policy.refresh()
         metrics = named_metrics(METRICS, history.numpy(), first)
         moved = np.arange(first, first + updates) % self.policy_delay == 0
         return metrics | {name: metrics[name][moved] for name in ACTOR_METRICS}
 
-    def _train_body(self, rows: tf.Tensor) -> tf.Tensor:
-        """Makes K updates on rows `[K, B, width]`; returns metrics `[K, len(METRICS)]`."""
-        history = tf.TensorArray(self._dtype, size=rows.shape[0])
-        for k in tf.range(rows.shape[0]):
-            self.networks.updates.assign_add(1)
-            metrics = self._update(self._layout.unpack(rows[k]), self.networks.updates.value())
-            history = history.write(k, tf.stack([metrics[name] for name in METRICS]))
+    def _train_body(self, rows: tf.Tensor, since_move: int) -> tf.Tensor:
+        """Makes K updates; in which of them the actor moves is settled while this is traced.
+
+        A branch inside the compiled program would copy every variable that it could change.
+
+        Args:
+            rows: `[K, B, width]`.
+            since_move: Updates since one in which the actor moved, less than `policy_delay`; a
+                Python number, and each one is another program.
+
+        Returns:
+            Metrics `[K, len(METRICS)]`.
+        """
+        updates, delay = rows.shape[0], self.policy_delay
+        noise = self._noise(self.networks.updates.value() + 1, updates)
+        self.networks.updates.assign_add(updates)
+        history = tf.TensorArray(self._dtype, size=updates)
+        head = min(-since_move % delay, updates)  # completes the round that is under way
+        rounds, tail = divmod(updates - head, delay)
+        if head:
+            history = self._some(history, rows, noise, 0, head, since_move + head == delay)
+        if rounds:
+            for number in tf.range(rounds):
+                start = head + number * delay
+                history = self._some(history, rows, noise, start, delay, True)
+        if tail:
+            history = self._some(history, rows, noise, updates - tail, tail, False)
         return history.stack()
 
-    def _update(self, batch: Transition, update: tf.Tensor | int) -> dict[str, tf.Tensor]:
+    def _some(
+        self,
+        history: tf.TensorArray,
+        rows: tf.Tensor,
+        noise: tf.Tensor,
+        start: tf.Tensor | int,
+        count: int,
+        moves: bool,
+    ) -> tf.TensorArray:
+        """Makes `count` updates from `start` on; in the last one the actor moves if `moves`."""
+        still = count - 1 if moves else count
+        for k in range(still) if still <= _UNROLLED else tf.range(still):
+            metrics = self._update(self._layout.unpack(rows[start + k]), noise[start + k], False)
+            history = history.write(start + k, tf.stack([metrics[name] for name in METRICS]))
+        if moves:
+            k = start + still
+            metrics = self._update(self._layout.unpack(rows[k]), noise[k], True)
+            history = history.write(k, tf.stack([metrics[name] for name in METRICS]))
+        return history
+
+    def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
+        """Draws what is random in K updates, `[K, ...]`; here nothing is.
+
+        Args:
+            first: Number of the first of them; the noise of an update follows from its number,
+                not from the call that it is drawn in.
+            updates: K.
+        """
+        return tf.zeros((updates, 0), self._dtype)
+
+    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the algorithm.
 
         Args:
             batch: Tensors `[B, ...]`.
-            update: Its number, from 1 on.
+            noise: What `_noise` drew for it.
+            moves: Whether the actor moves in it.
 
         Returns:
             A scalar for each of `METRICS`; zeros for the actor's where it does not move.
@@ -245,8 +299,9 @@ class Agent:
         if self.config.mode == "eager":
             return None
         rows = tf.TensorSpec((self.config.batch_size, self._layout.width), self._dtype)
-        return (
-            tf.function(lambda rows: self._update(self._layout.unpack(rows), self.policy_delay))
-            .get_concrete_function(rows)
-            .graph
-        )
+
+        def update(rows: tf.Tensor) -> dict[str, tf.Tensor]:
+            first = self.networks.updates.value() + 1
+            return self._update(self._layout.unpack(rows), self._noise(first, 1)[0], True)
+
+        return tf.function(update).get_concrete_function(rows).graph

@@ -95,7 +95,7 @@ class DDPG(Agent):
     PRESETS = MappingProxyType({"our": _OUR, "article": _ARTICLE, "lillicrap": _LILLICRAP})
     config: DDPGConfig
 
-    def _update(self, batch: Transition, update: tf.Tensor | int) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
         nets = self.networks
         with tf.name_scope("target"):

@@ -1,37 +1,71 @@
 """Random numbers for the train body that are the same in eager, graph and XLA mode.
 
-TensorFlow's stateless normals differ between a compiled and an uncompiled program; its raw
-Philox words do not. So the normals are made here from the words. Nothing is stored: the numbers
-follow from the seed and the number of the update alone.
+TensorFlow's stateless normals differ between a compiled and an uncompiled program, and its Philox
+takes XLA ten times as long as what follows. So the words are made here, by integer operations that
+every mode does alike, and the normals from the words. Nothing is stored: the numbers follow from
+the seed and the number of the update alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
 
 def standard_normal(
-    shape: tuple[int, int], seed: int, update: tf.Tensor, dtype: tf.DType
+    shape: Sequence[int], seed: int, first: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
-    """Draws independent standard normals by the Box-Muller transform.
+    """Draws independent standard normals for K updates by the Box-Muller transform.
+
+    The words of a normal are numbered by its update and its place in it: how updates are cut into
+    calls changes nothing.
 
     Args:
-        shape: Shape `[B, A]` of the result.
+        shape: Shape `[K, ...]` of the result.
         seed: Seed of the run, in [0, 2**63).
-        update: Scalar int64, the number of the gradient step; another update, other numbers.
+        first: Scalar int64, the number of the first update; they count modulo 2**32.
         dtype: Floating dtype of the result. The underlying uniforms have 24 bits in every dtype.
     """
-    words = tf.random.stateless_uniform(
-        (2, *shape),
-        seed=tf.stack([tf.constant(seed, tf.int64), update]),
-        minval=None,
-        maxval=None,
-        dtype=tf.uint32,
-        alg="philox",
-    )
-    integers = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
-    uniform = (tf.cast(integers, dtype) + 0.5) * 2.0**-24  # in (0, 1]: the logarithm is finite
-    radius = tf.sqrt(-2.0 * tf.math.log(uniform[0]))
-    return radius * tf.cos(2.0 * math.pi * uniform[1])
+    updates = tf.cast(first + tf.range(shape[0], dtype=tf.int64), tf.uint32)
+    places = tf.cast(tf.range(math.prod(shape[1:])), tf.uint32)
+    uniforms = [
+        (tf.cast(tf.cast(_shifted_right(word, 8), tf.int32), dtype) + 0.5) * 2.0**-24
+        for word in threefry((seed % 2**32, seed // 2**32), updates[:, tf.newaxis], places)
+    ]  # in (0, 1]: the logarithm is finite
+    radius = tf.sqrt(-2.0 * tf.math.log(uniforms[0]))
+    return tf.reshape(radius * tf.cos(2.0 * math.pi * uniforms[1]), shape)
+
+
+def threefry(
+    key: tuple[int, int], left: tf.Tensor, right: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scrambles counters by Threefry-2x32 of 20 rounds (Salmon et al. 2011, "Parallel random
+    numbers: as easy as 1, 2, 3", section 4.2).
+
+    Args:
+        key: Two words below 2**32.
+        left, right: The two words of each counter, uint32, of shapes that broadcast.
+
+    Returns:
+        Two words for each counter.
+    """
+    keys = [tf.constant(word, tf.uint32) for word in (*key, key[0] ^ key[1] ^ _PARITY)]
+    left, right = left + keys[0], right + keys[1]
+    for step in range(1, 6):
+        for distance in _ROTATIONS[(step - 1) % 2]:
+            left += right
+            rotated = tf.bitwise.left_shift(right, tf.constant(distance, tf.uint32))
+            right = tf.bitwise.bitwise_or(rotated, _shifted_right(right, 32 - distance))
+            right = tf.bitwise.bitwise_xor(right, left)
+        left += keys[step % 3]
+        right += keys[(step + 1) % 3] + tf.constant(step, tf.uint32)
+    return left, right
+
+
+def _shifted_right(word: tf.Tensor, distance: int) -> tf.Tensor:
+    return tf.bitwise.right_shift(word, tf.constant(distance, tf.uint32))

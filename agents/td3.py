@@ -50,13 +50,15 @@ class TD3(Agent):
         """Updates from one in which the actor moves to the next."""
         return self.config.policy_delay
 
-    def _update(self, batch: Transition, update: tf.Tensor | int) -> dict[str, tf.Tensor]:
+    def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
+        """Draws target smoothing noise `[K, B, A]`."""
+        shape = updates, self.config.batch_size, self._layout.action_size
+        return self.config.target_noise * standard_normal(shape, self._seed, first, self._dtype)
+
+    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
-        noise = self.config.target_noise * standard_normal(
-            batch.action.shape, self._seed, update, self._dtype
-        )
         metrics = self._update_critic(batch, noise)
-        if update % self.config.policy_delay == 0:  # "if t mod d"
+        if moves:  # "if t mod d"
             metrics |= self._update_actor_and_targets(batch)
         else:
             metrics |= {name: tf.zeros_like(metrics[METRICS[0]]) for name in ACTOR_METRICS}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from eagerly.networks.activations import ARRAY, TENSOR, check_activation
 from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.networks.layers import LAYER_NORM_EPSILON
+from eagerly.networks.layers import LAYER_NORM_EPSILON, Linear
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -55,7 +55,7 @@ class Actor(keras.Model):
         for index, layer_seed in enumerate(weight_seeds(seed, len(sizes) - 1)):
             limit = last_layer_limit if index == len(hidden_sizes) else 0.0
             kernel, bias = linear_initializers(initializer, sizes[index], layer_seed, limit=limit)
-            layer = keras.layers.Dense(
+            layer = Linear(
                 sizes[index + 1],
                 kernel_initializer=kernel,
                 bias_initializer=bias,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -23,6 +25,48 @@ class HalfSquares(keras.regularizers.Regularizer):
     def __call__(self, weights: tf.Tensor) -> tf.Tensor:
         """Returns the penalty of one variable, a scalar of its dtype."""
         return self._factor / 2 * tf.reduce_sum(tf.square(weights))
+
+
+# Columns that `product` adds, and the widths at which it does: see there.
+_SPARE_COLUMNS = 8
+_CONFLICTING_WIDTH = 128
+
+
+def product(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Multiplies `[..., B, I]` by `[..., I, units]`, with a gradient that caches like.
+
+    The gradient of the kernel, inputs' x gradient, walks down the columns of the inputs. Rows whose
+    length is a multiple of 512 bytes put a column into a few sets of the processor's cache, which
+    do not hold it: on a CPU that product takes a third longer. A few columns of zeros beside the
+    inputs, cut off again from the result, put an end to it. No number changes but by the order of
+    additions.
+    """
+    inputs, kernel = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel)
+    width, units = kernel.shape[-2], kernel.shape[-1]
+    if width % _CONFLICTING_WIDTH or units == 1 or inputs.shape.rank != kernel.shape.rank:
+        return tf.matmul(inputs, kernel)
+    return _product_of_wide_rows(inputs, kernel)
+
+
+@tf.custom_gradient
+def _product_of_wide_rows(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        spare = [[0, 0]] * (inputs.shape.rank - 1) + [[0, _SPARE_COLUMNS]]
+        of_kernel = tf.matmul(tf.pad(inputs, spare), upstream, transpose_a=True)
+        return (
+            tf.matmul(upstream, kernel, transpose_b=True),
+            of_kernel[..., : kernel.shape[-2], :],
+        )
+
+    return tf.matmul(inputs, kernel), gradient
+
+
+class Linear(keras.layers.Dense):
+    """A Keras `Dense` layer without activation whose product is `product`."""
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Maps `[B, I]` to `[B, units]`."""
+        return product(inputs, self.kernel) + self.bias
 
 
 class EnsembleDense(keras.layers.Layer):
@@ -71,11 +115,11 @@ class EnsembleDense(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, I]` or `[members, B, I]` to `[members, B, units]`."""
-        return tf.matmul(inputs, self.kernel) + self.bias[:, tf.newaxis, :]
+        return product(inputs, self.kernel) + self.bias[:, tf.newaxis, :]
 
     def first(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, I]` to `[B, units]` through member 0 alone."""
-        return tf.matmul(inputs, self.kernel[0]) + self.bias[0]
+        return product(inputs, self.kernel[0]) + self.bias[0]
 
 
 class EnsembleLayerNormalization(keras.layers.Layer):
