@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.adam import Adam
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.buffers import Transition
 from eagerly.networks import ActingPolicy
@@ -29,7 +30,7 @@ class ActorCritic:
 
     Attributes:
         actor, actor_target, critic, critic_target: Keras models; each target begins as a copy.
-        actor_optimizer, critic_optimizer: `keras.optimizers.Adam`.
+        actor_optimizer, critic_optimizer: `Adam`.
         updates: int64 variable, gradient steps of the critics so far.
         policy: Calls the actor on NumPy observations; told here when its weights have changed.
     """
@@ -48,10 +49,10 @@ class ActorCritic:
         self.actor_target.set_weights(self.actor.get_weights())
         self.critic_target.set_weights(self.critic.get_weights())
         self._rates = actor_learning_rate, critic_learning_rate
-        self.actor_optimizer = keras.optimizers.Adam(
+        self.actor_optimizer = Adam(
             actor_learning_rate, epsilon=epsilon, name="actor_optimizer"
         )
-        self.critic_optimizer = keras.optimizers.Adam(
+        self.critic_optimizer = Adam(
             critic_learning_rate, epsilon=epsilon, name="critic_optimizer"
         )
         self.actor_optimizer.build(self.actor.trainable_variables)

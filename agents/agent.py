@@ -26,6 +26,7 @@ from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS
 
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
+PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 # Updates that are written out one after the other in a program; more of them become a loop.
 _UNROLLED = 4
 METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
@@ -62,7 +63,7 @@ class AgentConfig:
         needs=("exploration", "ornstein_uhlenbeck"),
     )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
-    precision: str = setting("float32", "Of the networks", choices=("float32", "float64"))
+    precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -110,7 +111,7 @@ class Agent:
         self.config = config = self.Config() if config is None else config
         sizes = observation_size(observation_space), ActionBounds(action_space).size
         self._layout, self._seed = RowLayout(*sizes), seed
-        self._dtype = tf.dtypes.as_dtype(config.precision)
+        self._dtype = tf.dtypes.as_dtype(keras.DTypePolicy(config.precision).variable_dtype)
         self.networks = ActorCritic(
             lambda name: self.build_actor(config, *sizes, seed=seed, name=name),
             lambda name: self.build_critic(config, *sizes, seed=seed, name=name),

@@ -70,7 +70,7 @@ class Actor(keras.Model):
             for index in range(len(hidden_sizes))
             if layer_norm
         ]
-        self(np.zeros((1, observation_size), dtype))
+        self(np.zeros((1, observation_size), self.variable_dtype))
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1]."""
@@ -80,7 +80,7 @@ class Actor(keras.Model):
             if self._norms:
                 hidden = self._norms[index](hidden)
             hidden = TENSOR[self._activation](hidden)
-        return tf.tanh(self._linear[-1](hidden))
+        return tf.tanh(tf.cast(self._linear[-1](hidden), self.variable_dtype))
 
     def snapshot(self) -> Policy:
         """Copies the current weights into a NumPy function `[N, O] -> [N, A]`.

@@ -85,7 +85,8 @@ class Critic(keras.Model):
             for index, units in enumerate(hidden_sizes)
             if layer_norm
         ]
-        self(np.zeros((1, observation_size), dtype), np.zeros((1, action_size), dtype))
+        widths = (observation_size, action_size)
+        self(*(np.zeros((1, width), self.variable_dtype) for width in widths))
 
     def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
@@ -98,12 +99,12 @@ class Critic(keras.Model):
             if index == self._action_layer:
                 hidden = self._joined(hidden, action)
             hidden = linear(hidden)  # [n_critics, B, H]
-        return tf.squeeze(hidden, axis=-1)
+        return tf.cast(tf.squeeze(hidden, axis=-1), self.variable_dtype)
 
     def first(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0, at the cost of one member."""
         with tf.name_scope(f"{self.name}_first"):
-            hidden = observation
+            hidden, action = (tf.cast(part, self.compute_dtype) for part in (observation, action))
             for index, linear in enumerate(self._linear):
                 if index:
                     if self._norms:
@@ -112,7 +113,7 @@ class Critic(keras.Model):
                 if index == self._action_layer:
                     hidden = self._joined(hidden, action)
                 hidden = linear.first(hidden)  # [B, H]
-            return tf.squeeze(hidden, axis=-1)
+            return tf.cast(tf.squeeze(hidden, axis=-1), self.variable_dtype)
 
     def _joined(self, hidden: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Appends the action `[B, A]` to `[B, H]` or `[n_critics, B, H]`."""

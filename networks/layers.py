@@ -119,7 +119,8 @@ class EnsembleDense(keras.layers.Layer):
 
     def first(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, I]` to `[B, units]` through member 0 alone."""
-        return product(inputs, self.kernel[0]) + self.bias[0]
+        kernel, bias = (tf.cast(v[0], self.compute_dtype) for v in (self.kernel, self.bias))
+        return product(inputs, kernel) + bias
 
 
 class EnsembleLayerNormalization(keras.layers.Layer):
@@ -138,10 +139,12 @@ class EnsembleLayerNormalization(keras.layers.Layer):
 
     def first(self, inputs: tf.Tensor) -> tf.Tensor:
         """Normalises `[B, units]` with the scale and offset of member 0."""
-        return standardize(inputs) * self.gamma[0] + self.beta[0]
+        gamma, beta = (tf.cast(v[0], self.compute_dtype) for v in (self.gamma, self.beta))
+        return standardize(inputs) * gamma + beta
 
 
 def standardize(inputs: tf.Tensor) -> tf.Tensor:
     """Shifts and scales the last axis to mean 0 and variance 1."""
-    mean, variance = tf.nn.moments(inputs, axes=[-1], keepdims=True)
-    return (inputs - mean) * tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+    wide = tf.cast(inputs, tf.float32) if inputs.dtype == tf.bfloat16 else inputs
+    mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
+    return tf.cast((wide - mean) * tf.math.rsqrt(variance + LAYER_NORM_EPSILON), inputs.dtype)
