@@ -17,28 +17,39 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def standard_normal(
+def uniform_pairs(
     shape: Sequence[int], seed: int, first: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
-    """Draws independent standard normals for K updates by the Box-Muller transform.
+    """Draws pairs of independent uniforms in (0, 1] for K updates, exactly alike in every mode.
 
-    The words of a normal are numbered by its update and its place in it: how updates are cut into
+    The words of a pair are numbered by its update and its place in it: how updates are cut into
     calls changes nothing.
 
     Args:
-        shape: Shape `[K, ...]` of the result.
+        shape: `[K, ...]`.
         seed: Seed of the run, in [0, 2**63).
         first: Scalar int64, the number of the first update; they count modulo 2**32.
-        dtype: Floating dtype of the result. The underlying uniforms have 24 bits in every dtype.
+        dtype: Floating dtype of the result. The uniforms have 24 bits in every dtype.
+
+    Returns:
+        `[K, 2, ...]`.
     """
     updates = tf.cast(first + tf.range(shape[0], dtype=tf.int64), tf.uint32)
     places = tf.cast(tf.range(math.prod(shape[1:])), tf.uint32)
-    uniforms = [
-        (tf.cast(tf.cast(_shifted_right(word, 8), tf.int32), dtype) + 0.5) * 2.0**-24
-        for word in threefry((seed % 2**32, seed // 2**32), updates[:, tf.newaxis], places)
-    ]  # in (0, 1]: the logarithm is finite
-    radius = tf.sqrt(-2.0 * tf.math.log(uniforms[0]))
-    return tf.reshape(radius * tf.cos(2.0 * math.pi * uniforms[1]), shape)
+    words = threefry((seed % 2**32, seed // 2**32), updates[:, tf.newaxis], places)
+    integers = tf.cast(_shifted_right(tf.stack(words, axis=1), 8), tf.int32)
+    uniform = (tf.cast(integers, dtype) + 0.5) * 2.0**-24
+    return tf.reshape(uniform, (shape[0], 2, *shape[1:]))
+
+
+def standard_normal(uniform: tf.Tensor) -> tf.Tensor:
+    """Makes independent standard normals `[...]` of pairs of uniforms `[2, ...]` (Box-Muller).
+
+    To be called for one update at a time: the last bit of a logarithm may depend on where in an
+    array it is taken.
+    """
+    radius = tf.sqrt(-2.0 * tf.math.log(uniform[0]))
+    return radius * tf.cos(2.0 * math.pi * uniform[1])
 
 
 def threefry(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent, AgentConfig
-from eagerly.agents.noise import standard_normal
+from eagerly.agents.noise import standard_normal, uniform_pairs
 from eagerly.agents.settings import setting
 from eagerly.buffers import Transition
 
@@ -51,13 +51,13 @@ class TD3(Agent):
         return self.config.policy_delay
 
     def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
-        """Draws target smoothing noise `[K, B, A]`."""
+        """Draws what target smoothing noise is made of, `[K, 2, B, A]`."""
         shape = updates, self.config.batch_size, self._layout.action_size
-        return self.config.target_noise * standard_normal(shape, self._seed, first, self._dtype)
+        return uniform_pairs(shape, self._seed, first, self._dtype)
 
     def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
-        metrics = self._update_critic(batch, noise)
+        metrics = self._update_critic(batch, self.config.target_noise * standard_normal(noise))
         if moves:  # "if t mod d"
             metrics |= self._update_actor_and_targets(batch)
         else:

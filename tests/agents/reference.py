@@ -44,11 +44,7 @@ def backward(
 
 
 class Adam:
-    """Kingma and Ba 2015, with epsilon added to sqrt(v) before the bias correction.
-
-    Keras rounds the betas of the bias correction (not those of the averages) to float32, in
-    every precision; in float64 that is seen in the tenth digit of a weight, so it is done here.
-    """
+    """Kingma and Ba 2015, with epsilon added to sqrt(v) before the bias correction."""
 
     def __init__(self, network: Network, learning_rate: float, epsilon: float) -> None:
         self.rate, self.epsilon, self.count = learning_rate, epsilon, 0
@@ -57,7 +53,7 @@ class Adam:
 
     def step(self, network: Network, gradients: Gradient) -> Network:
         self.count += 1
-        first_power, second_power = (float(np.float32(b)) ** self.count for b in (0.9, 0.999))
+        first_power, second_power = (beta**self.count for beta in (0.9, 0.999))
         rate = self.rate * np.sqrt(1 - second_power) / (1 - first_power)
         moved = []
         for depth, layer in enumerate(network):

@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(make: Make)
 def test_how_updates_are_cut_into_calls_does_not_change_a_bit(make: Make) -> None:
     results = []
     for calls in ((5,), (1, 4), (1, 1, 1, 1, 1)):
-        agent, buffer = make(mode="xla"), filled_buffer()
+        agent, buffer = make(mode="xla", hidden_sizes=(128, 16)), filled_buffer()
         for updates in calls:
             agent.train(buffer, updates)
         results.append(weights_of(agent))
@@ -119,9 +119,9 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
     seen = []
     original = agent._update
 
-    def spy(batch: Transition, update: tf.Tensor) -> dict:
+    def spy(batch: Transition, noise: tf.Tensor, moves: bool) -> dict:
         seen.append(batch.reward.numpy())  # only a real tensor has numbers
-        return original(batch, update)
+        return original(batch, noise, moves)
 
     monkeypatch.setattr(agent, "_update", spy)
     agent.train(filled_buffer(), 2)

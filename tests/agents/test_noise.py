@@ -6,17 +6,45 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.noise import standard_normal
+from eagerly.agents.noise import standard_normal, threefry, uniform_pairs
 
 
 def draw(shape: tuple[int, int] = (256, 6), *, seed: int = 0, update: int = 1) -> np.ndarray:
-    return standard_normal(shape, seed, tf.constant(update, tf.int64), tf.float32).numpy()
+    first = tf.constant(update, tf.int64)
+    return standard_normal(uniform_pairs((1, *shape), seed, first, tf.float32)[0]).numpy()
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "words"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_gives_the_words_that_its_authors_publish(
+    key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]
+) -> None:
+    found = threefry(key, *(tf.constant(word, tf.uint32) for word in counter))
+    assert tuple(int(word) for word in found) == words
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**32, 2**63 - 1])
+def test_every_seed_up_to_the_largest_has_numbers_of_its_own(seed: int) -> None:
+    assert not np.isclose(draw(seed=seed), draw(seed=(seed + 1) % 2**63)).all()
+
+
+def test_the_numbers_of_an_update_do_not_depend_on_the_call_that_draws_them() -> None:
+    together = uniform_pairs((7, 5, 3), 3, tf.constant(11, tf.int64), tf.float32)
+    for k in range(7):
+        alone = uniform_pairs((1, 5, 3), 3, tf.constant(11 + k, tf.int64), tf.float32)
+        np.testing.assert_array_equal(together[k], alone[0])
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_it_is_the_same_in_eager_graph_and_xla(dtype: tf.DType) -> None:
     def body(update: tf.Tensor) -> tf.Tensor:
-        return standard_normal((64, 3), 7, update, dtype)
+        return standard_normal(uniform_pairs((2, 64, 3), 7, update, dtype)[1])
 
     update = tf.constant(5, tf.int64)
     eager = body(update)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.noise import standard_normal
+from eagerly.agents.noise import standard_normal, uniform_pairs
 from eagerly.agents.td3 import TD3, TD3Config
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.agents import reference_td3
@@ -53,8 +53,9 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
         {"n_critics": 1, "policy_delay": 1},
         {"n_critics": 3, "policy_delay": 3, "tau": 0.3, "target_noise_clip": 0.1},
         {"initializer": "torch_linear", "actor_learning_rate": 3e-3, "adam_epsilon": 1e-3},
+        {"hidden_sizes": (128, 128)},  # rows of a conflicting width
     ],
-    ids=["paper", "one critic", "three critics", "torch weights"],
+    ids=["paper", "one critic", "three critics", "torch weights", "wide rows"],
 )
 def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> None:
     agent = small_agent("td3", precision="float64", mode="xla", batch_size=32, **settings)
@@ -63,7 +64,8 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
     for update in range(1, 101):
         agent.train(buffer, 1)
         batch = [part[0].astype(np.float64) for part in twin.sample(1, 32)]
-        noise = standard_normal((32, 2), 0, tf.constant(update, tf.int64), tf.float64).numpy()
+        first = tf.constant(update, tf.int64)
+        noise = standard_normal(uniform_pairs((1, 32, 2), 0, first, tf.float64)[0]).numpy()
         reference.update(*batch, agent.config.target_noise * noise)
         diverged = _step_of_divergence(agent, reference)
         assert diverged is None, f"diverged in update {update}: {diverged}"
@@ -139,7 +141,7 @@ def _moved(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[s
     return {n.split(":")[0] for n in before if not np.array_equal(before[n], after[n])}
 
 
-@pytest.mark.parametrize("delay", [1, 2, 3])
+@pytest.mark.parametrize("delay", [1, 2, 3, 6])
 def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> None:
     agent, buffer = small_agent("td3", policy_delay=delay), filled_buffer()
     for update in range(1, 7):
@@ -149,6 +151,21 @@ def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> No
         if update % delay == 0:
             expected |= {"actor", "actor_optimizer", "actor_target", "critic_target"}
         assert _moved(before, weights_of(agent)) == expected, update
+
+
+@pytest.mark.parametrize("delay", [2, 3, 7])
+def test_the_actor_moves_in_the_same_updates_however_they_are_cut_into_calls(delay: int) -> None:
+    cuts = ((20,), (1, 12, 7), (2, 2, 2, 14), (1,) * 20)
+    results = []
+    for calls in cuts:
+        agent, buffer = small_agent("td3", policy_delay=delay, mode="xla"), filled_buffer()
+        values = [agent.train(buffer, updates)["losses/actor"] for updates in calls]
+        assert sum(map(len, values)) == 20 // delay
+        assert np.concatenate(values).all(), "a loss of 0 is that of an actor that stood still"
+        results.append(weights_of(agent))
+    for result in results[1:]:
+        for name, value in results[0].items():
+            np.testing.assert_array_equal(value, result[name], err_msg=name)
 
 
 def test_the_critic_step_gives_gradients_to_the_critic_alone_and_to_all_of_it() -> None:
