@@ -12,6 +12,8 @@ LOGDIR ?= runs
 JOBS ?= 2
 KILLS ?= 20
 CASES ?= 5000
+TABLES ?=
+ROUNDS ?= 9
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test lint format typecheck check bench prove-resume fuzz tensorboard test-floors clean
@@ -56,8 +58,8 @@ typecheck: install  ## Check types, on an installed copy
 
 check: lint typecheck test  ## All of the above
 
-bench: install  ## Measure the time per update in every mode
-	$(BIN)/python benchmarks/update_time.py
+bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
+	$(BIN)/python scripts/benchmark.py $(TABLES) --rounds $(ROUNDS) $(ARGS)
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)

@@ -214,11 +214,15 @@ class Agent:
         first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)
         since_move = (first - 1) % self.policy_delay
-        history = self._compiled_train_body(tf.constant(rows, self._dtype), since_move)
+        history = self._compiled_train_body(self._transferred(rows), since_move)
         self.networks.policy.refresh()
         metrics = named_metrics(METRICS, history.numpy(), first)
         moved = np.arange(first, first + updates) % self.policy_delay == 0
         return metrics | {name: metrics[name][moved] for name in ACTOR_METRICS}
+
+    def _transferred(self, rows: np.ndarray) -> tf.Tensor:
+        """Hands rows to TensorFlow, all of a call at once: the only transfer that there is."""
+        return tf.constant(rows, self._dtype)
 
     def _train_body(self, rows: tf.Tensor, since_move: int) -> tf.Tensor:
         """Makes K updates; in which of them the actor moves is settled while this is traced.

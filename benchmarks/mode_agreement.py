@@ -10,7 +10,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from workload import cheetah_agent, random_buffer
+from eagerly.benchmarks.workload import cheetah_agent, random_buffer
 
 from eagerly.agents import agent_names
 from eagerly.agents.agent import Agent

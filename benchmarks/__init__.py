@@ -1,0 +1,1 @@
+"""Side-by-side measurements; `scripts/benchmark.py` runs them and writes `benchmarks/results/`."""

@@ -1,0 +1,1 @@
+"""What is measured, one process each: this package, and the peers in an environment of their own."""

@@ -1,0 +1,116 @@
+"""Updates of TD3 beside matrix products of the same second, in this process.
+
+Run as `python -m eagerly.benchmarks.contenders.limit SETTINGS`: prints one line of JSON. SETTINGS
+are `batch`, `width`, `updates_per_call`, `mode`, `precision`, `intra`, `inter`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent, random_buffer
+
+TURNS = 8
+SECONDS_PER_TURN = 0.25
+
+
+def flops_per_update(
+    batch: int, width: int, observation: int = OBSERVATION_SIZE, action: int = ACTION_SIZE
+) -> float:
+    """Counts multiplications and additions of the matrix products in an update of TD3.
+
+    A layer of I x U costs 2 I U per row forward, as much again for the gradient of its weights,
+    and as much again for that of its input, which the first layer of a network does not need.
+    The actor's half of the work is done every second update, through one critic, whose weights
+    need no gradient then.
+    """
+
+    def layers(inputs: int, outputs: int) -> list[int]:
+        return [inputs * width, width * width, width * outputs]
+
+    actor, critic = layers(observation, action), layers(observation + action, 1)
+    target = sum(actor) + 2 * sum(critic)
+    critic_step = 2 * (3 * sum(critic) - critic[0])
+    actor_step = (3 * sum(actor) - actor[0]) + 2 * sum(critic)
+    return batch * 2 * (target + critic_step + actor_step / 2)
+
+
+def product_rate() -> float:
+    """Returns the best rate of 256³, 1024³ and 2048³ float32 products, in FLOP/s.
+
+    TensorFlow and NumPy take turns, with the threads that each of them has here.
+    """
+    best = 0.0
+    for size in (256, 1024, 2048):
+        work = 2 * size**3
+        repeats = max(1, int(1e10 / work))
+        left, right = tf.random.normal((size, size)), tf.random.normal((size, size))
+        arrays = left.numpy(), right.numpy()
+        tf.matmul(left, right).numpy()
+        started = time.perf_counter()
+        for _ in range(repeats):
+            product = tf.matmul(left, right)
+        product.numpy()
+        middle = time.perf_counter()
+        for _ in range(repeats):
+            np.matmul(*arrays)
+        ended = time.perf_counter()
+        best = max(best, *(repeats * work / took for took in (middle - started, ended - middle)))
+    return best
+
+
+def measure(
+    batch: int = 256,
+    width: int = 256,
+    updates_per_call: int = 50,
+    mode: str = "xla",
+    precision: str = "float32",
+    intra: int = 2,
+    inter: int = 2,
+) -> dict[str, Any]:
+    """Times updates, sampling included, and products in turns.
+
+    Returns:
+        Lists of a value per turn: seconds per update, and the rate of products in FLOP/s; and the
+        share of that rate that the updates reached.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(intra)
+    tf.config.threading.set_inter_op_parallelism_threads(inter)
+    agent = cheetah_agent(
+        "td3", mode=mode, precision=precision, batch_size=batch, hidden_sizes=(width, width)
+    )
+    buffer = random_buffer(10_000, 100_000)
+    for _ in range(4):  # every program that will be used is compiled here
+        agent.train(buffer, updates_per_call)
+    started = time.perf_counter()
+    agent.train(buffer, updates_per_call)
+    calls = max(1, int(SECONDS_PER_TURN / (time.perf_counter() - started)))
+    times, rates = [], []
+    for _ in range(TURNS):
+        rates.append(product_rate())
+        started = time.perf_counter()
+        for _ in range(calls):
+            agent.train(buffer, updates_per_call)
+        times.append((time.perf_counter() - started) / (calls * updates_per_call))
+    work = flops_per_update(batch, width)
+    shares = [work / (t * rate) for t, rate in zip(times, rates, strict=True)]
+    return {
+        "seconds_per_update": float(np.median(times)),
+        "products_per_second": float(np.median(rates)),
+        "share": float(np.median(shares)),
+        "greatest_share": max(shares),
+        "flops_per_update": work,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(measure(**json.loads(sys.argv[1]))) + "\n")

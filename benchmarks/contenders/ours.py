@@ -1,0 +1,66 @@
+"""A training run of eagerly, timed after its warm-up, in this process.
+
+Run as `python -m eagerly.benchmarks.contenders.ours AGENT SETTINGS FROM TO`: prints one line of
+JSON. The run is the whole of it: environments, acting, replay, updates, summaries and checkpoints;
+there is no evaluation, as the peers have none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from eagerly import Trainer, open_run
+from eagerly.training.reporting import Reporter
+
+
+class StopWatch(Reporter):
+    """Takes the time at which steps are reached.
+
+    Args:
+        marks: Steps, in order; the last one is never passed without being taken.
+    """
+
+    def __init__(self, marks: list[int]) -> None:
+        self._marks = list(marks)
+        self.times: list[tuple[int, float]] = []
+
+    def stepped(self, steps: int) -> None:
+        """Takes that so many steps are done."""
+        if self._marks and steps >= self._marks[0]:
+            self.times.append((steps, time.perf_counter()))
+            self._marks.pop(0)
+
+
+def settings_for(settings: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Completes settings to those of a run that is timed: no evaluation, a short warm-up."""
+    return {
+        "steps": steps,
+        "warmup_steps": 1000,
+        "evaluate_every_steps": 10**9,
+        "check_env": False,
+    } | settings
+
+
+def timed_run(agent: str, settings: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
+    """Trains up to step `stop`, and returns what the steps from `start` on took."""
+    watch = StopWatch([start, stop])
+    with tempfile.TemporaryDirectory() as folder:
+        run = open_run(Path(folder) / "run", agent, settings_for(settings, stop))
+        with Trainer(run, watch) as trainer:
+            trainer.train()
+            updates = trainer.updates
+    (first, began), (last, ended) = watch.times
+    return {"steps": last - first, "seconds": ended - began, "updates_in_all": updates}
+
+
+if __name__ == "__main__":
+    name, given, first, last = sys.argv[1:]
+    sys.stdout.write(json.dumps(timed_run(name, json.loads(given), int(first), int(last))) + "\n")

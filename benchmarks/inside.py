@@ -1,0 +1,156 @@
+"""Tables C, D and E: where the time of this package goes, how far it is from the limit, scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eagerly.benchmarks.measuring import Contender, Spread, in_turns, ours, spread
+
+BASE: dict[str, Any] = {"batch": 256, "width": 256, "updates_per_call": 50}
+BFLOAT16 = "graph, mixed_bfloat16, K = 50, threads 1 x 2"
+_GRAPH: dict[str, Any] = BASE | {"mode": "graph", "intra": 1, "inter": 2}
+_BASE_NAME = "xla, batch 256, width 256, K = 50"
+_NAMES = {"batch": "batch", "width": "width", "updates_per_call": "K ="}
+LIMITS: dict[str, dict[str, Any]] = {
+    _BASE_NAME: BASE,
+    **{
+        f"xla, {_NAMES[setting]} {value}": BASE | {setting: value}
+        for setting, values in (
+            ("batch", (64, 128, 512, 1024, 2048, 4096)),
+            ("width", (64, 128, 512, 1024)),
+            ("updates_per_call", (1, 10, 200)),
+        )
+        for value in values
+    },
+    "graph, K = 50, threads 1 x 2": _GRAPH,
+    BFLOAT16: _GRAPH | {"precision": "mixed_bfloat16"},
+    "eager, K = 2": BASE | {"mode": "eager", "updates_per_call": 2},
+}
+# A call of 50 such updates takes seconds; the share does not depend on how many there are.
+LIMITS["xla, batch 4096"] = LIMITS["xla, batch 4096"] | {"updates_per_call": 10}
+LIMITS["xla, width 1024"] = LIMITS["xla, width 1024"] | {"updates_per_call": 10}
+COUNTS = (1, 2, 4, 8, 16)
+ENVIRONMENT, COMPILED = "environment, with its wrappers", "compiled call"
+
+
+def measure_limit(rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measures table D."""
+    contenders = [ours(name, "limit", settings) for name, settings in LIMITS.items()]
+    return {"runs": in_turns(contenders, rounds, say)}
+
+
+def measure_budget(env: str, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measures table C."""
+    return {"runs": in_turns([ours("ours", "budget", env, "5000")], rounds, say)}
+
+
+def measure_scale(env: str, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measures table E."""
+    contenders: list[Contender] = [ours("replay", "scale", "replay")]
+    for count in COUNTS:
+        for kind in ("sync", "async"):
+            contenders.append(ours(f"{kind} {count}", "scale", "environments", env, str(count), kind))
+    return {"runs": in_turns(contenders, rounds, say)}
+
+
+def limit_figures(found: dict[str, Any]) -> dict[str, Spread]:
+    """Returns the share of the rate of products that each way of updating reaches."""
+    return {name: spread([r["share"] for r in runs]) for name, runs in found["runs"].items()}
+
+
+def bfloat16_figure(found: dict[str, Any]) -> Spread:
+    """Returns the time of a bfloat16 update over that of its products alone in float32."""
+    runs = found["runs"]
+    return spread(
+        [
+            low["seconds_per_update"] * full["products_per_second"] / full["flops_per_update"]
+            for low, full in zip(runs[BFLOAT16], runs[_BASE_NAME], strict=True)
+        ]
+    )
+
+
+def overhead_figure(found: dict[str, Any]) -> Spread:
+    """Returns microseconds per step of everything but environment and compiled call."""
+    return spread(
+        [
+            r["whole"] - r["per_step"][ENVIRONMENT] - r["per_step"][COMPILED]
+            for r in found["runs"]["ours"]
+        ]
+    )
+
+
+def limit_table(found: dict[str, Any]) -> list[str]:
+    """Writes table D."""
+    lines = [
+        "| | µs per update | MFLOP | products beside it, GFLOP/s | share of their rate |",
+        "|---|---|---|---|---|",
+    ]
+    for name, runs in found["runs"].items():
+        times = spread([1e6 * r["seconds_per_update"] for r in runs])
+        rates = spread([r["products_per_second"] / 1e9 for r in runs])
+        share = spread([r["share"] for r in runs])
+        lines.append(
+            f"| {name} | {_plain(times)} | {runs[0]['flops_per_update'] / 1e6:.0f} | "
+            f"{_plain(rates)} | {100 * share.median:.0f} % "
+            f"[{100 * share.low:.0f}, {100 * share.high:.0f}] |"
+        )
+    return [
+        *lines,
+        "",
+        f"An update in mixed_bfloat16 takes {bfloat16_figure(found)} times as long as its products "
+        "alone would take in float32, with both threads.",
+    ]
+
+
+def budget_table(found: dict[str, Any]) -> list[str]:
+    """Writes table C."""
+    runs = found["runs"]["ours"]
+    lines = ["| part | µs per environment step |", "|---|---|"]
+    parts = sorted(runs[0]["per_step"], key=lambda name: -runs[0]["per_step"][name])
+    for name in parts:
+        lines.append(f"| {name} | {spread([r['per_step'][name] for r in runs])} |")
+    lines += [
+        f"| **everything** | {spread([r['whole'] for r in runs])} |",
+        f"| *everything but environment and compiled call* | {overhead_figure(found)} |",
+        "",
+        "| start-up | seconds |",
+        "|---|---|",
+    ]
+    for name in runs[0]["stages"]:
+        lines.append(f"| {name} | {spread([r['stages'][name] for r in runs])} |")
+    lines.append(f"| **first update done** | {spread([r['first_update'] for r in runs])} |")
+    rows = runs[0]["memory"]["rows"]
+    lines += ["", "| replay buffer of 1 000 000 transitions | MB resident | share of its rows |"]
+    lines.append("|---|---|---|")
+    for state in ("empty", "full"):
+        taken = spread([r["memory"][state] for r in runs])
+        lines.append(f"| {state} | {taken.median / 1e6:.1f} | {taken.median / rows:.3f} |")
+    return lines
+
+
+def scale_table(found: dict[str, Any]) -> list[str]:
+    """Writes table E."""
+    runs = found["runs"]
+    lines = ["| transitions in the replay buffer | µs of sampling per update |", "|---|---|"]
+    for size in runs["replay"][0]:
+        if size.isdigit():
+            lines.append(f"| {int(size):,} | {spread([r[size] for r in runs['replay']])} |")
+    lines += [
+        "",
+        "| environments | in turns: µs per step, with updates | without | in processes: with updates "
+        "| without |",
+        "|---|---|---|---|---|",
+    ]
+    for count in COUNTS:
+        cells = [
+            str(spread([r[name] for r in runs[f"{kind} {count}"]]))
+            for kind in ("sync", "async")
+            for name in ("with updates", "without")
+        ]
+        lines.append(f"| {count} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _plain(values: Spread) -> str:
+    return f"{values.median:.0f} [{values.low:.0f}, {values.high:.0f}]"

@@ -1,0 +1,178 @@
+"""How things are timed here: fresh processes in turns, ratios within a round, honest intervals.
+
+Machines are noisy, and noise that lasts minutes meets whoever is being measured. So contenders take
+turns, each time in a process of its own, and a ratio is taken between neighbours of one round.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from scipy.stats import quantile_test
+
+CONTENDERS = Path(__file__).parent / "contenders"
+PEERS = ("torch==2.13.0", "stable-baselines3==2.9.2", "sbx-rl==0.28.0", "gymnasium[mujoco]")
+QUIET = 0.2  # cores that others may use
+_PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "mujoco")
+
+
+class LoadedMachineError(Exception):
+    """Something else is using the machine."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A process that measures itself and prints a line of JSON.
+
+    Attributes:
+        name: What tables call it.
+        command: Its command line.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+
+def ours(name: str, module: str, *arguments: Any) -> Contender:
+    """Makes a contender of a module of `eagerly.benchmarks.contenders`."""
+    words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
+    return Contender(name, (sys.executable, "-m", f"eagerly.benchmarks.contenders.{module}", *words))
+
+
+def peer(python: Path, name: str, script: str, *arguments: Any) -> Contender:
+    """Makes a contender of a script of this folder that runs with another Python."""
+    return Contender(name, (str(python), str(CONTENDERS / script), *map(str, arguments)))
+
+
+def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
+    """Returns the Python of the peers' own environment, which is made if it does not exist."""
+    python, done = folder / "bin" / "python", folder / "installed"
+    if not done.exists():
+        say(f"installing {', '.join(PEERS)} into {folder}")
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        # The build without CUDA is a tenth of the size; where there is none, any will do.
+        cpu = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+        if subprocess.run([*install, *cpu, *PEERS], check=False).returncode:
+            subprocess.run([*install, *PEERS], check=True)
+        done.touch()
+    return python
+
+
+def load_of_others(seconds: float = 1.0) -> float:
+    """Measures how many cores are busy now, while nothing is measured here."""
+    return psutil.cpu_percent(seconds) / 100 * (psutil.cpu_count() or 1)
+
+
+def check_quiet(insist: bool, say: Callable[[str], None]) -> float:
+    """Looks for other work on the machine.
+
+    Returns:
+        The cores that it uses.
+
+    Raises:
+        LoadedMachineError: If that is too much, and `insist` is set.
+    """
+    load = load_of_others()
+    if load > QUIET:
+        text = (
+            f"THIS MACHINE IS NOT QUIET: {load:.1f} cores are busy with something else. Beside "
+            "another job contenders become slower by different factors (PyTorch by five and more)"
+        )
+        if insist:
+            raise LoadedMachineError(f"{text}. Stop it, or measure all the same with --loaded.")
+        say(text)
+    return load
+
+
+def run(contender: Contender) -> dict[str, Any]:
+    """Runs a contender and returns what it printed last.
+
+    Raises:
+        RuntimeError: If it fails, with what it wrote.
+    """
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(contender.command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{contender.name} failed:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def in_turns(
+    contenders: Sequence[Contender], rounds: int, say: Callable[[str], None]
+) -> dict[str, list[dict[str, Any]]]:
+    """Runs every contender once a round; every second round in the opposite order."""
+    found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds):
+        for contender in contenders[:: -1 if number % 2 else 1]:
+            load = check_quiet(False, say)
+            result = run(contender) | {"load_of_others": round(load, 2)}
+            found[contender.name].append(result)
+            say(f"round {number + 1} of {rounds}: {contender.name}: {_short(result)}")
+    return found
+
+
+def _short(result: dict[str, Any]) -> str:
+    if {"seconds", "steps"} <= result.keys():
+        return f"{result['steps'] / result['seconds']:.0f} steps/s"
+    return ", ".join(f"{k} {v:.3g}" for k, v in result.items() if isinstance(v, int | float))[:120]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some values and its 90 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Returns the median and its 90 % interval by order statistics, which assumes no distribution.
+
+    Fewer than 5 values cannot give one: it reaches from the least to the greatest then.
+    """
+    interval = quantile_test(values, p=0.5).confidence_interval(0.90)
+    low, high = (
+        float(end) if end == end else extreme(values)  # NaN: too few values
+        for end, extreme in ((interval.low, min), (interval.high, max))
+    )
+    return Spread(statistics.median(values), low, high)
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
+    """Returns the spread of ratios of values of the same rounds."""
+    return spread([n / d for n, d in zip(numerators, denominators, strict=True)])
+
+
+def machine() -> dict[str, Any]:
+    """Describes where and with what was measured."""
+    name = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if _linux() else []:
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+    return {
+        "processor": name,
+        "cores": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
+    }
+
+
+def _linux() -> bool:
+    return sys.platform == "linux"

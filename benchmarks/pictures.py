@@ -1,0 +1,76 @@
+"""Draws the results of the benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+from eagerly.benchmarks.inside import LIMITS, limit_figures
+from eagerly.benchmarks.measuring import spread
+from eagerly.benchmarks.whole_runs import seconds_per_step
+
+OURS, OTHERS = "#0072b2", "#999999"
+
+
+def bars(found: dict[str, Any], title: str, path: Path) -> None:
+    """Draws milliseconds per step of each contender, with their 90 % intervals."""
+    times = {name: spread([1e3 * v for v in vs]) for name, vs in seconds_per_step(found).items()}
+    names = sorted(times, key=lambda name: -times[name].median)
+    figure, axes = plt.subplots(figsize=(7, 0.9 + 0.42 * len(names)), layout="constrained")
+    medians = [times[name].median for name in names]
+    errors = [
+        [times[name].median - times[name].low for name in names],
+        [times[name].high - times[name].median for name in names],
+    ]
+    colors = [OURS if name.startswith("ours") else OTHERS for name in names]
+    axes.barh(names, medians, xerr=errors, color=colors, ecolor="#333333", capsize=3)
+    for row, value in enumerate(medians):
+        axes.annotate(f" {value:.2f}", (times[names[row]].high, row), va="center")
+    # An eager run would leave nothing of the others to see.
+    rest = [times[name].high for name in names if times[name].median < 5 * min(medians)]
+    axes.set_xlim(0, 1.15 * max(rest))
+    axes.set(title=title, xlabel="milliseconds per environment step and update")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def shares(found: dict[str, Any], path: Path) -> None:
+    """Draws the share of the machine's rate of products against batch, width and K."""
+    figures = limit_figures(found)
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
+    for axes, setting, label in zip(
+        panels, ("batch", "width", "updates_per_call"), ("batch", "units per layer", "K"), strict=True
+    ):
+        points = sorted(
+            (LIMITS[name][setting], figure_)
+            for name, figure_ in figures.items()
+            if name.startswith("xla") and (label_of(name) in (setting, ""))
+        )
+        values = [value for value, _ in points]
+        medians = [100 * s.median for _, s in points]
+        errors = [
+            [100 * (s.median - s.low) for _, s in points],
+            [100 * (s.high - s.median) for _, s in points],
+        ]
+        axes.errorbar(values, medians, errors, marker="o", color=OURS, capsize=3)
+        axes.set(xlabel=label, xscale="log", ylim=(0, 100))
+        axes.set_xticks(values, [str(value) for value in values])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("% of the rate of products")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def label_of(name: str) -> str:
+    """Says which setting a row of table D varies; none for the base."""
+    if name.count(",") > 1:
+        return ""
+    words = {"batch": "batch", "width": "width", "K": "updates_per_call"}
+    return words[name.split()[1]]

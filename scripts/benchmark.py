@@ -1,0 +1,171 @@
+"""Measures this package beside its peers: `benchmark.py`, or `benchmark.py article runs ...`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eagerly.scripts.flags import interruptible
+
+_TABLES = {
+    "article": "A. The article's table: DDPG, HalfCheetah-v5, one update per step",
+    "runs": "B. Training runs: TD3, 256-256, batch 256, one update per step",
+    "budget": "C. Where the time goes: TD3, HalfCheetah-v5, default settings",
+    "limit": "D. Distance to the limit: updates of TD3 beside float32 matrix products",
+    "scale": "E. Scale: replay sizes, and environments of HalfCheetah-v5",
+}
+
+
+class _Benchmark(click.Command):
+    def invoke(self, ctx: click.Context) -> Any:
+        with interruptible(ctx):
+            return super().invoke(ctx)
+
+
+@click.command(cls=_Benchmark, context_settings={"max_content_width": 100})
+@click.argument("tables", nargs=-1, type=click.Choice(list(_TABLES)))
+@click.option("--rounds", default=9, show_default=True, help="Turns that every contender gets.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Where JSON, tables and pictures go.",
+)
+@click.option(
+    "--peers",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("build/peers"),
+    show_default=True,
+    help="The peers' environment; it is made if it does not exist.",
+)
+@click.option("--loaded", is_flag=True, help="Measure although something else uses the machine.")
+@click.option("--report-only", is_flag=True, help="Write tables and pictures of results again.")
+def main(
+    tables: tuple[str, ...], rounds: int, output: Path, peers: Path, loaded: bool, report_only: bool
+) -> None:
+    """Measures TABLES, or all of them: article, runs, budget, limit, scale.
+
+    Takes about an hour and wants the machine for itself.
+    """
+    try:
+        from eagerly.benchmarks import measuring
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error}: pip install 'eagerly[bench]'") from error
+    if rounds < 1:
+        raise click.BadParameter("must be at least 1", param_hint="--rounds")
+    output.mkdir(parents=True, exist_ok=True)
+    for table in tables or _TABLES:
+        path = output / f"{table}.json"
+        if not report_only:
+            try:
+                load = measuring.check_quiet(not loaded, _say)
+                found = _measure(table, rounds, peers)
+            except (measuring.LoadedMachineError, RuntimeError) as error:
+                raise click.ClickException(str(error)) from error
+            found |= {
+                "machine": measuring.machine(),
+                "load_at_start": load,
+                "date": time.strftime("%Y-%m-%d"),
+                "rounds": rounds,
+            }
+            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        elif not path.exists():
+            raise click.ClickException(f"{path} does not exist: measure it first")
+        _report(table, json.loads(path.read_text(encoding="utf-8")), output)
+
+
+def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
+    from eagerly.benchmarks import inside, measuring, whole_runs
+
+    if table in ("article", "runs"):
+        python = measuring.peers_python(peers, _say)
+        if table == "article":
+            return whole_runs.measure_article(python, rounds, _say)
+        environments = whole_runs.CHEETAH, whole_runs.HUMANOID
+        return {
+            env: whole_runs.measure_runs(python, env, rounds, _say) for env in environments
+        }
+    if table == "limit":
+        return inside.measure_limit(rounds, _say)
+    measure: Callable[..., dict[str, Any]] = {
+        "budget": inside.measure_budget,
+        "scale": inside.measure_scale,
+    }[table]
+    return measure(whole_runs.CHEETAH, rounds, _say)
+
+
+def _report(table: str, found: dict[str, Any], output: Path) -> None:
+    from eagerly.benchmarks import inside, pictures, whole_runs
+
+    lines = [f"# {_TABLES[table]}", ""]
+    if table == "article":
+        lines += whole_runs.article_table(found)
+        pictures.bars(found, "DDPG as in the article, HalfCheetah-v5", output / "article.png")
+    elif table == "runs":
+        for env in (whole_runs.CHEETAH, whole_runs.HUMANOID):
+            lines += [f"## {env}", "", *whole_runs.runs_table(found[env]), ""]
+            pictures.bars(found[env], f"TD3, {env}", output / f"runs-{env}.png")
+    else:
+        write = {
+            "budget": inside.budget_table,
+            "limit": inside.limit_table,
+            "scale": inside.scale_table,
+        }[table]
+        lines += write(found)
+        if table == "limit":
+            pictures.shares(found, output / "limit.png")
+    lines += ["", *_conditions(found)]
+    text = "\n".join(lines) + "\n"
+    (output / f"{table}.md").write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+def _conditions(found: dict[str, Any]) -> list[str]:
+    machine = found["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    parts = [found] if "runs" in found else [part for part in found.values() if _is_measured(part)]
+    results = [r for part in parts for runs in part["runs"].values() for r in runs]
+    peers = {key: str(r[key]) for r in results for key in _PEERS if key in r}
+    threads = {f"{key}: {r[key]}" for r in results for key in ("threads",) if key in r}
+    loads = [r["load_of_others"] for r in results]
+    text = [
+        f"{found['date']}, {machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB. Python {machine['python']}, {versions}"
+        + "".join(f", {name} {version}" for name, version in peers.items())
+        + ". TensorFlow has 2 intra-op and 2 inter-op threads, unless said otherwise"
+        + (f"; PyTorch {', '.join(sorted(threads))}." if threads else "."),
+        "",
+        f"{found['rounds']} rounds; each contender in a fresh process, in turns. Medians and their "
+        "90 % intervals [by order statistics]; ratios are those of neighbours in a round.",
+    ]
+    from eagerly.benchmarks.measuring import QUIET
+
+    loud = sum(load > QUIET for load in loads)
+    if loud:
+        text += [
+            "",
+            f"**{loud} of {len(loads)} measurements began while something else used the machine.**",
+        ]
+    return text
+
+
+_PEERS = ("torch", "stable_baselines3", "sbx", "jax")
+
+
+def _is_measured(part: Any) -> bool:
+    return isinstance(part, dict) and "runs" in part
+
+
+def _say(line: str) -> None:
+    click.echo(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
