@@ -32,6 +32,7 @@ class ActorCritic:
         actor, actor_target, critic, critic_target: Keras models; each target begins as a copy.
         actor_optimizer, critic_optimizer: `Adam`.
         updates: int64 variable, gradient steps of the critics so far.
+        updates_made: The same as a Python number.
         policy: Calls the actor on NumPy observations; told here when its weights have changed.
     """
 
@@ -58,6 +59,7 @@ class ActorCritic:
         self.actor_optimizer.build(self.actor.trainable_variables)
         self.critic_optimizer.build(self.critic.trainable_variables)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+        self.updates_made = 0
         self.policy = ActingPolicy(self.actor)
         self._checkpoint = VariableCheckpoint(
             updates=[self.updates],
@@ -130,6 +132,7 @@ class ActorCritic:
             ValueError: If the files hold other networks than these.
         """
         self._checkpoint.read(prefix)
+        self.updates_made = int(self.updates.numpy())
         self.policy.refresh()
         self.actor_optimizer.learning_rate, self.critic_optimizer.learning_rate = self._rates
 

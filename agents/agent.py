@@ -157,7 +157,7 @@ class Agent:
     @property
     def updates(self) -> int:
         """Gradient steps of the critics so far."""
-        return int(self.networks.updates.numpy())
+        return self.networks.updates_made
 
     @property
     def policy_delay(self) -> int:
@@ -214,17 +214,23 @@ class Agent:
         first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)
         since_move = (first - 1) % self.policy_delay
-        history = self._compiled_train_body(self._transferred(rows), since_move)
-        self.networks.policy.refresh()
+        history, weights = self._compiled_train_body(self._transferred(rows), since_move)
+        self.networks.updates_made += updates
+        self.networks.policy.refresh([weight.numpy() for weight in weights])
         metrics = named_metrics(METRICS, history.numpy(), first)
         moved = np.arange(first, first + updates) % self.policy_delay == 0
         return metrics | {name: metrics[name][moved] for name in ACTOR_METRICS}
 
     def _transferred(self, rows: np.ndarray) -> tf.Tensor:
-        """Hands rows to TensorFlow, all of a call at once: the only transfer that there is."""
-        return tf.constant(rows, self._dtype)
+        """Hands the rows of a call to TensorFlow, which on a CPU reads them where they are.
 
-    def _train_body(self, rows: tf.Tensor, since_move: int) -> tf.Tensor:
+        They must stay what they are until the call has come back.
+        """
+        return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self._dtype)
+
+    def _train_body(
+        self, rows: tf.Tensor, since_move: int
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         """Makes K updates; in which of them the actor moves is settled while this is traced.
 
         A branch inside the compiled program would copy every variable that it could change.
@@ -235,7 +241,8 @@ class Agent:
                 Python number, and each one is another program.
 
         Returns:
-            Metrics `[K, len(METRICS)]`.
+            Metrics `[K, len(METRICS)]`, and the weights that acting needs: what is asked of
+            TensorFlow after the call, when its code has left the processor's caches, is dear.
         """
         updates, delay = rows.shape[0], self.policy_delay
         noise = self._noise(self.networks.updates.value() + 1, updates)
@@ -251,7 +258,7 @@ class Agent:
                 history = self._some(history, rows, noise, start, delay, True)
         if tail:
             history = self._some(history, rows, noise, updates - tail, tail, False)
-        return history.stack()
+        return history.stack(), self.networks.policy.weights()
 
     def _some(
         self,

@@ -23,7 +23,9 @@ class GaussianNoise:
 
     def __call__(self, actions: np.ndarray) -> np.ndarray:
         """Adds noise to actions `[N, A]` and keeps them in [-1, 1]."""
-        return np.clip(actions + self._noise(actions.shape), -1.0, 1.0)
+        noisy = actions + self._noise(actions.shape)
+        np.maximum(noisy, -1.0, out=noisy)  # np.clip takes three times as long
+        return np.minimum(noisy, 1.0, out=noisy)
 
     def _noise(self, shape: tuple[int, ...]) -> np.ndarray:
         noise = self._generator.standard_normal(shape, np.float32)

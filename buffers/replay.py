@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from eagerly.buffers.transition import RowLayout, Transition
+
+_ALIGNMENT = 64
 
 
 class ReplayBuffer:
@@ -45,6 +48,8 @@ class ReplayBuffer:
         self._rows = np.empty((capacity, self.layout.width), np.float32)
         self._generator = np.random.Generator(np.random.PCG64(seed))
         self._sampled = np.empty((0, 0, self.layout.width), np.float32)
+        self._incoming = np.empty((0, self.layout.width), np.float32)  # reused by every `add`
+        self._incoming_parts = self.layout.unpack(self._incoming)
 
     @property
     def capacity(self) -> int:
@@ -68,23 +73,26 @@ class ReplayBuffer:
             Nothing is stored then.
         """
         count = np.shape(transitions.reward)[0] if np.ndim(transitions.reward) else -1
-        rows = np.empty((max(count, 0), self.layout.width), np.float32)
-        for name, target, value in zip(
-            Transition._fields, self.layout.unpack(rows), transitions, strict=True
-        ):
-            if np.shape(value) != target.shape or count < 1:
-                width = "" if target.ndim == 1 else f", {target.shape[1]}"
-                raise ValueError(
-                    f"{name} must have shape [N{width}] with the same N >= 1 for all parts; "
-                    f"got {np.shape(value)}"
-                )
-            with np.errstate(over="ignore"):  # becomes inf, which is reported below
-                target[...] = value
-        # One sum is cheaper than five checks; it may overflow, so a bad sum only raises suspicion.
+        if count != len(self._incoming):
+            self._incoming = np.empty((max(count, 0), self.layout.width), np.float32)
+            self._incoming_parts = self.layout.unpack(self._incoming)
+        rows = self._incoming
+        # What overflows here becomes infinite, and is reported below.
         with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(rows.sum())
-        if suspicious:
-            _check_finite(self.layout.unpack(rows))
+            for name, target, value in zip(
+                Transition._fields, self._incoming_parts, transitions, strict=True
+            ):
+                if np.shape(value) != target.shape or count < 1:
+                    width = "" if target.ndim == 1 else f", {target.shape[1]}"
+                    raise ValueError(
+                        f"{name} must have shape [N{width}] with the same N >= 1 for all parts; "
+                        f"got {np.shape(value)}"
+                    )
+                target[...] = value
+            # One sum is cheaper than five checks; it may overflow: a bad one only raises suspicion.
+            total = rows.sum()
+        if not math.isfinite(total):
+            _check_finite(self._incoming_parts)
         if count > self.capacity:
             raise ValueError(f"cannot add {count} transitions to a capacity of {self.capacity}")
         start = self.added % self.capacity
@@ -97,7 +105,8 @@ class ReplayBuffer:
         """Gathers packed rows `[updates, batch_size, width]`, drawn uniformly with replacement.
 
         How many updates are asked for at once does not change which rows an update gets. The
-        returned array is reused by the next call with the same sizes: copy what you keep.
+        returned array is reused by the next call with the same sizes: copy what you keep. It
+        begins at a multiple of 64 bytes, so that TensorFlow can read it where it is.
 
         Raises:
             ValueError: If the buffer is empty or a size is not positive.
@@ -110,7 +119,7 @@ class ReplayBuffer:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
         shape = (updates, batch_size, self.layout.width)
         if self._sampled.shape != shape:
-            self._sampled = np.empty(shape, np.float32)
+            self._sampled = _aligned(shape)
         indices = self._generator.integers(len(self), size=(updates, batch_size))
         # mode="clip" lets take() write straight into out; the indices are always in range.
         return self._rows.take(indices, axis=0, out=self._sampled, mode="clip")
@@ -157,6 +166,14 @@ class ReplayBuffer:
     @random_state.setter
     def random_state(self, state: dict[str, Any]) -> None:
         self._generator.bit_generator.state = state
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """Reserves a float32 array that begins at a multiple of 64 bytes."""
+    size = 4 * math.prod(shape)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 def _check_finite(transitions: Transition) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import keras
@@ -15,7 +15,7 @@ from eagerly.networks.actor import Policy
 class ActingPolicy:
     """Calls an actor on NumPy observations, through its snapshot where it offers one.
 
-    A snapshot is taken at the first call after `refresh`. An actor without `snapshot()` is
+    Without weights from `refresh` a snapshot is taken at the first call. An actor without `snapshot()` is
     called through one compiled function instead, at about ten times the cost. Which of the two
     it is, is decided here, once.
     """
@@ -26,9 +26,15 @@ class ActingPolicy:
         self._concrete: Callable[[tf.Tensor], tf.Tensor] | None = None
         self._has_snapshot = hasattr(actor, "snapshot")
 
-    def refresh(self) -> None:
-        """Says that the actor's weights have changed."""
-        self._snapshot = None
+    def weights(self) -> tuple[tf.Tensor, ...]:
+        """Reads what `refresh` takes; to be called inside the compiled function that changes it."""
+        if not self._has_snapshot:
+            return ()
+        return tuple(tf.convert_to_tensor(variable.value) for variable in self._actor.variables)
+
+    def refresh(self, weights: Sequence[np.ndarray] = ()) -> None:
+        """Says that the actor's weights have changed, and to what, where `weights` were read."""
+        self._snapshot = self._actor.snapshot(weights) if weights else None
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to actions `[N, A]` in [-1, 1]."""

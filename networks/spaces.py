@@ -65,4 +65,5 @@ class ActionBounds:
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Maps `[..., A]` in [-1, 1] to the environment's units; the result lies in the `Box`."""
         scaled = (self._center + self._scale * actions).astype(self.dtype)
-        return np.clip(scaled, self.low, self.high, out=scaled)
+        np.maximum(scaled, self.low, out=scaled)
+        return np.minimum(scaled, self.high, out=scaled)

@@ -202,7 +202,7 @@ def _digest_of(trainer: Any) -> str:
         for name, values in sorted(best[2].items()):
             digest.update(name.encode() + values.tobytes())
     state = {
-        "counts": [trainer.steps, trainer.updates, buffer.added, str(trainer.owed)],
+        "counts": [trainer.steps, trainer.updates, buffer.added, str(trainer.debt.updates)],
         "best": best[:2] if best else None,
         "episodes": episodes,
         "random": [

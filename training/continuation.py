@@ -39,7 +39,7 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
         episodes={"observations": episodes["observations"], **arrays},
         growing=growing,
         state={
-            "owed": str(trainer.owed),
+            "owed": str(trainer.debt.updates),
             "in_round": trainer.in_round,
             "episodes": episodes["episodes"],
             "returns": episodes["returns"],
@@ -114,7 +114,7 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
     lost = trainer.environments.restore(episodes)
     trainer.agent.exploration.restore(state["random"]["exploration"])
     trainer.steps, trainer.updates = manifest.steps, manifest.updates
-    trainer.owed = Fraction(state["owed"])
+    trainer.debt.updates = Fraction(state["owed"])
     trainer.agent.begin_episodes(np.isin(np.arange(len(trainer.environments)), lost))
     trainer.buffer.random_state = state["random"]["sampling"]
     trainer.warmup.bit_generator.state = state["random"]["warmup"]

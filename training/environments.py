@@ -74,20 +74,16 @@ class VectorStep:
     Attributes:
         observations: `[N, O]`; where an episode ended the real last one.
         rewards: `[N]`.
-        terminated, truncated: `[N]` bool.
+        terminated: `[N]` bool.
+        ended: Which episodes ended, terminated or truncated, `[N]` bool.
         infos: The numbers in `info` of each episode that ended.
     """
 
     observations: np.ndarray
     rewards: np.ndarray
     terminated: np.ndarray
-    truncated: np.ndarray
+    ended: np.ndarray
     infos: list[dict[str, float]]
-
-    @property
-    def ended(self) -> np.ndarray:
-        """Which episodes ended, `[N]` bool."""
-        return self.terminated | self.truncated
 
 
 class Environments:
@@ -159,7 +155,7 @@ class Environments:
         # The vector environment reuses its arrays: this cast copies.
         observations = np.array(observations, np.float32)
         infos = [_info_of(info, int(index)) for index in np.flatnonzero(ended)]
-        step = VectorStep(observations, rewards, terminated, truncated, infos)
+        step = VectorStep(observations, rewards, terminated, ended, infos)
         if self._restorable:
             for log, action in zip(self._actions, actions, strict=True):
                 log.append(action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +88,12 @@ class Summaries:
         self._log.add(steps, emit)
 
     def stepped(
-        self, rewards: np.ndarray, ended: np.ndarray, infos: Iterable[Mapping[str, float]]
+        self, rewards: np.ndarray, ended: np.ndarray, infos: Sequence[Mapping[str, float]]
     ) -> None:
         """Takes rewards `[N]`, whether each episode ended `[N]`, and the infos of those."""
         self._returns += rewards
         self._lengths += 1
-        if ended.any():
+        if infos:  # one for each episode that ended
             self._add("training/return_mean", self._returns[ended])
             self._add("training/length_mean", self._lengths[ended])
             self._returns[ended] = 0.0

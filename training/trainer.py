@@ -14,6 +14,7 @@ from eagerly.buffers import Stream, Transition, seed_sequence
 from eagerly.training import continuation
 from eagerly.training.assembly import assemble
 from eagerly.training.checkpoints import Checkpoints
+from eagerly.training.debt import Debt
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
 from eagerly.training.files import is_full
@@ -40,7 +41,7 @@ class Trainer:
     Attributes:
         steps: Environment steps done, counting every environment.
         updates: Updates done.
-        owed: Updates owed by the steps done, not yet paid; a fraction where `replay_ratio` is.
+        debt: The updates owed by the steps done and not yet paid.
         agent: The agent.
         buffer: The replay buffer.
         best: Step, score and weights of the best policy so far.
@@ -63,7 +64,9 @@ class Trainer:
         self._opened = ExitStack()
         self._opened.callback(run.unlock)
         self.checkpoint_seconds = 0.0
-        self.steps, self.updates, self.owed = 0, 0, Fraction(0)
+        self.steps, self.updates = 0, 0
+        ratio = Fraction(str(self.config.replay_ratio))
+        self.debt = Debt(ratio, self.config.updates_per_call)
         self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
         try:
             self._build()
@@ -86,7 +89,6 @@ class Trainer:
         self.warmup = np.random.Generator(
             np.random.PCG64(seed_sequence(self.config.seed, Stream.WARMUP))
         )
-        self._ratio = Fraction(str(self.config.replay_ratio))
 
     def _begin(self, newest: Saved | None) -> None:
         try:
@@ -154,7 +156,7 @@ class Trainer:
     @property
     def in_round(self) -> bool:
         """Whether a call of the train body is owed: inside a round, or where one was stopped."""
-        return self.owed >= self.config.updates_per_call
+        return self.debt.is_call
 
     def _round(self, signals: StopSignals) -> None:
         """Steps every environment once, pays the updates owed, and does what is due."""
@@ -196,7 +198,7 @@ class Trainer:
         self.steps += len(self.environments)
         beyond = self.steps - self.config.warmup_steps
         if beyond > 0:
-            self.owed += self._ratio * min(beyond, len(self.environments))
+            self.debt.step(min(beyond, len(self.environments)))
 
     def _learn(self) -> None:
         """Pays updates in one call of the train body."""
@@ -205,11 +207,11 @@ class Trainer:
             metrics = self.agent.train(self.buffer, updates)
         self.summaries.learned(metrics)
         self.updates += updates
-        self.owed -= updates
+        self.debt.pay()
 
     def _due(self, every: int) -> bool:
         """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
-        return every > 0 and self.steps // every > (self.steps - len(self.environments)) // every
+        return every > 0 and self.steps % every < len(self.environments)
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
