@@ -196,7 +196,7 @@ def _how_it_goes_on(run: Any) -> str:
 
 
 def _print_start(trainer: Any) -> None:
-    from eagerly.training.conditions import device_name
+    from eagerly.training.devices import continuation_note, device_name
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
@@ -214,6 +214,7 @@ def _print_start(trainer: Any) -> None:
         "run": f"{run.path}, {begin}, to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
         "device": f"{device_name()}, {threads}",
+        "continues": continuation_note(),
         "environment": environment,
         "observations": trainer.environments.observation_space,
         "actions": trainer.environments.action_space,

@@ -12,8 +12,8 @@ from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.buffers import ReplayBuffer, RowLayout, Stream, seed_sequence
 from eagerly.networks import ActionBounds, observation_size
-from eagerly.training.conditions import set_threads
 from eagerly.training.config import RunConfig
+from eagerly.training.devices import check_precision, set_device, set_threads
 from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.guarding import GuardedEnvironment
@@ -60,7 +60,9 @@ def assemble(
         RunError: If the environment is not supported, or something does not fit into memory.
     """
     config = run.config
+    set_device(config.device, say)
     set_threads(config.intra_op_threads, config.inter_op_threads, say)
+    check_precision(run.agent_config.precision, run.agent_config.mode, say)
     make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
     with watchdog.calling(f"making environment {make.name!r}"):
         env = make()

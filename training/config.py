@@ -10,6 +10,8 @@ from typing import Any
 from eagerly.agents.settings import check_settings, setting
 from eagerly.training.environments import VECTORIZATIONS
 
+DEVICES = ("auto", "cpu", "gpu")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -98,6 +100,9 @@ class RunConfig:
     )
     keep_checkpoints: int = setting(
         2, "The newest ones are kept", unit="checkpoints", at_least=1, free=True
+    )
+    device: str = setting(
+        "auto", "What trains: auto takes a GPU where there is one", choices=DEVICES
     )
     intra_op_threads: int = setting(
         2,
