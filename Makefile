@@ -13,7 +13,7 @@ JOBS ?= 2
 KILLS ?= 20
 CASES ?= 5000
 TABLES ?=
-ROUNDS ?= 9
+ROUNDS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test lint format typecheck check bench prove-resume fuzz tensorboard test-floors clean
@@ -59,7 +59,7 @@ typecheck: install  ## Check types, on an installed copy
 check: lint typecheck test  ## All of the above
 
 bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
-	$(BIN)/python scripts/benchmark.py $(TABLES) --rounds $(ROUNDS) $(ARGS)
+	$(BIN)/python scripts/benchmark.py $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)

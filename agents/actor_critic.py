@@ -50,12 +50,8 @@ class ActorCritic:
         self.actor_target.set_weights(self.actor.get_weights())
         self.critic_target.set_weights(self.critic.get_weights())
         self._rates = actor_learning_rate, critic_learning_rate
-        self.actor_optimizer = Adam(
-            actor_learning_rate, epsilon=epsilon, name="actor_optimizer"
-        )
-        self.critic_optimizer = Adam(
-            critic_learning_rate, epsilon=epsilon, name="critic_optimizer"
-        )
+        self.actor_optimizer = Adam(actor_learning_rate, epsilon=epsilon, name="actor_optimizer")
+        self.critic_optimizer = Adam(critic_learning_rate, epsilon=epsilon, name="critic_optimizer")
         self.actor_optimizer.build(self.actor.trainable_variables)
         self.critic_optimizer.build(self.critic.trainable_variables)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")

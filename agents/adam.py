@@ -9,8 +9,8 @@ import tensorflow as tf
 class Adam(keras.optimizers.Adam):
     """Keras' Adam whose step is one operation for each variable instead of a dozen.
 
-    Its variables are those of Keras. θ ← θ - α √(1-β₂ᵗ)/(1-β₁ᵗ) · m / (√v + ε̂), the form at the end of
-    section 2 of Kingma and Ba 2015, with m and v updated first.
+    Its variables are those of Keras. θ ← θ - α √(1-β₂ᵗ)/(1-β₁ᵗ) · m / (√v + ε̂), the form at the
+    end of section 2 of Kingma and Ba 2015, with m and v updated first.
     """
 
     def update_step(

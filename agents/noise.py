@@ -17,9 +17,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def uniform_pairs(
-    shape: Sequence[int], seed: int, first: tf.Tensor, dtype: tf.DType
-) -> tf.Tensor:
+def uniform_pairs(shape: Sequence[int], seed: int, first: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Draws pairs of independent uniforms in (0, 1] for K updates, exactly alike in every mode.
 
     The words of a pair are numbered by its update and its place in it: how updates are cut into
@@ -55,12 +53,14 @@ def standard_normal(uniform: tf.Tensor) -> tf.Tensor:
 def threefry(
     key: tuple[int, int], left: tf.Tensor, right: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scrambles counters by Threefry-2x32 of 20 rounds (Salmon et al. 2011, "Parallel random
-    numbers: as easy as 1, 2, 3", section 4.2).
+    """Scrambles counters by Threefry-2x32 of 20 rounds.
+
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.2.
 
     Args:
         key: Two words below 2**32.
-        left, right: The two words of each counter, uint32, of shapes that broadcast.
+        left: The first word of each counter, uint32.
+        right: The second one, of a shape that broadcasts with the first one's.
 
     Returns:
         Two words for each counter.

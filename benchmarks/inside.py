@@ -49,7 +49,9 @@ def measure_scale(env: str, rounds: int, say: Callable[[str], None]) -> dict[str
     contenders: list[Contender] = [ours("replay", "scale", "replay")]
     for count in COUNTS:
         for kind in ("sync", "async"):
-            contenders.append(ours(f"{kind} {count}", "scale", "environments", env, str(count), kind))
+            contenders.append(
+                ours(f"{kind} {count}", "scale", "environments", env, str(count), kind)
+            )
     return {"runs": in_turns(contenders, rounds, say)}
 
 
@@ -107,8 +109,7 @@ def budget_table(found: dict[str, Any]) -> list[str]:
     lines += [
         f"| all of it, with the clocks | {spread([r['with_clocks'] for r in runs])} |",
         f"| **all of it, without them** | {spread([r['whole'] for r in runs])} |",
-        "| *of that, everything but environment and compiled call* | "
-        f"{overhead_figure(found)} |",
+        f"| *of that, everything but environment and compiled call* | {overhead_figure(found)} |",
         "",
         "| start-up | seconds |",
         "|---|---|",
@@ -134,8 +135,8 @@ def scale_table(found: dict[str, Any]) -> list[str]:
             lines.append(f"| {int(size):,} | {spread([r[size] for r in runs['replay']])} |")
     lines += [
         "",
-        "| environments | in turns: µs per step, with updates | without | in processes: with updates "
-        "| without |",
+        "| environments | in turns: µs per step, with updates | without "
+        "| in processes: with updates | without |",
         "|---|---|---|---|---|",
     ]
     for count in COUNTS:

@@ -47,7 +47,9 @@ class Contender:
 def ours(name: str, module: str, *arguments: Any) -> Contender:
     """Makes a contender of a module of `eagerly.benchmarks.contenders`."""
     words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
-    return Contender(name, (sys.executable, "-m", f"eagerly.benchmarks.contenders.{module}", *words))
+    return Contender(
+        name, (sys.executable, "-m", f"eagerly.benchmarks.contenders.{module}", *words)
+    )
 
 
 def peer(python: Path, name: str, script: str, *arguments: Any) -> Contender:

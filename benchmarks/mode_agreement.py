@@ -10,10 +10,10 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from eagerly.benchmarks.workload import cheetah_agent, random_buffer
 
 from eagerly.agents import agent_names
 from eagerly.agents.agent import Agent
+from eagerly.benchmarks.workload import cheetah_agent, random_buffer
 
 TABLE = Path(__file__).with_suffix(".md")
 MODES = ("eager", "graph", "xla")

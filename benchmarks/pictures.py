@@ -45,7 +45,10 @@ def shares(found: dict[str, Any], path: Path) -> None:
     figures = limit_figures(found)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
     for axes, setting, label in zip(
-        panels, ("batch", "width", "updates_per_call"), ("batch", "units per layer", "K"), strict=True
+        panels,
+        ("batch", "width", "updates_per_call"),
+        ("batch", "units per layer", "K"),
+        strict=True,
     ):
         points = sorted(
             (LIMITS[name][setting], figure_)

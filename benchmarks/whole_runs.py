@@ -19,12 +19,17 @@ def article_contenders(python: Path) -> list[Contender]:
     """Table A: DDPG as in the article, HalfCheetah, one update per step."""
 
     def own(name: str, steps: int, **settings: Any) -> Contender:
-        return ours(name, "ours", "ddpg", {"preset": "article", "env": CHEETAH} | settings, START, START + steps)
+        return ours(
+            name,
+            "ours",
+            "ddpg",
+            {"preset": "article", "env": CHEETAH} | settings,
+            START,
+            START + steps,
+        )
 
     def torch(name: str, style: str) -> Contender:
-        return peer(
-            python, name, "torch_agents.py", "ddpg", style, CHEETAH, START, START + 2000
-        )
+        return peer(python, name, "torch_agents.py", "ddpg", style, CHEETAH, START, START + 2000)
 
     return [
         torch(ARTICLE_STYLE, "article"),
@@ -67,9 +72,7 @@ def measure_article(python: Path, rounds: int, say: Callable[[str], None]) -> di
     return {"ours": "ours, xla", "runs": in_turns(article_contenders(python), rounds, say)}
 
 
-def measure_runs(
-    python: Path, env: str, rounds: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def measure_runs(python: Path, env: str, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measures table B in one environment."""
     return {"ours": "ours", "runs": in_turns(run_contenders(python, env), rounds, say)}
 
@@ -77,7 +80,8 @@ def measure_runs(
 def seconds_per_step(found: dict[str, Any]) -> dict[str, list[float]]:
     """Lists the seconds per environment step of every contender, one per round."""
     return {
-        name: [run["seconds"] / run["steps"] for run in runs] for name, runs in found["runs"].items()
+        name: [run["seconds"] / run["steps"] for run in runs]
+        for name, runs in found["runs"].items()
     }
 
 
@@ -109,9 +113,7 @@ def runs_table(found: dict[str, Any]) -> list[str]:
     """Writes table B."""
     lines = ["| | steps per second | ours is faster by a factor of |", "|---|---|---|"]
     for name, values in seconds_per_step(found).items():
-        lines.append(
-            f"| {name} | {spread([1 / v for v in values])} | {speedups(found)[name]} |"
-        )
+        lines.append(f"| {name} | {spread([1 / v for v in values])} | {speedups(found)[name]} |")
     return lines
 
 

@@ -15,9 +15,9 @@ from eagerly.networks.actor import Policy
 class ActingPolicy:
     """Calls an actor on NumPy observations, through its snapshot where it offers one.
 
-    Without weights from `refresh` a snapshot is taken at the first call. An actor without `snapshot()` is
-    called through one compiled function instead, at about ten times the cost. Which of the two
-    it is, is decided here, once.
+    Without weights from `refresh` a snapshot is taken at the first call. An actor without
+    `snapshot()` is called through one compiled function instead, at about ten times the cost.
+    Which of the two it is, is decided here, once.
     """
 
     def __init__(self, actor: keras.Model) -> None:

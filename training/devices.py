@@ -106,7 +106,7 @@ def check_precision(precision: str, mode: str, say: Callable[[str], None]) -> No
         )
     elif not flags & _BFLOAT16_FLAGS:
         raise RunError(
-            f"this processor has no bfloat16 instructions ({' or '.join(sorted(_BFLOAT16_FLAGS))}): "
+            f"this processor has no bfloat16 instructions ({', '.join(sorted(_BFLOAT16_FLAGS))}): "
             "mixed_bfloat16 would be slower than float32 here; leave --precision float32"
         )
     if mode == "xla":

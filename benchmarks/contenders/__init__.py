@@ -1,1 +1,1 @@
-"""What is measured, one process each: this package, and the peers in an environment of their own."""
+"""What is measured, one process each: this package, and its peers in their own environment."""

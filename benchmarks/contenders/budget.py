@@ -134,7 +134,7 @@ def measure(env: str, steps: int) -> dict[str, Any]:
                 return result
 
             agent._compiled_train_body = first_call
-            watch.stepped = stepped  # type: ignore[method-assign]
+            watch.stepped = stepped  # type: ignore[method-assign, assignment]
             trainer.train()
     _, began, middle, ended = marks
     _, per_step, last = ({k: 1e6 * v / steps for k, v in part.items()} for part in found)

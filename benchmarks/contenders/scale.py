@@ -52,5 +52,9 @@ def environments(env: str, count: int, vectorization: str) -> dict[str, float]:
 
 if __name__ == "__main__":
     kind, *arguments = sys.argv[1:]
-    result = replay() if kind == "replay" else environments(arguments[0], int(arguments[1]), arguments[2])
+    result = (
+        replay()
+        if kind == "replay"
+        else environments(arguments[0], int(arguments[1]), arguments[2])
+    )
     sys.stdout.write(json.dumps(result) + "\n")

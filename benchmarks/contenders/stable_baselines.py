@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import sys
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("start", type=int)
     parser.add_argument("stop", type=int)
     given = parser.parse_args()
-    env = gymnasium.make(given.env)
+    env: Any = gymnasium.make(given.env)
     size = env.action_space.shape[0]
     noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))
     package = "stable_baselines3" if given.package == "sb3" else "sbx"

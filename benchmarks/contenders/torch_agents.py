@@ -77,7 +77,9 @@ class Critic(nn.Module):
 class Replay:
     """Transitions in arrays: one for each part, or packed into rows."""
 
-    def __init__(self, observation: int, action: int, capacity: int, packed: bool, seed: int) -> None:
+    def __init__(
+        self, observation: int, action: int, capacity: int, packed: bool, seed: int
+    ) -> None:
         self.widths = (observation, action, 1, 1, observation)
         self.ends = np.cumsum(self.widths).tolist()
         self.rows = np.zeros((capacity, sum(self.widths)), np.float32)
@@ -198,7 +200,8 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=1000)
     parser.add_argument("--evaluations", type=Path)
     given = parser.parse_args()
-    env, random = gymnasium.make(given.env), np.random.default_rng(given.seed)
+    env: Any = gymnasium.make(given.env)
+    random = np.random.default_rng(given.seed)
     evaluation_env = gymnasium.make(given.env) if given.evaluations else None
     agent = Agent(given.algorithm, given.style, env, given.seed)
     low, high = env.action_space.low, env.action_space.high

@@ -10,7 +10,7 @@ import tensorflow as tf
 from eagerly.networks import ActingPolicy, Actor, Critic
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS, linear_initializers
-from eagerly.networks.layers import EnsembleDense
+from eagerly.networks.layers import EnsembleDense, product
 
 RANDOM = np.random.default_rng(0)
 OBSERVATION = RANDOM.normal(size=(9, 5)).astype(np.float32)
@@ -168,3 +168,50 @@ def test_unknown_names_are_refused() -> None:
         Actor(5, 3, activation="sine")
     with pytest.raises(ValueError, match=r"initializer must be one of .*; got 'big'"):
         Critic(5, 3, initializer="big")
+
+
+# --- products ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [0, 2])
+@pytest.mark.parametrize("width", [128, 256, 130])
+def test_a_product_and_its_gradients_are_those_of_matmul(members: int, width: int) -> None:
+    leading = (members,) if members else ()
+    inputs = tf.random.stateless_normal((*leading, 5, width), (0, 1), dtype=tf.float64)
+    kernel = tf.random.stateless_normal((*leading, width, 3), (2, 3), dtype=tf.float64)
+    upstream = tf.random.stateless_normal((*leading, 5, 3), (4, 5), dtype=tf.float64)
+    found = []
+    for multiply in (product, tf.matmul):
+        with tf.GradientTape() as tape:
+            tape.watch((inputs, kernel))
+            result = multiply(inputs, kernel)
+        found.append((result, *tape.gradient(result, (inputs, kernel), upstream)))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_shared_input_of_an_ensemble_gets_the_sum_of_its_members_gradients() -> None:
+    inputs = tf.random.stateless_normal((5, 128), (0, 1), dtype=tf.float64)
+    kernel = tf.random.stateless_normal((2, 128, 3), (2, 3), dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        result = product(inputs, kernel)
+    expected = sum(tf.matmul(tf.ones((5, 3), tf.float64), k, transpose_b=True) for k in kernel)
+    np.testing.assert_allclose(tape.gradient(result, inputs), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_in_bfloat16_weights_and_results_stay_float32(layer_norm: bool) -> None:
+    settings = {"hidden_sizes": (128, 16), "layer_norm": layer_norm}
+    observation, action = tf.ones((3, 4)), tf.ones((3, 2))
+    for build, arguments in ((Actor, (observation,)), (Critic, (observation, action))):
+        low = build(4, 2, dtype="mixed_bfloat16", **settings)
+        full = build(4, 2, dtype="float32", **settings)
+        assert {v.dtype for v in low.variables} == {"float32"}
+        result = low(*arguments)
+        assert result.dtype == tf.float32
+        np.testing.assert_allclose(result, full(*arguments), rtol=0.05, atol=0.02)
+        assert not np.array_equal(result, full(*arguments))
+        if build is Critic:
+            assert low.first(*arguments).dtype == tf.float32
+            np.testing.assert_allclose(low.first(*arguments), result[0], rtol=0.02, atol=0.01)

@@ -1,0 +1,133 @@
+"""What a step and a call may cost, counted: a regression fails here, on any machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+
+from eagerly import Trainer, open_run
+from tests.helpers import filled_buffer, small_agent
+from tests.training.conftest import SMALL
+
+# Every operation that Python asks TensorFlow for passes through one of these.
+DOORS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
+
+
+class Calls:
+    """Counts what Python asks TensorFlow for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = Counter[str]()
+        for door in DOORS:
+            monkeypatch.setattr(pywrap_tfe, door, self._counted(door, getattr(pywrap_tfe, door)))
+
+    def _counted(self, name: str, door: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.count[name] += 1
+            return door(*args, **kwargs)
+
+        return counted
+
+    def of(self, call: Any) -> int:
+        """Returns how many there are in a call."""
+        self.count.clear()
+        call()
+        return self.count.total()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(monkeypatch)
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Iterator[Trainer]:
+    """A run that has made some calls of its train body, standing between two of them."""
+    settings = SMALL | {"mode": "xla", "steps": 10_000, "evaluate_every_steps": 10_000}
+    with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
+        for _ in range(100 + 2 * 10):
+            trainer._collect()
+            if trainer.in_round:
+                trainer._learn()
+        assert trainer.updates == 20
+        yield trainer
+
+
+def test_the_counter_sees_operations_and_compiled_calls(calls: Calls) -> None:
+    one = tf.constant(1.0)
+    assert calls.of(lambda: one + one) == 1
+    compiled = tf.function(lambda: one + one)
+    compiled()
+    assert calls.of(compiled) == 1
+
+
+def test_an_environment_step_asks_nothing_of_tensorflow(trainer: Trainer, calls: Calls) -> None:
+    assert calls.of(lambda: [trainer._collect() for _ in range(9)]) == 0
+
+
+def test_a_call_of_the_train_body_asks_for_itself_alone(trainer: Trainer, calls: Calls) -> None:
+    for _ in range(10):
+        trainer._collect()
+    assert trainer.in_round
+    # The compiled call: rows are handed over without one, results are read without one.
+    assert calls.of(trainer._learn) == 1
+    assert trainer.updates == 30
+    # And acting with the new weights needs none.
+    assert calls.of(trainer._collect) == 0
+
+
+@pytest.mark.parametrize(("delay", "programs"), [(1, 1), (2, 1), (3, 3), (5, 1), (4, 2)])
+def test_the_train_body_is_traced_once_for_each_place_in_the_actors_rhythm(
+    delay: int, programs: int
+) -> None:
+    agent, buffer = small_agent("td3", mode="graph", policy_delay=delay), filled_buffer()
+    for _ in range(12):
+        agent.train(buffer, 10)
+    assert agent._compiled_train_body.experimental_get_tracing_count() == programs
+
+
+def test_many_updates_are_one_compiled_call(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, made = trainer.agent._compiled_train_body, []
+
+    def counted(*args: Any) -> Any:
+        made.append(args[0].shape[0])
+        return body(*args)
+
+    monkeypatch.setattr(trainer.agent, "_compiled_train_body", counted)
+    for _ in range(45):
+        trainer._collect()
+        while trainer.in_round:
+            trainer._learn()
+    assert made == [10] * 4
+
+
+def test_rows_are_gathered_into_one_array_which_tensorflow_reads_where_it_is() -> None:
+    agent, buffer = small_agent("td3"), filled_buffer()
+    first = buffer.sample_rows(3, 8)
+    again = buffer.sample_rows(3, 8)
+    assert first.ctypes.data == again.ctypes.data
+    assert again.ctypes.data % 64 == 0
+    tensor = agent._transferred(again)
+    assert np.asarray(memoryview(tensor)).ctypes.data == again.ctypes.data
+
+
+def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
+    # A branch copies every variable that it could change.
+    agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
+    agent.train(buffer, 10)
+    rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
+    graph = agent._compiled_train_body.get_concrete_function(rows, 0).graph
+    functions = graph.as_graph_def().library.function
+    operations = {node.op for function in functions for node in function.node_def}
+    operations |= {operation.type for operation in graph.get_operations()}
+    assert not operations & {"If", "StatelessIf", "Case", "StatelessCase"}
+    assert operations & {"While", "StatelessWhile"}
