@@ -74,7 +74,7 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors
 	build/floors/bin/python -m pip install --quiet --upgrade pip
 	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
-	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist
+	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist matplotlib scipy
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
 	build/floors/bin/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 

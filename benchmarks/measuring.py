@@ -64,10 +64,7 @@ def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
         say(f"installing {', '.join(PEERS)} into {folder}")
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet"]
-        # The build without CUDA is a tenth of the size; where there is none, any will do.
-        cpu = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
-        if subprocess.run([*install, *cpu, *PEERS], check=False).returncode:
-            subprocess.run([*install, *PEERS], check=True)
+        subprocess.run([*install, *PEERS], check=True)
         done.touch()
     return python
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -13,6 +14,7 @@ from matplotlib import pyplot as plt
 from eagerly.benchmarks.inside import LIMITS, limit_figures
 from eagerly.benchmarks.measuring import spread
 from eagerly.benchmarks.whole_runs import seconds_per_step
+from eagerly.training.results import Results
 
 OURS, OTHERS = "#0072b2", "#999999"
 
@@ -67,6 +69,26 @@ def shares(found: dict[str, Any], path: Path) -> None:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("% of the rate of products")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def learning(found: dict[str, list[Results]], path: Path) -> None:
+    """Draws the mean return of each side over its seeds, and their range."""
+    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    for (side, runs), color in zip(found.items(), (OURS, "#d55e00"), strict=True):
+        steps = runs[0].steps / 1000
+        returns = np.array([run.return_mean for run in runs])
+        axes.plot(steps, returns.mean(0), color=color, label=f"{side}, mean of {len(runs)} seeds")
+        axes.fill_between(steps, returns.min(0), returns.max(0), color=color, alpha=0.2)
+    axes.set(
+        title="DDPG as in the article, HalfCheetah-v5",
+        xlabel="environment steps (thousands)",
+        ylabel="return, 10 episodes",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -18,6 +18,7 @@ _TABLES = {
     "runs": "B. Training runs: TD3, 256-256, batch 256, one update per step",
     "budget": "C. Where the time goes: TD3, HalfCheetah-v5, default settings",
     "limit": "D. Distance to the limit: updates of TD3 beside float32 matrix products",
+    "parity": "The article's second picture: learning in PyTorch and here",
     "scale": "E. Scale: replay sizes, and environments of HalfCheetah-v5",
 }
 
@@ -62,7 +63,7 @@ def main(
     loaded: bool,
     report_only: bool,
 ) -> None:
-    """Measures TABLES, or all of them: article, runs, budget, limit, scale.
+    """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale.
 
     Takes about two hours and wants the machine for itself.
     """
@@ -72,6 +73,9 @@ def main(
         raise click.ClickException(f"{error}: pip install 'eagerly[bench]'") from error
     output.mkdir(parents=True, exist_ok=True)
     for table in tables or _TABLES:
+        if table == "parity":
+            _parity(output, None if report_only else peers)
+            continue
         path = output / f"{table}.json"
         if not report_only:
             try:
@@ -90,6 +94,23 @@ def main(
         elif not path.exists():
             raise click.ClickException(f"{path} does not exist: measure it first")
         _report(table, json.loads(path.read_text(encoding="utf-8")), output)
+
+
+def _parity(output: Path, peers: Path | None) -> None:
+    """Trains what is missing beside the results, in `learning`, and reports it."""
+    from eagerly.benchmarks import measuring, parity, pictures
+
+    folder = output.parent / "learning"
+    if peers:
+        try:
+            parity.measure(measuring.peers_python(peers, _say), folder, _say)
+        except RuntimeError as error:
+            raise click.ClickException(str(error)) from error
+    found = parity.curves(folder)
+    text = "\n".join([f"# {_TABLES['parity']}", "", *parity.table(found)]) + "\n"
+    (output / "parity.md").write_text(text, encoding="utf-8")
+    pictures.learning(found, output / "parity.png")
+    click.echo(text)
 
 
 def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:

@@ -1,0 +1,78 @@
+"""The article's second picture: plain PyTorch and this package learn alike."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from eagerly.benchmarks.measuring import CONTENDERS
+from eagerly.training.results import Results, read_results
+
+ENV, STEPS, WARMUP = "HalfCheetah-v5", 100_000, 10_000
+SEEDS = (0, 1, 2)
+SIDES = {"ours": "ddpg-article", "PyTorch": "ddpg-article-torch"}
+
+
+def table_of(folder: Path, side: str, seed: int) -> Path:
+    """Names the file of one run's evaluations."""
+    return folder / f"{SIDES[side]}-{ENV}-{seed}.csv"
+
+
+def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
+    """Trains what is missing in a folder of tables: DDPG as in the article, 3 seeds, both sides."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS:
+        for side in SIDES:
+            table = table_of(folder, side, seed)
+            if table.exists():
+                say(f"{table} is there already")
+                continue
+            say(f"training for {table}")
+            with tempfile.TemporaryDirectory() as scratch:
+                made = Path(scratch) / "run" / "evaluations.csv"
+                made.parent.mkdir()
+                command = _ours(made.parent, seed) if side == "ours" else _torch(python, made, seed)
+                done = subprocess.run(command, capture_output=True, text=True)
+                if done.returncode:
+                    raise RuntimeError(f"{side}, seed {seed}, failed:\n{done.stderr[-3000:]}")
+                shutil.copyfile(made, table)
+
+
+def _ours(run: Path, seed: int) -> list[str]:
+    words = f"ddpg --preset article --env {ENV} --steps {STEPS} --warmup-steps {WARMUP}"
+    train = [sys.executable, "-m", "eagerly.scripts.train", *words.split(), "--seed", str(seed)]
+    return [*train, "--run-dir", str(run), "--no-progress"]
+
+
+def _torch(python: Path, table: Path, seed: int) -> list[str]:
+    words = f"ddpg best {ENV} {WARMUP} {STEPS} --warmup {WARMUP} --seed {seed} --evaluations"
+    return [str(python), str(CONTENDERS / "torch_agents.py"), *words.split(), str(table)]
+
+
+def curves(folder: Path) -> dict[str, list[Results]]:
+    """Reads the evaluations of every side and seed."""
+    return {side: [read_results(table_of(folder, side, seed)) for seed in SEEDS] for side in SIDES}
+
+
+def table(found: dict[str, list[Results]]) -> list[str]:
+    """Writes the mean of the last 3 evaluations of each run."""
+    lines = [
+        f"| | {' | '.join(f'seed {seed}' for seed in SEEDS)} | mean |",
+        "|---|" + "---|" * (len(SEEDS) + 1),
+    ]
+    for side, runs in found.items():
+        scores = [float(np.mean(run.return_mean[-3:])) for run in runs]
+        cells = " | ".join(f"{score:.0f}" for score in scores)
+        lines.append(f"| {side} | {cells} | {np.mean(scores):.0f} |")
+    return [
+        *lines,
+        "",
+        f"DDPG as in the article, {ENV}, {STEPS:,} steps; mean of the last 3 evaluations of 10 "
+        "episodes. These settings learn slowly and differ much between seeds (docs/ddpg.md).",
+    ]

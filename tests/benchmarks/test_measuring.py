@@ -1,0 +1,149 @@
+"""What the benchmark makes of its measurements; the measurements themselves are not tested."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly.benchmarks import inside, measuring, whole_runs
+from eagerly.benchmarks.contenders.budget import Clocks
+from eagerly.benchmarks.contenders.limit import flops_per_update
+from eagerly.benchmarks.contenders.ours import timed_run
+from eagerly.benchmarks.measuring import (
+    Contender,
+    LoadedMachineError,
+    check_quiet,
+    in_turns,
+    ratios,
+    run,
+    spread,
+)
+
+
+def silent(line: str) -> None:
+    """Hears nothing."""
+
+
+def test_the_interval_of_a_median_is_made_of_order_statistics() -> None:
+    # Of nine values the second and the eighth enclose the median with 96 %, the third and the
+    # seventh with 82 %.
+    found = spread([9.0, 1.0, 5.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0])
+    assert (found.median, found.low, found.high) == (5.0, 2.0, 8.0)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    random = np.random.default_rng(0)
+    held = [
+        s.low <= 1.0 <= s.high for s in (spread(random.lognormal(size=9) ** 2) for _ in range(500))
+    ]
+    assert np.mean(held) > 0.90
+
+
+def test_few_values_give_their_range() -> None:
+    found = spread([2.0, 1.0, 4.0])
+    assert (found.median, found.low, found.high) == (2.0, 1.0, 4.0)
+
+
+def test_ratios_are_those_of_the_same_rounds() -> None:
+    assert ratios([10.0, 200.0, 3000.0], [5.0, 100.0, 1500.0]).median == 2.0
+    with pytest.raises(ValueError, match="shorter"):
+        ratios([1.0, 2.0], [1.0])
+
+
+def _prints(name: str, value: int) -> Contender:
+    return Contender(name, (sys.executable, "-c", f"print('noise'); print('{{\"v\": {value}}}')"))
+
+
+def test_contenders_take_turns_and_the_order_alternates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "load_of_others", lambda: 0.0)
+    heard: list[str] = []
+    found = in_turns([_prints("one", 1), _prints("two", 2)], 2, heard.append)
+    assert [[r["v"] for r in runs] for runs in found.values()] == [[1, 1], [2, 2]]
+    assert [line.split(": ")[1] for line in heard] == ["one", "two", "two", "one"]
+
+
+def test_a_contender_that_fails_says_why() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)broken failed.*no such thing"):
+        run(Contender("broken", (sys.executable, "-c", "raise SystemExit('no such thing')")))
+
+
+def test_a_loaded_machine_is_refused_or_shouted_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "load_of_others", lambda: 1.3)
+    with pytest.raises(LoadedMachineError, match=r"1\.3 cores.*--loaded"):
+        check_quiet(True, silent)
+    heard: list[str] = []
+    assert check_quiet(False, heard.append) == 1.3
+    assert "NOT QUIET" in heard[0]
+
+
+def test_the_operations_of_an_update_are_counted_right() -> None:
+    # Networks of 2 inputs, 3 units twice, and 1 action: by hand, for a batch of 1, in products.
+    actor, critic = 2 * 3 + 3 * 3 + 3 * 1, 3 * 3 + 3 * 3 + 3 * 1
+    target = actor + 2 * critic
+    critics = 2 * (critic + critic + (3 * 3 + 3 * 1))  # forward, kernels, inputs but the first
+    actors = actor + critic + critic + (actor + (3 * 3 + 3 * 1))  # critic backward: inputs alone
+    expected = 2 * (target + critics + actors / 2)
+    assert flops_per_update(1, 3, observation=2, action=1) == expected
+    assert flops_per_update(256, 256) == pytest.approx(415e6, rel=0.01)
+
+
+def test_clocks_do_not_count_what_is_timed_inside() -> None:
+    class Thing:
+        def outer(self) -> int:
+            return self.inner() + 1
+
+        def inner(self) -> int:
+            return sum(range(200_000))
+
+    thing, clocks = Thing(), Clocks()
+    clocks.wrap(thing, "inner", "inside")
+    clocks.wrap(thing, "outer", "outside")
+    thing.outer()
+    seconds = clocks.take()
+    assert seconds["outside"] < seconds["inside"]
+    assert vars(thing) == {}
+    assert not clocks.seconds
+
+
+def test_a_timed_run_makes_the_updates_that_it_says() -> None:
+    settings = {"env": "Pendulum-v1", "hidden_sizes": [8], "mode": "graph", "warmup_steps": 100}
+    found = timed_run("td3", settings, 150, 300)
+    assert (found["steps"], found["updates_in_all"]) == (150, 200)
+    assert found["seconds"] > 0
+
+
+def test_the_preset_of_the_articles_table_is_the_agents(tmp_path: Path) -> None:
+    (own,) = (c for c in whole_runs.article_contenders(tmp_path) if c.name == "ours, xla")
+    settings = json.loads(own.command[4])
+    assert settings["preset"] == "article"
+
+
+def test_every_picture_and_table_is_made_of_stored_results(tmp_path: Path) -> None:
+    from eagerly.benchmarks import pictures
+
+    random = np.random.default_rng(0)
+
+    def runs(**values: float) -> list[dict[str, Any]]:
+        return [{k: v * random.uniform(0.9, 1.1) for k, v in values.items()} for _ in range(5)]
+
+    names = [c.name for c in whole_runs.run_contenders(tmp_path, "HalfCheetah-v5")]
+    found = {"ours": "ours", "runs": {n: runs(seconds=4.0, steps=2000) for n in names}}
+    assert len(whole_runs.runs_table(found)) == 2 + len(names)
+    pictures.bars(found, "title", tmp_path / "bars.png")
+    shares = {
+        "seconds_per_update": 1e-3,
+        "products_per_second": 4e11,
+        "share": 0.7,
+        "flops_per_update": 4e8,
+    }
+    limit = {"runs": {name: runs(**shares) for name in inside.LIMITS}}
+    assert len(inside.limit_table(limit)) == 2 + len(inside.LIMITS) + 2
+    pictures.shares(limit, tmp_path / "shares.png")
+    assert inside.bfloat16_figure(limit).median == pytest.approx(1.0, rel=0.3)
+    assert (tmp_path / "bars.png").stat().st_size > 5000
+    assert (tmp_path / "shares.png").stat().st_size > 5000
