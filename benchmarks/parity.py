@@ -74,5 +74,5 @@ def table(found: dict[str, list[Results]]) -> list[str]:
         *lines,
         "",
         f"DDPG as in the article, {ENV}, {STEPS:,} steps; mean of the last 3 evaluations of 10 "
-        "episodes. These settings learn slowly and differ much between seeds (docs/ddpg.md).",
+        "episodes.",
     ]

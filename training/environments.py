@@ -74,14 +74,15 @@ class VectorStep:
     Attributes:
         observations: `[N, O]`; where an episode ended the real last one.
         rewards: `[N]`.
-        terminated: `[N]` bool.
-        ended: Which episodes ended, terminated or truncated, `[N]` bool.
+        terminated, truncated: `[N]` bool.
+        ended: Which episodes did one or the other, `[N]` bool.
         infos: The numbers in `info` of each episode that ended.
     """
 
     observations: np.ndarray
     rewards: np.ndarray
     terminated: np.ndarray
+    truncated: np.ndarray
     ended: np.ndarray
     infos: list[dict[str, float]]
 
@@ -155,7 +156,7 @@ class Environments:
         # The vector environment reuses its arrays: this cast copies.
         observations = np.array(observations, np.float32)
         infos = [_info_of(info, int(index)) for index in np.flatnonzero(ended)]
-        step = VectorStep(observations, rewards, terminated, ended, infos)
+        step = VectorStep(observations, rewards, terminated, truncated, ended, infos)
         if self._restorable:
             for log, action in zip(self._actions, actions, strict=True):
                 log.append(action)
