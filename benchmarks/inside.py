@@ -82,10 +82,11 @@ def limit_table(found: dict[str, Any]) -> list[str]:
         "| | µs per update | MFLOP | products beside it, GFLOP/s | share of their rate |",
         "|---|---|---|---|---|",
     ]
+    shares = limit_figures(found)
     for name, runs in found["runs"].items():
         times = spread([1e6 * r["seconds_per_update"] for r in runs])
         rates = spread([r["products_per_second"] / 1e9 for r in runs])
-        share = spread([r["share"] for r in runs])
+        share = shares[name]
         lines.append(
             f"| {name} | {_plain(times)} | {runs[0]['flops_per_update'] / 1e6:.0f} | "
             f"{_plain(rates)} | {100 * share.median:.0f} % "

@@ -18,15 +18,9 @@ ARTICLE_STYLE, BEST_STYLE = "PyTorch as in the article", "PyTorch at its best"
 def article_contenders(python: Path) -> list[Contender]:
     """Table A: DDPG as in the article, HalfCheetah, one update per step."""
 
-    def own(name: str, steps: int, **settings: Any) -> Contender:
-        return ours(
-            name,
-            "ours",
-            "ddpg",
-            {"preset": "article", "env": CHEETAH} | settings,
-            START,
-            START + steps,
-        )
+    def own(name: str, steps: int, start: int = START, **settings: Any) -> Contender:
+        article = {"preset": "article", "env": CHEETAH} | settings
+        return ours(name, "ours", "ddpg", article, start, start + steps)
 
     def torch(name: str, style: str) -> Contender:
         return peer(python, name, "torch_agents.py", "ddpg", style, CHEETAH, START, START + 2000)
@@ -35,14 +29,7 @@ def article_contenders(python: Path) -> list[Contender]:
         torch(ARTICLE_STYLE, "article"),
         torch(BEST_STYLE, "best"),
         # An eager update takes tens of milliseconds: few of them, and few before.
-        ours(
-            "ours, eager",
-            "ours",
-            "ddpg",
-            {"preset": "article", "env": CHEETAH} | {"mode": "eager", "updates_per_call": 1},
-            1050,
-            1050 + 200,
-        ),
+        own("ours, eager", 200, 1050, mode="eager", updates_per_call=1),
         own("ours, graph, one update per call", 2000, mode="graph", updates_per_call=1),
         own("ours, xla", 4000),
     ]
@@ -112,8 +99,9 @@ def article_table(found: dict[str, Any]) -> list[str]:
 def runs_table(found: dict[str, Any]) -> list[str]:
     """Writes table B."""
     lines = ["| | steps per second | ours is faster by a factor of |", "|---|---|---|"]
+    factors = speedups(found)
     for name, values in seconds_per_step(found).items():
-        lines.append(f"| {name} | {spread([1 / v for v in values])} | {speedups(found)[name]} |")
+        lines.append(f"| {name} | {spread([1 / v for v in values])} | {factors[name]} |")
     return lines
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from eagerly.scripts.flags import interruptible
+from eagerly.scripts.flags import Command
 
 _TABLES = {
     "article": "A. The article's table: DDPG, HalfCheetah-v5, one update per step",
@@ -26,13 +26,10 @@ _TABLES = {
 _ROUNDS = {"article": 9, "runs": 9, "budget": 5, "limit": 5, "scale": 3}
 
 
-class _Benchmark(click.Command):
-    def invoke(self, ctx: click.Context) -> Any:
-        with interruptible(ctx):
-            return super().invoke(ctx)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command(cls=_Benchmark, context_settings={"max_content_width": 100})
+@click.command(cls=Command, context_settings={"max_content_width": 100})
 @click.argument("tables", nargs=-1, type=click.Choice(list(_TABLES)))
 @click.option(
     "--rounds",
@@ -41,14 +38,14 @@ class _Benchmark(click.Command):
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_FOLDER,
     default=Path("benchmarks/results"),
     show_default=True,
     help="Where JSON, tables and pictures go.",
 )
 @click.option(
     "--peers",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_FOLDER,
     default=Path("build/peers"),
     show_default=True,
     help="The peers' environment; it is made if it does not exist.",

@@ -80,8 +80,8 @@ def measure(
     """Times updates, sampling included, and products in turns.
 
     Returns:
-        Lists of a value per turn: seconds per update, and the rate of products in FLOP/s; and the
-        share of that rate that the updates reached.
+        Medians over the turns: seconds per update, the rate of products in FLOP/s, and the share of
+        that rate that the updates of the same turn reached.
     """
     tf.config.threading.set_intra_op_parallelism_threads(intra)
     tf.config.threading.set_inter_op_parallelism_threads(inter)
