@@ -5,31 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eagerly.benchmarks.measuring import Contender, Spread, in_turns, ours, spread
+from eagerly.benchmarks import measuring
+from eagerly.benchmarks.measuring import START, Contender, Spread, in_turns, ours, spread
 
 BASE: dict[str, Any] = {"batch": 256, "width": 256, "updates_per_call": 50}
-BFLOAT16 = "graph, mixed_bfloat16, K = 50, threads 1 x 2"
-_GRAPH: dict[str, Any] = BASE | {"mode": "graph", "intra": 1, "inter": 2}
-_BASE_NAME = "xla, batch 256, width 256, K = 50"
-_NAMES = {"batch": "batch", "width": "width", "updates_per_call": "K ="}
-LIMITS: dict[str, dict[str, Any]] = {
-    _BASE_NAME: BASE,
-    **{
-        f"xla, {_NAMES[setting]} {value}": BASE | {setting: value}
-        for setting, values in (
-            ("batch", (64, 128, 512, 1024, 2048, 4096)),
-            ("width", (64, 128, 512, 1024)),
-            ("updates_per_call", (1, 10, 200)),
-        )
-        for value in values
-    },
-    "graph, K = 50, threads 1 x 2": _GRAPH,
-    BFLOAT16: _GRAPH | {"precision": "mixed_bfloat16"},
-    "eager, K = 2": BASE | {"mode": "eager", "updates_per_call": 2},
+SWEEPS: dict[str, tuple[int, ...]] = {
+    "batch": (64, 128, 256, 512, 1024, 2048, 4096),
+    "width": (64, 128, 256, 512, 1024),
+    "updates_per_call": (1, 10, 50, 200),
 }
-# A call of 50 such updates takes seconds; the share does not depend on how many there are.
-LIMITS["xla, batch 4096"] = LIMITS["xla, batch 4096"] | {"updates_per_call": 10}
-LIMITS["xla, width 1024"] = LIMITS["xla, width 1024"] | {"updates_per_call": 10}
+BFLOAT16 = "graph, mixed_bfloat16, K = 50, threads 1 x 2"
+_BASE_NAME = "xla, batch 256, width 256, K = 50"
+_GRAPH: dict[str, Any] = BASE | {"mode": "graph", "intra": 1, "inter": 2}
+
+
+def row_of(setting: str, value: int) -> str:
+    """Names the row of table D in which one setting has another value than `BASE`."""
+    if BASE[setting] == value:
+        return _BASE_NAME
+    return f"xla, {'K =' if setting == 'updates_per_call' else setting} {value}"
+
+
+def _limits() -> dict[str, dict[str, Any]]:
+    """Returns the settings of the rows of table D."""
+    rows = {_BASE_NAME: BASE}
+    for setting, values in SWEEPS.items():
+        for value in values:
+            rows[row_of(setting, value)] = BASE | {setting: value}
+    # A call of 50 such updates takes seconds; the share does not depend on how many there are.
+    for slow in (row_of("batch", 4096), row_of("width", 1024)):
+        rows[slow] = rows[slow] | {"updates_per_call": 10}
+    return rows | {
+        "graph, K = 50, threads 1 x 2": _GRAPH,
+        BFLOAT16: _GRAPH | {"precision": "mixed_bfloat16"},
+        "eager, K = 2": BASE | {"mode": "eager", "updates_per_call": 2},
+    }
+
+
+LIMITS = _limits()
 COUNTS = (1, 2, 4, 8, 16)
 
 
@@ -41,7 +54,7 @@ def measure_limit(rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 def measure_budget(env: str, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measures table C."""
-    return {"runs": in_turns([ours("ours", "budget", env, "10000")], rounds, say)}
+    return {"runs": in_turns([ours("ours", "budget", env, START, 10_000)], rounds, say)}
 
 
 def measure_scale(env: str, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -96,8 +109,13 @@ def limit_table(found: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"An update in mixed_bfloat16 takes {bfloat16_figure(found)} times as long as its products "
-        "alone would take in float32, with both threads.",
+        "alone would take in float32, with both threads."
+        + ("" if _has_bfloat16(found) else " This processor has no instructions for them."),
     ]
+
+
+def _has_bfloat16(found: dict[str, Any]) -> bool:
+    return measuring.BFLOAT16 in found["machine"]["vectors"]
 
 
 def budget_table(found: dict[str, Any]) -> list[str]:

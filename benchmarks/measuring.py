@@ -24,7 +24,12 @@ from scipy.stats import quantile_test
 CONTENDERS = Path(__file__).parent / "contenders"
 PEERS = ("torch==2.13.0", "stable-baselines3==2.9.2", "sbx-rl==0.28.0", "gymnasium[mujoco]")
 QUIET = 0.2  # cores that others may use
+START = 2000  # 1000 random steps and 1000 with updates are not timed: compiling, filling caches
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "mujoco")
+_PEERS_TOLD = ("torch", "stable_baselines3", "sbx", "jax")
+BFLOAT16 = "bfloat16"
+# What Linux calls the vector instructions that products are made of, and what people do.
+_VECTORS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": BFLOAT16, "amx_tile": "AMX"}
 
 
 class LoadedMachineError(Exception):
@@ -101,11 +106,20 @@ def run(contender: Contender) -> dict[str, Any]:
     Raises:
         RuntimeError: If it fails, with what it wrote.
     """
+    return dict(json.loads(output_of(contender).splitlines()[-1]))
+
+
+def output_of(contender: Contender) -> str:
+    """Runs a contender and returns all that it printed.
+
+    Raises:
+        RuntimeError: If it fails, with what it wrote.
+    """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(contender.command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{contender.name} failed:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return done.stdout
 
 
 def in_turns(
@@ -160,12 +174,14 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread
 
 def machine() -> dict[str, Any]:
     """Describes where and with what was measured."""
-    name = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if _linux() else []:
-        if line.startswith("model name"):
-            name = line.partition(":")[2].strip()
+    told = Path("/proc/cpuinfo").read_text() if sys.platform == "linux" else ""
+    lines = (line.partition(":") for line in told.splitlines())
+    of = {key.strip(): value.strip() for key, _, value in lines}
+    flags = set(of.get("flags", "").split())
     return {
-        "processor": name,
+        "processor": of.get("model name", platform.processor() or platform.machine()),
+        "family": f"{of['cpu family']}/{of['model']}" if "cpu family" in of else "",
+        "vectors": [name for flag, name in _VECTORS.items() if flag in flags],
         "cores": psutil.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "python": platform.python_version(),
@@ -173,5 +189,38 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _linux() -> bool:
-    return sys.platform == "linux"
+def conditions(found: dict[str, Any]) -> list[str]:
+    """Writes where, with what and how a table was measured."""
+    host = found["machine"]
+    # A guest of a cloud may be told little more than who made its processor.
+    about = "; ".join(
+        filter(
+            None,
+            (
+                host.get("family") and f"family/model {host['family']}",
+                ", ".join(host.get("vectors", ())),
+            ),
+        )
+    )
+    parts = [part for part in (found, *found.values()) if isinstance(part, dict) and "runs" in part]
+    results = [result for part in parts for runs in part["runs"].values() for result in runs]
+    peers = {key: str(r[key]) for r in results for key in _PEERS_TOLD if key in r}
+    threads = sorted({str(r["threads"]) for r in results if "threads" in r})
+    loud = sum(r["load_of_others"] > QUIET for r in results)
+    text = [
+        f"{found['date']}, {host['processor']}{f' ({about})' if about else ''}, "
+        f"{host['cores']} cores, {host['memory_gib']} GiB. Python {host['python']}, "
+        + ", ".join(f"{name} {version}" for name, version in (host["versions"] | peers).items())
+        + ". TensorFlow has 2 intra-op and 2 inter-op threads, unless said otherwise"
+        + (f"; PyTorch threads: {', '.join(threads)}." if threads else "."),
+        "",
+        f"{found['rounds']} rounds; each contender in a fresh process, in turns. Medians and their "
+        "90 % intervals [by order statistics]; ratios are those of neighbours in a round.",
+    ]
+    if loud:
+        text += [
+            "",
+            f"**{loud} of {len(results)} measurements began while something else used the "
+            "machine.**",
+        ]
+    return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eagerly.benchmarks.measuring import CONTENDERS
+from eagerly.benchmarks.measuring import Contender, output_of, peer
 from eagerly.training.results import Results, read_results
 
 ENV, STEPS, WARMUP = "HalfCheetah-v5", 100_000, 10_000
@@ -37,22 +36,20 @@ def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 made = Path(scratch) / "run" / "evaluations.csv"
                 made.parent.mkdir()
-                command = _ours(made.parent, seed) if side == "ours" else _torch(python, made, seed)
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    raise RuntimeError(f"{side}, seed {seed}, failed:\n{done.stderr[-3000:]}")
+                train = _ours(made.parent, seed) if side == "ours" else _torch(python, made, seed)
+                output_of(train)
                 shutil.copyfile(made, table)
 
 
-def _ours(run: Path, seed: int) -> list[str]:
+def _ours(run: Path, seed: int) -> Contender:
     words = f"ddpg --preset article --env {ENV} --steps {STEPS} --warmup-steps {WARMUP}"
     train = [sys.executable, "-m", "eagerly.scripts.train", *words.split(), "--seed", str(seed)]
-    return [*train, "--run-dir", str(run), "--no-progress"]
+    return Contender(f"ours, seed {seed}", (*train, "--run-dir", str(run), "--no-progress"))
 
 
-def _torch(python: Path, table: Path, seed: int) -> list[str]:
+def _torch(python: Path, table: Path, seed: int) -> Contender:
     words = f"ddpg best {ENV} {WARMUP} {STEPS} --warmup {WARMUP} --seed {seed} --evaluations"
-    return [str(python), str(CONTENDERS / "torch_agents.py"), *words.split(), str(table)]
+    return peer(python, f"PyTorch, seed {seed}", "torch_agents.py", *words.split(), table)
 
 
 def curves(folder: Path) -> dict[str, list[Results]]:

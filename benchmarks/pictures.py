@@ -11,7 +11,7 @@ import numpy as np
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from eagerly.benchmarks.inside import LIMITS, limit_figures
+from eagerly.benchmarks.inside import SWEEPS, limit_figures, row_of
 from eagerly.benchmarks.measuring import spread
 from eagerly.benchmarks.whole_runs import seconds_per_step
 from eagerly.training.results import Results
@@ -52,11 +52,7 @@ def shares(found: dict[str, Any], path: Path) -> None:
         ("batch", "units per layer", "K"),
         strict=True,
     ):
-        points = sorted(
-            (LIMITS[name][setting], figure_)
-            for name, figure_ in figures.items()
-            if name.startswith("xla") and (label_of(name) in (setting, ""))
-        )
+        points = [(value, figures[row_of(setting, value)]) for value in SWEEPS[setting]]
         values = [value for value, _ in points]
         medians = [100 * s.median for _, s in points]
         errors = [
@@ -91,11 +87,3 @@ def learning(found: dict[str, list[Results]], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
-
-
-def label_of(name: str) -> str:
-    """Says which setting a row of table D varies; none for the base."""
-    if name.count(",") > 1:
-        return ""
-    words = {"batch": "batch", "width": "width", "K": "updates_per_call"}
-    return words[name.split()[1]]

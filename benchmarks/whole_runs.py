@@ -6,12 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagerly.benchmarks.measuring import Contender, Spread, in_turns, ours, peer, ratios, spread
+from eagerly.benchmarks.measuring import (
+    START,
+    Contender,
+    Spread,
+    in_turns,
+    ours,
+    peer,
+    ratios,
+    spread,
+)
 
 CHEETAH, HUMANOID = "HalfCheetah-v5", "Humanoid-v5"
 # What the article measured in 2018 on its author's machine, minutes for 200 000 steps.
 ARTICLE_2018 = {"PyTorch": "21:07", "TensorFlow, eager": "66:00", "TensorFlow, compiled": "17:12"}
-START = 2000  # 1000 random steps and 1000 with updates are not timed: compiling, filling caches
 ARTICLE_STYLE, BEST_STYLE = "PyTorch as in the article", "PyTorch at its best"
 
 

@@ -62,12 +62,10 @@ def main(
 ) -> None:
     """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale.
 
-    Takes about two hours and wants the machine for itself.
+    Takes two to three hours and wants the machine for itself.
     """
-    try:
-        from eagerly.benchmarks import measuring
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error}: pip install 'eagerly[bench]'") from error
+    from eagerly.benchmarks import measuring
+
     output.mkdir(parents=True, exist_ok=True)
     for table in tables or _TABLES:
         if table == "parity":
@@ -129,7 +127,7 @@ def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
 
 
 def _report(table: str, found: dict[str, Any], output: Path) -> None:
-    from eagerly.benchmarks import inside, pictures, whole_runs
+    from eagerly.benchmarks import inside, measuring, pictures, whole_runs
 
     lines = [f"# {_TABLES[table]}", ""]
     if table == "article":
@@ -148,46 +146,10 @@ def _report(table: str, found: dict[str, Any], output: Path) -> None:
         lines += write(found)
         if table == "limit":
             pictures.shares(found, output / "limit.png")
-    lines += ["", *_conditions(found)]
+    lines += ["", *measuring.conditions(found)]
     text = "\n".join(lines) + "\n"
     (output / f"{table}.md").write_text(text, encoding="utf-8")
     click.echo(text)
-
-
-def _conditions(found: dict[str, Any]) -> list[str]:
-    machine = found["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    parts = [found] if "runs" in found else [part for part in found.values() if _is_measured(part)]
-    results = [r for part in parts for runs in part["runs"].values() for r in runs]
-    peers = {key: str(r[key]) for r in results for key in _PEERS if key in r}
-    threads = {f"{key}: {r[key]}" for r in results for key in ("threads",) if key in r}
-    loads = [r["load_of_others"] for r in results]
-    text = [
-        f"{found['date']}, {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['memory_gib']} GiB. Python {machine['python']}, {versions}"
-        + "".join(f", {name} {version}" for name, version in peers.items())
-        + ". TensorFlow has 2 intra-op and 2 inter-op threads, unless said otherwise"
-        + (f"; PyTorch {', '.join(sorted(threads))}." if threads else "."),
-        "",
-        f"{found['rounds']} rounds; each contender in a fresh process, in turns. Medians and their "
-        "90 % intervals [by order statistics]; ratios are those of neighbours in a round.",
-    ]
-    from eagerly.benchmarks.measuring import QUIET
-
-    loud = sum(load > QUIET for load in loads)
-    if loud:
-        text += [
-            "",
-            f"**{loud} of {len(loads)} measurements began while something else used the machine.**",
-        ]
-    return text
-
-
-_PEERS = ("torch", "stable_baselines3", "sbx", "jax")
-
-
-def _is_measured(part: Any) -> bool:
-    return isinstance(part, dict) and "runs" in part
 
 
 def _say(line: str) -> None:

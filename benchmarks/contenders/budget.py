@@ -1,7 +1,7 @@
 """Where the time of a training run goes, in this process.
 
-Run as `python -m eagerly.benchmarks.contenders.budget ENV STEPS`: prints one line of JSON. The
-parts of the loop are wrapped in clocks, which cost a fraction of a microsecond each.
+Run as `python -m eagerly.benchmarks.contenders.budget ENV START STEPS`: prints one line of JSON.
+The parts of the loop are wrapped in clocks, which cost a fraction of a microsecond each.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from typing import Any
 import psutil
 
 from eagerly.benchmarks.contenders.ours import StopWatch, settings_for
-
-START = 2000
 
 
 class Clocks:
@@ -65,10 +63,10 @@ class Clocks:
         return timed
 
 
-def measure(env: str, steps: int) -> dict[str, Any]:
+def measure(env: str, start: int, steps: int) -> dict[str, Any]:
     """Trains with one environment and default settings.
 
-    After the first 2000 steps all parts are timed for `steps` steps. The clocks cost some
+    After the first `start` steps all parts are timed for `steps` steps. The clocks cost some
     microseconds themselves, so for as many steps again only environment and compiled call are.
 
     Returns:
@@ -85,7 +83,7 @@ def measure(env: str, steps: int) -> dict[str, Any]:
     mark = time.time()
     from eagerly import Trainer, open_run
 
-    clocks, ends = Clocks(), (1000, START, START + steps, START + 2 * steps)
+    clocks, ends = Clocks(), (1000, start, start + steps, start + 2 * steps)
     marks: list[float] = []
     watch = StopWatch(list(ends))
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +119,7 @@ def measure(env: str, steps: int) -> dict[str, Any]:
                 if done != ends[0]:
                     found.append(clocks.take())
                     agent._compiled_train_body = compiled
-                    for part in {START: two + parts, ends[2]: two}.get(done, ()):
+                    for part in {start: two + parts, ends[2]: two}.get(done, ()):
                         clocks.wrap(*part)
 
             def first_call(*args: Any) -> Any:
@@ -180,5 +178,5 @@ def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, f
 
 
 if __name__ == "__main__":
-    found = measure(sys.argv[1], int(sys.argv[2]))
+    found = measure(sys.argv[1], *map(int, sys.argv[2:]))
     sys.stdout.write(json.dumps(found | {"memory": memory(1_000_000)}) + "\n")

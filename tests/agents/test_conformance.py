@@ -72,9 +72,9 @@ def test_the_modes_are_the_same_algorithm_in_float64(make: Make) -> None:
 
 @pytest.mark.parametrize(("name", "seed"), SEEDS_AND_AGENTS)
 def test_the_modes_agree_in_float32_after_the_first_update(name: str, seed: int) -> None:
-    # Adam's first step is nearly the sign of the gradient. Where a gradient is within rounding of
-    # 0 no tolerance holds; the more weights, the more such places (docs/eager-and-compiled.md).
-    small = {"hidden_sizes": (64, 64), "batch_size": 64}
+    # Adam's first step is nearly the sign of the gradient: where a gradient is within rounding of
+    # 0 no tolerance holds (docs/eager-and-compiled.md). With a large epsilon it is not.
+    small = {"hidden_sizes": (64, 64), "batch_size": 64, "adam_epsilon": 1e-4}
     after = {mode: weights_of(trained_cheetah(name, mode, seed, 1, **small)) for mode in MODES}
     for mode in ("graph", "xla"):
         for path, values in after["eager"].items():

@@ -141,7 +141,8 @@ def test_every_picture_and_table_is_made_of_stored_results(tmp_path: Path) -> No
         "share": 0.7,
         "flops_per_update": 4e8,
     }
-    limit = {"runs": {name: runs(**shares) for name in inside.LIMITS}}
+    limit: dict[str, Any] = {"runs": {name: runs(**shares) for name in inside.LIMITS}}
+    limit["machine"] = measuring.machine()
     assert len(inside.limit_table(limit)) == 2 + len(inside.LIMITS) + 2
     pictures.shares(limit, tmp_path / "shares.png")
     assert inside.bfloat16_figure(limit).median == pytest.approx(1.0, rel=0.3)
