@@ -13,10 +13,11 @@ JOBS ?= 2
 KILLS ?= 20
 CASES ?= 5000
 TABLES ?=
+PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format typecheck check bench prove-resume fuzz tensorboard test-floors clean
+.PHONY: help install train test lint format typecheck check bench reproduce prove-resume fuzz tensorboard test-floors clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -61,6 +62,9 @@ check: lint typecheck test  ## All of the above
 bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
 	$(BIN)/python scripts/benchmark.py $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
+reproduce: install  ## Train the grid of the learning curves, hours (PARTS= JOBS= ARGS=)
+	$(BIN)/python scripts/reproduce.py $(PARTS) --jobs $(JOBS) $(ARGS)
+
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
 	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
@@ -74,7 +78,7 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors
 	build/floors/bin/python -m pip install --quiet --upgrade pip
 	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
-	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist matplotlib scipy
+	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
 	build/floors/bin/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 

@@ -224,6 +224,22 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
     )
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Reads what a run directory is of, without opening it: agent, and what makes its result.
+
+    Settings that cannot change a result are left out.
+
+    Raises:
+        RunError: If it is no run directory, or damaged.
+    """
+    if not _is_run(path):
+        raise RunError(f"{path} is not a run directory")
+    document, _ = _read(path)
+    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
+    settings = document["run"] | document["agent_settings"]
+    return {"agent": document["agent"]} | {n: v for n, v in settings.items() if n not in free}
+
+
 def _is_run(path: Path) -> bool:
     return (path / "config.json").is_file() or any((path / "checkpoints").glob("*/manifest.json"))
 

@@ -12,14 +12,24 @@ import pytest
 import eagerly
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("agents", "benchmarks", "buffers", "networks", "scripts", "training", "eagerly")
+FOLDERS = (
+    "agents",
+    "benchmarks",
+    "buffers",
+    "curves",
+    "networks",
+    "scripts",
+    "training",
+    "eagerly",
+)
 MAY_IMPORT = {
     "buffers": set(),
     "networks": set(),
     "agents": {"networks", "buffers"},
     "training": {"agents", "networks", "buffers"},
-    "benchmarks": {"training", "agents", "networks", "buffers", ""},
-    "scripts": {"benchmarks", "training", "agents", "networks", "buffers", ""},
+    "curves": {"training"},
+    "benchmarks": {"curves", "training", "agents", "networks", "buffers", ""},
+    "scripts": {"benchmarks", "curves", "training", "agents", "networks", "buffers", ""},
     "eagerly": {"training", "agents", "networks", "buffers"},
 }
 BUFFERS_MAY_USE = {"__future__", "collections", "dataclasses", "enum", "math", "typing", "numpy"}

@@ -1,0 +1,160 @@
+"""TD3 or DDPG of Stable-Baselines3, trained for its learning curve.
+
+Run in an environment with it: `stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER`. The
+evaluations go to FOLDER/evaluations.csv. SIGTERM saves and ends with 143; the same command goes on
+then, in a fresh episode and with fresh random numbers, because those are not saved with a model.
+
+The settings are those of eagerly's: 256-256, batch 256, learning rates 3e-4, 10 000 random steps,
+noise 0.1, one update per step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import NormalActionNoise
+
+EVALUATE_EVERY, EPISODES, WARMUP = 5000, 10, 10_000
+STOPPED = 143
+
+
+class Evaluations(BaseCallback):
+    """Evaluates every so many steps; ends the training when a signal has come."""
+
+    def __init__(self, env: Any, table: Path, rows: list[dict[str, float]], seconds: float) -> None:
+        super().__init__()
+        self.env, self.table, self.rows = env, table, rows
+        self.before, self.began = seconds, time.monotonic()
+        self.asked_to_stop = False
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all processes of this run."""
+        return self.before + time.monotonic() - self.began
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % EVALUATE_EVERY == 0:
+            self.evaluate()
+        return not self.asked_to_stop
+
+    def evaluate(self) -> None:
+        """Plays whole episodes that begin the same every time, and writes the table."""
+        returns, lengths = np.zeros(EPISODES), np.zeros(EPISODES)
+        for episode in range(EPISODES):
+            observation, _ = self.env.reset(seed=1000 + episode)
+            ended = False
+            while not ended:
+                action, _ = self.model.predict(observation, deterministic=True)
+                observation, reward, terminated, truncated, _ = self.env.step(action)
+                returns[episode] += float(reward)
+                lengths[episode] += 1
+                ended = terminated or truncated
+        self.rows.append(
+            {
+                "steps": self.num_timesteps,
+                "updates": self.model._n_updates,
+                "episodes": EPISODES,
+                "return_mean": float(returns.mean()),
+                "return_std": float(returns.std()),
+                "return_min": float(returns.min()),
+                "return_max": float(returns.max()),
+                "length_mean": float(lengths.mean()),
+                "seconds": self.seconds,
+            }
+        )
+        partial = self.table.with_suffix(".partial")
+        with partial.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            writer.writerows(self.rows)
+        os.replace(partial, self.table)
+
+
+def main() -> None:
+    """Trains, from the beginning or from where it was saved."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("algorithm", choices=("td3", "ddpg"))
+    parser.add_argument("env")
+    parser.add_argument("steps", type=int)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    env: Any = gymnasium.make(given.env)
+    kind = getattr(stable_baselines3, given.algorithm.upper())
+    saved, fresh, old = (given.folder / name for name in ("saved", "fresh", "old"))
+    if old.exists() and not saved.exists():
+        old.rename(saved)
+    about = saved / "about.json"
+    if about.exists():
+        state = json.loads(about.read_text())
+        model = kind.load(saved / "model.zip", env=env, device="cpu")
+        model.load_replay_buffer(saved / "buffer.pkl")
+        # Other numbers than those that were used already.
+        model.set_random_seed(given.seed + 1_000_000 * (state["processes"] + 1))
+    else:
+        state = {"rows": [], "seconds": 0.0, "processes": 0}
+        size = env.action_space.shape[0]
+        model = kind(
+            "MlpPolicy",
+            env,
+            learning_rate=3e-4,
+            learning_starts=WARMUP,
+            batch_size=256,
+            tau=0.005,
+            gamma=0.99,
+            train_freq=1,
+            gradient_steps=1,
+            action_noise=NormalActionNoise(np.zeros(size), 0.1 * np.ones(size)),
+            policy_kwargs={"net_arch": [256, 256]},
+            seed=given.seed,
+            device="cpu",
+        )
+    watch = Evaluations(
+        gymnasium.make(given.env),
+        given.folder / "evaluations.csv",
+        state["rows"],
+        state["seconds"],
+    )
+
+    def stop(*_: Any) -> None:
+        watch.asked_to_stop = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    model.learn(
+        given.steps - model.num_timesteps, watch, reset_num_timesteps=not state["processes"]
+    )
+    if model.num_timesteps >= given.steps:
+        return
+    # Written beside and renamed: a process that dies meanwhile leaves what was saved before.
+    fresh.mkdir(exist_ok=True)
+    model.save(fresh / "model.zip")
+    model.save_replay_buffer(fresh / "buffer.pkl")
+    state |= {"rows": watch.rows, "seconds": watch.seconds, "processes": state["processes"] + 1}
+    (fresh / "about.json").write_text(json.dumps(state))
+    if saved.exists():
+        saved.rename(old)
+    fresh.rename(saved)
+    for file in old.glob("*") if old.exists() else ():
+        file.unlink()
+    if old.exists():
+        old.rmdir()
+    sys.exit(STOPPED)
+
+
+if __name__ == "__main__":
+    main()

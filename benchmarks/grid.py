@@ -1,0 +1,83 @@
+"""Which runs `make reproduce` makes: agents, environments, seeds, and why each is there.
+
+The protocol is that of Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
+statistical precipice": whole runs over seeds that are fixed in advance, none of them dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+SEEDS = (0, 1, 2, 3, 4)
+CHEETAH, WALKER = "HalfCheetah-v5", "Walker2d-v5"
+# Tasks that are solved within minutes: a short warm-up and the step size of 2018's code of TD3.
+SOLVED = {
+    "InvertedDoublePendulum-v5": 50_000,
+    "InvertedPendulum-v5": 50_000,
+    "Reacher-v5": 50_000,
+}
+_QUICK = {"warmup_steps": 1000, "actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid.
+
+    Attributes:
+        label: What the run is called in file names and legends: its agent, and what is special.
+        agent: "td3" or "ddpg".
+        env: Gymnasium id.
+        seed: Its seed.
+        steps: Environment steps.
+        settings: What differs from the defaults.
+        peer: Whether Stable-Baselines3 makes it, instead of this package.
+    """
+
+    label: str
+    agent: str
+    env: str
+    seed: int
+    steps: int
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+    peer: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its file, without ending."""
+        return f"{self.label}-{self.env}-{self.seed}"
+
+
+def cells(
+    label: str, env: str, steps: int, seeds: Iterable[int] = SEEDS, **settings: Any
+) -> list[Cell]:
+    """Makes a cell for every seed; the label begins with the agent, after `sb3-` for the peer's."""
+    peer = label.startswith("sb3-")
+    agent = label.removeprefix("sb3-").partition("-")[0]
+    return [Cell(label, agent, env, seed, steps, settings, peer) for seed in seeds]
+
+
+def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
+    """Returns the parts of the grid, in the order in which they are made."""
+    seeds = tuple(seeds)
+    return {
+        "td3": [
+            *cells("td3", CHEETAH, 200_000, seeds),
+            *cells("sb3-td3", CHEETAH, 200_000, seeds),
+        ],
+        "ddpg": [
+            *cells("ddpg", CHEETAH, 100_000, seeds),
+            *cells("sb3-ddpg", CHEETAH, 100_000, seeds),
+        ],
+        "walker": [
+            *cells("td3", WALKER, 200_000, seeds),
+            *cells("ddpg", WALKER, 200_000, seeds),
+        ],
+        "solved": [
+            cell
+            for env, steps in SOLVED.items()
+            for cell in cells("td3", env, steps, seeds, **_QUICK)
+        ],
+        "vector": cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8),
+    }

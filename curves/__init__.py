@@ -1,0 +1,1 @@
+"""What runs have reached, compared: tables of evaluations, statistics over seeds, figures."""

@@ -1,0 +1,97 @@
+"""Draws learning curves and comparisons, for light and dark pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from eagerly.curves.statistics import STATISTICS, over_runs
+from eagerly.curves.tables import Group
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; in the dark without black.
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
+_STYLES = ("-", "--", "-.", ":")
+_INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
+_TITLES = {"iqm": "interquartile mean", "mean": "mean"}
+
+
+def learning_curves(
+    groups: Sequence[Group],
+    *,
+    axis: str = "steps",
+    statistic: str = "iqm",
+    theme: str = "light",
+    title: str = "",
+) -> Figure:
+    """Draws a panel for each environment, with a line and its 95 % band for each label.
+
+    Args:
+        groups: What is compared.
+        axis: "steps" or "time".
+        statistic: "iqm" or "mean", over runs.
+        theme: "light" or "dark".
+        title: Above it all.
+    """
+    envs = list(dict.fromkeys(group.env for group in groups))
+    looks = _looks(groups)
+    columns = min(3, len(envs))
+    rows = math.ceil(len(envs) / columns)
+    with mpl.rc_context(rc=_style(theme)):
+        size = (1.6 + 3.9 * columns, 0.9 + 2.9 * rows)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+        for panel in panels[len(envs) :]:
+            panel.set_visible(False)
+        for env, panel in zip(envs, panels, strict=False):
+            for group in groups:
+                if group.env == env:
+                    _draw(panel, group, axis, statistic, looks[group.label])
+            unit = "environment steps (thousands)" if axis == "steps" else "minutes"
+            panel.set(title=env, xlabel=unit)
+            panel.grid(alpha=0.25)
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.legend(frameon=False, fontsize="small")
+        for panel in panels[::columns]:
+            panel.set_ylabel(f"return, {_TITLES[statistic]} of runs")
+        if title:
+            figure.suptitle(title)
+    return figure
+
+
+def _draw(panel: Any, group: Group, axis: str, statistic: str, look: dict[str, str]) -> None:
+    if axis == "steps":
+        places, returns = group.over_steps()
+        places = places / 1000
+    else:
+        places, returns = group.over_seconds()
+        places = places / 60
+    found = over_runs(returns, STATISTICS[statistic])
+    runs = len(group.curves)
+    label = f"{group.label} ({runs} run{'s' if runs > 1 else ''})"
+    panel.plot(places, found.value, label=label, linewidth=1.8, **look)
+    if runs > 1:
+        panel.fill_between(places, found.low, found.high, alpha=0.2, color=look["color"], lw=0)
+
+
+def _looks(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
+    """Gives each label a colour and a line of its own, the same in every panel."""
+    labels = dict.fromkeys(group.label for group in groups)
+    return {
+        label: {
+            "color": _COLORS[number % len(_COLORS)],
+            "linestyle": _STYLES[number % len(_STYLES)],
+        }
+        for number, label in enumerate(labels)
+    }
+
+
+def _style(theme: str) -> Any:
+    ink, paper = _INK[theme]
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    filled = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    return dict.fromkeys((*inked, "axes.titlecolor"), ink) | dict.fromkeys(filled, paper)

@@ -1,0 +1,125 @@
+"""Statistics of a few runs, with intervals that say how little a few runs prove.
+
+Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"
+(section 4): interquartile means instead of means or best seeds, intervals by percentile bootstrap
+over runs, stratified by task, and the probability that a run of one kind beats one of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+_SEED = 0  # of the resampling: the same runs give the same intervals
+
+Statistic = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic and the ends of its bootstrap interval; each a number or an array.
+
+    With fewer than two runs there is nothing to resample, and the ends are NaN.
+    """
+
+    value: Any
+    low: Any
+    high: Any
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def mean(values: np.ndarray, axis: int = 0) -> Any:
+    """Returns the mean over runs."""
+    return np.mean(values, axis=axis)
+
+
+def interquartile_mean(values: np.ndarray, axis: int = 0) -> Any:
+    """Returns the mean of the middle half of the runs: of five, the middle three."""
+    return stats.trim_mean(values, 0.25, axis=axis)
+
+
+STATISTICS: dict[str, Statistic] = {"iqm": interquartile_mean, "mean": mean}
+
+
+def over_runs(values: np.ndarray, statistic: Statistic = interquartile_mean) -> Estimate:
+    """Estimates a statistic of runs `[n]`, or at each of M points of curves `[n, M]`."""
+    return _bootstrapped((np.asarray(values, float),), statistic)
+
+
+def over_tasks(tasks: Sequence[np.ndarray], statistic: Statistic = interquartile_mean) -> Estimate:
+    """Estimates a statistic of all runs `[n]` of several tasks, each resampled in itself.
+
+    The scores of the tasks must be comparable: see `normalized`.
+    """
+
+    def pooled(*samples: np.ndarray, axis: int = 0) -> Any:
+        return statistic(np.concatenate(samples, axis=axis), axis=axis)
+
+    return _bootstrapped([np.asarray(task, float) for task in tasks], pooled)
+
+
+def difference(
+    first: np.ndarray, second: np.ndarray, statistic: Statistic = interquartile_mean
+) -> Estimate:
+    """Estimates how much higher a statistic of runs `[n]` is than that of other runs `[m]`."""
+
+    def subtracted(a: np.ndarray, b: np.ndarray, axis: int = 0) -> Any:
+        return statistic(a, axis=axis) - statistic(b, axis=axis)
+
+    return _bootstrapped([np.asarray(first, float), np.asarray(second, float)], subtracted)
+
+
+def probability_of_improvement(
+    first: Sequence[np.ndarray], second: Sequence[np.ndarray]
+) -> Estimate:
+    """Estimates how probably a run of the first kind scores higher than one of the second.
+
+    Args:
+        first: Scores `[n]` for each task; a tie counts half.
+        second: The same of the others, for the same tasks.
+    """
+    count = len(first)
+    if count != len(second):
+        raise ValueError(f"both must have the same tasks, got {count} and {len(second)}")
+
+    def wins(*samples: np.ndarray, axis: int = 0) -> Any:
+        moved = [np.moveaxis(sample, axis, -1) for sample in samples]
+        pairs = zip(moved[:count], moved[count:], strict=True)
+        shares = [
+            (np.sign(a[..., :, np.newaxis] - b[..., np.newaxis, :]) / 2 + 0.5).mean((-2, -1))
+            for a, b in pairs
+        ]
+        return np.mean(shares, axis=0)
+
+    return _bootstrapped([np.asarray(task, float) for task in (*first, *second)], wins)
+
+
+def normalized(scores: np.ndarray, random: float, reference: float) -> np.ndarray:
+    """Scales scores so that a random policy has 0 and the reference 1."""
+    return (np.asarray(scores, float) - random) / (reference - random)
+
+
+def _bootstrapped(samples: Sequence[np.ndarray], statistic: Statistic) -> Estimate:
+    value = statistic(*samples, axis=0)
+    if min(len(sample) for sample in samples) < 2:
+        nothing = np.full(np.shape(value), np.nan)[()]
+        return Estimate(value, nothing, nothing)
+    found = stats.bootstrap(
+        samples,
+        statistic,
+        axis=0,
+        n_resamples=RESAMPLES,
+        batch=500,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(_SEED),
+    )
+    return Estimate(value, *found.confidence_interval)

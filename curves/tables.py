@@ -1,0 +1,184 @@
+"""Finds the evaluations of runs, in run directories or tables, and sorts them into groups."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eagerly.training.elapsed import seconds_at_evaluations
+from eagerly.training.errors import RunError
+from eagerly.training.results import read_results
+from eagerly.training.run_directory import read_settings
+
+LAST = 3  # evaluations whose mean is the score of a run
+# `label-Environment-v5-seed.csv`
+_NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
+# What tells runs apart that are not of different kinds.
+_OF_A_RUN = {"seed", "env", "evaluation_seed"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one run.
+
+    Attributes:
+        label: Its kind; runs that differ in their seed alone have the same.
+        env: Environment.
+        seed: Its seed.
+        steps: `[M]`, environment steps, increasing.
+        returns: `[M]`, mean return at each.
+        seconds: `[M]`, wall time until each, or NaN where it was not kept.
+    """
+
+    label: str
+    env: str
+    seed: int
+    steps: np.ndarray
+    returns: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def score(self) -> float:
+        """Mean return of the last 3 evaluations: never that of the best one."""
+        return float(self.returns[-LAST:].mean())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one kind in one environment, in the order of their seeds.
+
+    Attributes:
+        label: The kind.
+        env: Environment.
+        curves: One for each run.
+    """
+
+    label: str
+    env: str
+    curves: tuple[Curve, ...]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """The score of every run, `[n]`."""
+        return np.array([curve.score for curve in self.curves])
+
+    def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`."""
+        steps = self.curves[0].steps
+        for curve in self.curves[1:]:
+            steps = np.intersect1d(steps, curve.steps)
+        rows = [curve.returns[np.isin(curve.steps, steps)] for curve in self.curves]
+        return steps, np.stack(rows)
+
+    def over_seconds(self, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
+        """Returns times `[M]` that all runs lasted, and the returns `[n, M]` between evaluations.
+
+        Raises:
+            ValueError: If the times of a run were not kept.
+        """
+        for curve in self.curves:
+            if np.isnan(curve.seconds).any():
+                raise ValueError(f"{self.label}, {self.env}, seed {curve.seed}: no times are kept")
+        first = max(curve.seconds[0] for curve in self.curves)
+        last = min(curve.seconds[-1] for curve in self.curves)
+        seconds = np.linspace(first, last, points)
+        return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
+
+
+def read_groups(paths: Iterable[Path]) -> list[Group]:
+    """Reads run directories, tables, and what is in folders of either.
+
+    Runs of one environment and agent whose settings differ are told apart by these settings.
+
+    Raises:
+        RunError: If a path holds neither, or something damaged.
+    """
+    curves: list[Curve] = []
+    runs: list[tuple[Path, dict[str, Any]]] = []
+    for path in paths:
+        found = _found(path)
+        if not found:
+            raise RunError(f"{path} holds neither a run nor a table of evaluations")
+        for item in found:
+            if item.is_dir():
+                runs.append((item, read_settings(item)))
+            else:
+                curves.append(_of_table(item))
+    for (run, settings), label in zip(runs, _labels([s for _, s in runs]), strict=True):
+        curve = _of_run(run, settings, label)
+        if curve.steps.size:
+            curves.append(curve)
+    groups: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves:
+        groups.setdefault((curve.env, curve.label), []).append(curve)
+    return [
+        Group(label, env, tuple(sorted(members, key=lambda curve: curve.seed)))
+        for (env, label), members in groups.items()
+    ]
+
+
+def _found(path: Path) -> list[Path]:
+    """Lists the run directories and tables at or below a path."""
+    if path.is_file():
+        return [path]
+    if (path / "config.json").is_file():
+        return [path]
+    tables = [file for file in sorted(path.glob("*.csv")) if _NAME.fullmatch(file.stem)]
+    return tables + sorted(file.parent for file in path.glob("*/**/config.json"))
+
+
+def _of_table(path: Path) -> Curve:
+    name = _NAME.fullmatch(path.stem)
+    if not name:
+        raise RunError(
+            f"{path} does not say what it is of: name it label-Environment-v0-seed.csv, or give "
+            "the run directory"
+        )
+    results = read_results(path)
+    with path.open(newline="", encoding="utf-8") as file:
+        seconds = [float(row.get("seconds") or "nan") for row in csv.DictReader(file)]
+    return Curve(
+        name["label"],
+        name["env"],
+        int(name["seed"]),
+        results.steps,
+        results.return_mean,
+        np.array(seconds),
+    )
+
+
+def _of_run(path: Path, settings: dict[str, Any], label: str) -> Curve:
+    results = read_results(path / "evaluations.csv")
+    seconds = seconds_at_evaluations(path)
+    return Curve(
+        label,
+        settings["env"],
+        int(settings["seed"]),
+        results.steps,
+        results.return_mean,
+        np.array([seconds.get(int(step), np.nan) for step in results.steps]),
+    )
+
+
+def _labels(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Labels runs by agent, and by the settings that differ between runs of the same agent."""
+    labels = []
+    for settings in runs:
+        alike = [
+            other
+            for other in runs
+            if all(other[name] == settings[name] for name in ("agent", "env"))
+        ]
+        varied = [
+            name
+            for name in settings
+            if name not in _OF_A_RUN and len({repr(other.get(name)) for other in alike}) > 1
+        ]
+        labels.append(", ".join([settings["agent"], *(f"{n} {settings[n]}" for n in varied)]))
+    return labels

@@ -1,0 +1,87 @@
+"""Makes the documentation's learning curves again: `reproduce.py`, or `reproduce.py td3 ...`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from eagerly.benchmarks.grid import SEEDS, parts
+from eagerly.scripts.flags import Command
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.argument("names", metavar="[PART]...", nargs=-1, type=click.Choice(list(parts())))
+@click.option(
+    "--seeds",
+    default=f"{SEEDS[0]}-{SEEDS[-1]}",
+    show_default=True,
+    help="First and last seed.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs at a time."
+)
+@click.option(
+    "--output",
+    type=_FOLDER,
+    default=Path("benchmarks/learning"),
+    show_default=True,
+    help="Where the tables go; those that are there are not made again.",
+)
+@click.option(
+    "--work",
+    type=_FOLDER,
+    default=Path("build/reproduce"),
+    show_default=True,
+    help="Where runs are kept until they are complete.",
+)
+@click.option(
+    "--peers",
+    type=_FOLDER,
+    default=Path("build/peers"),
+    show_default=True,
+    help="The environment of Stable-Baselines3; it is made if it does not exist.",
+)
+def main(
+    names: tuple[str, ...], seeds: str, jobs: int, output: Path, work: Path, peers: Path
+) -> None:
+    """Trains the grid of agents, environments and seeds that the learning curves show.
+
+    Parts: td3 and ddpg (beside Stable-Baselines3), walker, solved, vector; all of them by default.
+    Takes several hours. Stopped and typed again it goes on where it was; a run that is complete
+    leaves a table.
+    """
+    from eagerly.benchmarks.measuring import peers_python
+    from eagerly.benchmarks.reproduction import Reproduction
+
+    grid = parts(_range(seeds))
+    reproduction = Reproduction(output, work, lambda: peers_python(peers, _say), _say)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: reproduction.stop())
+    cells = [cell for name in names or grid for cell in grid[name]]
+    failed = reproduction.make(cells, jobs)
+    if failed:
+        raise click.ClickException(f"{len(failed)} runs failed: {[cell.name for cell in failed]}")
+
+
+def _range(seeds: str) -> range:
+    try:
+        first, _, last = seeds.partition("-")
+        found = range(int(first), int(last or first) + 1)
+    except ValueError:
+        found = range(0)
+    if not found:
+        raise click.BadParameter(f"expected FIRST-LAST such as 0-4, got {seeds!r}")
+    return found
+
+
+def _say(line: str) -> None:
+    click.echo(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The grid of learning curves, and how its runs are made; whether they learn is not tested here."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from eagerly.benchmarks import reproduction
+from eagerly.benchmarks.grid import Cell, cells, parts
+from eagerly.benchmarks.reproduction import Reproduction, _own_command
+from eagerly.training.results import read_results
+
+CELL = Cell("td3-fake", "td3", "Pendulum-v1", 3, 200)
+# Stands for a run: it saves itself when asked to end, and is complete when it is begun again.
+STAND_IN = """
+    import pathlib, signal, sys, time
+    run = pathlib.Path(sys.argv[1]) / "run"
+    if run.exists():
+        (run / "evaluations.csv").write_text("steps,return_mean\\n100,1.5\\n200,2.5\\n")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    run.mkdir()
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def heard() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def made(tmp_path: Path, heard: list[str]) -> Reproduction:
+    return Reproduction(tmp_path / "tables", tmp_path / "work", lambda: Path("no"), heard.append)
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    code = textwrap.dedent(program)
+    monkeypatch.setattr(
+        reproduction, "_own_command", lambda cell, folder: [sys.executable, "-c", code, str(folder)]
+    )
+    monkeypatch.setattr(reproduction, "seconds_at_evaluations", lambda run: {100: 4.0, 200: 8.25})
+
+
+def test_no_two_runs_of_the_grid_share_a_table() -> None:
+    names = [cell.name for part in parts().values() for cell in part]
+    assert len(set(names)) == len(names)
+    assert "td3-HalfCheetah-v5-0" in names
+    assert "sb3-ddpg-HalfCheetah-v5-4" in names
+
+
+def test_a_label_says_agent_and_side() -> None:
+    (own,) = cells("td3-8-environments", "Ant-v5", 10, [1], num_envs=8)
+    (peer,) = cells("sb3-ddpg", "Ant-v5", 10, [1])
+    assert (own.agent, own.peer, peer.agent, peer.peer) == ("td3", False, "ddpg", True)
+    command = _own_command(own, Path("x"))
+    assert command[command.index("--num-envs") + 1] == "8"
+    assert command[command.index("--intra-op-threads") + 1] == "1"
+
+
+def test_a_process_that_lasts_long_is_stopped_and_begun_again(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _stand_in(monkeypatch, STAND_IN)
+    monkeypatch.setattr(reproduction, "MINUTES_PER_PROCESS", 2 / 60)
+    assert made.make([CELL], 1) == []
+    assert made.is_complete(CELL)
+    text = made.table(CELL).read_text()
+    assert text == "steps,return_mean,seconds\n100,1.5,4.0\n200,2.5,8.2\n"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_what_is_there_is_not_made_again(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, "raise SystemExit('not again')")
+    made.table(CELL).parent.mkdir()
+    made.table(CELL).write_text("steps,return_mean\n200,7.0\n")
+    assert made.make([CELL], 1) == []
+    assert read_results(made.table(CELL)).return_mean.tolist() == [7.0]
+
+
+def test_a_run_that_fails_says_why_and_the_others_go_on(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str]
+) -> None:
+    _stand_in(monkeypatch, "raise SystemExit('no such thing')")
+    other = Cell("td3-other", "td3", "Pendulum-v1", 0, 200)
+    assert made.make([CELL, other], 1) == [CELL, other]
+    assert sum("no such thing" in line for line in heard) == 2
+    assert not made.is_complete(CELL)
+
+
+def test_stopping_lets_a_run_save_itself_and_begins_no_other(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str], tmp_path: Path
+) -> None:
+    _stand_in(monkeypatch, STAND_IN)
+    other = Cell("td3-other", "td3", "Pendulum-v1", 0, 200)
+    threading.Timer(2.0, made.stop).start()
+    assert made.make([CELL, other], 1) == []
+    assert (tmp_path / "work" / CELL.name / "run").exists()
+    assert not (tmp_path / "work" / other.name).exists()
+    assert any("goes on where it is" in line for line in heard)

@@ -1,0 +1,118 @@
+"""Pictures and tables of runs, from directories and from tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from eagerly.curves.tables import read_groups
+from eagerly.scripts.plot import main
+from eagerly.training.errors import RunError
+
+
+def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:
+    path = folder / f"{name}.csv"
+    lines = ["steps,return_mean,seconds" if seconds else "steps,return_mean"]
+    for number, value in enumerate(returns, start=1):
+        lines.append(f"{1000 * number},{value}" + (f",{60 * number}" if seconds else ""))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    for seed in range(3):
+        _table(tmp_path, f"td3-Walker2d-v5-{seed}", [0.0, 10.0 + seed, 20.0 + seed, 30.0 + seed])
+        _table(tmp_path, f"sb3-td3-Walker2d-v5-{seed}", [0.0, 1.0, 2.0, 3.0 + seed])
+    _table(tmp_path, "td3-8-environments-Ant-v5-0", [5.0, 6.0], seconds=False)
+    return tmp_path
+
+
+def _plot(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_tables_are_grouped_by_label_and_environment(tables: Path) -> None:
+    groups = {(group.label, group.env): group for group in read_groups([tables])}
+    assert set(groups) == {
+        ("td3", "Walker2d-v5"),
+        ("sb3-td3", "Walker2d-v5"),
+        ("td3-8-environments", "Ant-v5"),
+    }
+    group = groups["td3", "Walker2d-v5"]
+    np.testing.assert_allclose(group.scores, [20.0, 21.0, 22.0])  # the mean of the last three
+    steps, returns = group.over_steps()
+    assert steps.tolist() == [1000, 2000, 3000, 4000]
+    assert returns[1].tolist() == [0.0, 11.0, 21.0, 31.0]
+
+
+def test_runs_of_different_lengths_meet_where_all_were_evaluated(tmp_path: Path) -> None:
+    _table(tmp_path, "td3-Ant-v5-0", [1.0, 2.0, 3.0])
+    _table(tmp_path, "td3-Ant-v5-1", [1.0, 2.0])
+    (group,) = read_groups([tmp_path])
+    steps, returns = group.over_steps()
+    assert steps.tolist() == [1000, 2000]
+    assert returns.shape == (2, 2)
+    seconds, returns = group.over_seconds(3)
+    np.testing.assert_allclose(seconds, [60.0, 90.0, 120.0])
+    np.testing.assert_allclose(returns, [[1.0, 1.5, 2.0]] * 2)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture_is_drawn_and_scores_are_printed(tables: Path, ending: str) -> None:
+    picture = tables / "new" / f"x.{ending}"
+    result = _plot(tables, "-o", picture, "--theme", "both", "--baseline", "sb3-td3")
+    assert result.exit_code == 0, result.output
+    assert picture.stat().st_size > 5000
+    assert picture.with_stem("x-dark").read_bytes() != picture.read_bytes()
+    assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 21 ± 1 | 21 [20, 22] |" in result.output
+    assert "| Walker2d-v5 | td3 | 18.67 [" in result.output
+    assert "] | 1 [1, 1] |" in result.output  # every run is better than every one of the baseline
+
+
+def test_time_is_an_axis_where_it_was_kept(tables: Path) -> None:
+    result = _plot(*tables.glob("*Walker*.csv"), "--x", "time", "-o", tables / "time.png")
+    assert result.exit_code == 0, result.output
+    result = _plot(*tables.glob("*Ant*.csv"), "--x", "time", "-o", tables / "ant.png")
+    assert result.exit_code == 1
+    assert "td3-8-environments, Ant-v5, seed 0: no times are kept" in result.output
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds neither a run nor a table"):
+        read_groups([tmp_path])
+    with pytest.raises(RunError, match="does not say what it is of"):
+        read_groups([_table(tmp_path, "mine", [1.0])])
+    table = _table(tmp_path, "td3-Ant-v5-0", [1.0])
+    assert "--output must end in .png or .svg" in _plot(table, "-o", tmp_path / "x.pdf").output
+    result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "sb3")
+    assert "--baseline must be one of ['td3'], got sb3" in result.output
+
+
+def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None:
+    from eagerly import Trainer, open_run
+
+    for number, (seed, tau) in enumerate([(0, 0.005), (1, 0.005), (0, 0.1)]):
+        settings = {
+            "env": "Pendulum-v1",
+            "steps": 400,
+            "seed": seed,
+            "tau": tau,
+            "warmup_steps": 400,
+            "evaluate_every_steps": 200,
+            "evaluation_episodes": 1,
+            "hidden_sizes": [8],
+            "mode": "eager",
+        }
+        with Trainer(open_run(tmp_path / "runs" / str(number), "td3", settings)) as trainer:
+            trainer.train()
+    groups = {group.label: group for group in read_groups([tmp_path / "runs"])}
+    assert set(groups) == {"td3, tau 0.005", "td3, tau 0.1"}
+    assert [curve.seed for curve in groups["td3, tau 0.005"].curves] == [0, 1]
+    seconds = groups["td3, tau 0.1"].curves[0].seconds
+    assert 0.0 < seconds[0] < seconds[1]
+    result = _plot(tmp_path / "runs", "-o", tmp_path / "runs.svg", "--x", "time")
+    assert result.exit_code == 0, result.output
