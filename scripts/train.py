@@ -7,7 +7,6 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ class _Commands(click.Group):
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
             *_process_options(),
-            *([_preset_option(agent.PRESETS)] if agent.PRESETS else []),
+            _preset_option(cmd_name),
             *options_of(RunConfig),
             *options_of(agent.Config),
         ]
@@ -83,12 +82,14 @@ def _process_options() -> list[click.Option]:
     ]
 
 
-def _preset_option(presets: Mapping[str, Any]) -> click.Option:
+def _preset_option(agent: str) -> click.Option:
+    from eagerly.training.presets import OF_THE_ENVIRONMENT, preset_names
+
     return click.Option(
         ["--preset"],
-        type=click.Choice(list(presets)),
+        type=click.Choice(preset_names(agent)),
         help="Settings that belong together; what is typed beside it goes before. "
-        f"[default {next(iter(presets))}]",
+        f"[default {OF_THE_ENVIRONMENT}: that of the environment, if it has one]",
     )
 
 

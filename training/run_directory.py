@@ -16,6 +16,7 @@ from eagerly.training.files import read_document, sealed, sync_directory, unseal
 from eagerly.training.locking import RunLock
 from eagerly.training.making import environment_name
 from eagerly.training.manifest import published
+from eagerly.training.presets import OF_THE_ENVIRONMENT
 from eagerly.training.run_settings import (
     build,
     check_needs,
@@ -164,9 +165,10 @@ def open_run(
     Args:
         path: The run directory; None makes up a fresh one under `runs/`.
         agent: Name of the agent; None only continues.
-        given: The settings that the user gave, by name; `preset` stands for those of one of the
-            agent's presets, over which the others go. In a saved run the others keep their
-            saved values; what was given must agree with it, unless it cannot change the result.
+        given: The settings that the user gave, by name; `preset` stands for those of one of
+            `preset_names`, over which the others go: in a new run that of the environment, unless
+            another is named. In a saved run the others keep their saved values; what was given
+            must agree with it, unless it cannot change the result.
         override: Whether settings that differ are accepted, and recorded.
 
     Raises:
@@ -176,17 +178,17 @@ def open_run(
         return _continued(path, agent, given, override)
     if agent is None:
         raise RunError(f"{path} is not a run: it has no config.json")
-    settings = expanded(agent, given)
     if path is not None and path.exists() and not _is_empty(path):
         raise RunError(f"{path} exists and is not a run (no config.json): choose another --run-dir")
-    if not settings.get("env"):
+    if not given.get("env"):
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
+    settings, preset = expanded(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings)
     check_needs(config, agent_config, given)
     if path is not None:
-        return Run(path, agent, config, agent_config, is_new=True)
+        return Run(path, agent, config, agent_config, is_new=True, notes=[preset])
     made_up = _made_up_path(agent, config)
-    return Run(made_up, agent, config, agent_config, is_new=True, made_up=True)
+    return Run(made_up, agent, config, agent_config, is_new=True, made_up=True, notes=[preset])
 
 
 def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override: bool) -> Run:
@@ -198,7 +200,8 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
         )
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = recorded(config) | recorded(agent_config)
-    config, agent_config = build(saved_agent, saved | expanded(saved_agent, given))
+    settings, _ = expanded(saved_agent, given, saved["env"], None)
+    config, agent_config = build(saved_agent, saved | settings)
     check_needs(config, agent_config, given)
     wanted = recorded(config) | recorded(agent_config)
     free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}

@@ -11,6 +11,7 @@ from eagerly.agents import agent_class
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.making import environment_name
+from eagerly.training.presets import preset_settings
 
 
 def recorded(config: Any) -> dict[str, Any]:
@@ -21,20 +22,29 @@ def recorded(config: Any) -> dict[str, Any]:
     return settings
 
 
-def expanded(agent: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Puts the settings of the preset that is named under those that were given."""
+def expanded(
+    agent: str, given: Mapping[str, Any], env: str, preset: str | None
+) -> tuple[dict[str, Any], str]:
+    """Puts the settings of a preset under those that were given.
+
+    Args:
+        agent: Name of the agent.
+        given: Settings by name; `preset` among them names one.
+        env: The environment, by its name.
+        preset: The preset where none is given; None for none.
+
+    Returns:
+        The settings, and a line that says which preset stands under them, or "".
+    """
     settings = dict(given)
-    name = settings.pop("preset", None)
+    name = settings.pop("preset", preset)
     if name is None:
-        return settings
+        return settings, ""
     try:
-        presets = agent_class(agent).PRESETS
+        under, line = preset_settings(agent, name, env)
     except ValueError as error:
         raise RunError(str(error)) from error
-    if name not in presets:
-        names = f"one of {', '.join(presets)}" if presets else f"left out: {agent} has none"
-        raise RunError(f"preset must be {names}; got {name!r}")
-    return {**presets[name], **settings}
+    return {**under, **settings}, line
 
 
 def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:

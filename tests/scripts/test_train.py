@@ -297,7 +297,7 @@ def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
     assert code == 1
     assert "--batch-size: the run has 64, you gave 256" in output
     assert invoke(train.main, "ddpg", "--preset", "best")[0] == 2
-    assert "No such option" in invoke(train.main, "td3", "--preset", "our")[1]
+    assert "is not one of" in invoke(train.main, "td3", "--preset", "our")[1]
 
 
 def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
