@@ -13,10 +13,9 @@ import numpy as np
 
 from eagerly.training.elapsed import seconds_at_evaluations
 from eagerly.training.errors import RunError
-from eagerly.training.results import read_results
+from eagerly.training.results import LAST, read_results
 from eagerly.training.run_directory import read_settings
 
-LAST = 3  # evaluations whose mean is the score of a run
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
 # What tells runs apart that are not of different kinds.

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -119,5 +120,22 @@ def interpreter() -> str:
 
 
 def command(script: str, *words: str) -> str:
-    """Writes the command that runs a script with this interpreter, ready to be pasted."""
+    """Writes the command that runs a script as this one was run, ready to be pasted.
+
+    Args:
+        script: "train.py" or "evaluate.py"; under the command `eagerly`, `eagerly evaluate` and so
+            on.
+        words: What follows.
+    """
+    if os.path.basename(sys.argv[0]) == "eagerly":
+        found = shutil.which("eagerly") == os.path.abspath(sys.argv[0])
+        name = os.path.splitext(script)[0]
+        resumes = name == "train" and words[:1] == ("resume",)
+        return shlex.join(
+            [
+                "eagerly" if found else os.path.relpath(sys.argv[0]),
+                *(() if resumes else (name,)),
+                *words,
+            ]
+        )
     return shlex.join([interpreter(), os.path.join(os.path.dirname(sys.argv[0]), script), *words])

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.scripts.flags import (
+    Command,
     command,
     find_packages_here,
     interpreter,
@@ -96,7 +97,6 @@ def _preset_option(agent: str) -> click.Option:
 @click.group(cls=_Commands, context_settings={"max_content_width": 100})
 def main() -> None:
     """Trains agents for continuous control and continues their runs."""
-    find_packages_here()
 
 
 def _resume(run_dir: Path, **given: Any) -> None:
@@ -104,18 +104,17 @@ def _resume(run_dir: Path, **given: Any) -> None:
     _train(None, run_dir=run_dir, override=False, **given)
 
 
-main.add_command(
-    click.Command(
-        "resume",
-        params=[
-            click.Argument(["run_dir"], type=click.Path(path_type=Path)),
-            *_process_options(),
-            *options_of(RunConfig, only_free=True),
-        ],
-        callback=_resume,
-        help=_resume.__doc__,
-    )
+resume = Command(
+    "resume",
+    params=[
+        click.Argument(["run_dir"], type=click.Path(path_type=Path)),
+        *_process_options(),
+        *options_of(RunConfig, only_free=True),
+    ],
+    callback=_resume,
+    help=_resume.__doc__,
 )
+main.add_command(resume)
 
 
 def _train(
@@ -127,6 +126,7 @@ def _train(
     profile_calls: int,
     **given: Any,
 ) -> None:
+    find_packages_here()
     typed = {name: value for name, value in given.items() if value is not None}
     try:
         with quiet_tensorflow():

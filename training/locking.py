@@ -84,5 +84,22 @@ class RunLock:
             os.close(self._descriptor)
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process trains in a run directory now; this one counts, too."""
+    try:
+        if _identity(os.stat(path / _NAME)) in _held:
+            return True
+        descriptor = os.open(path / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino

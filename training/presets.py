@@ -44,11 +44,12 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
         "Walker2d-v5": Preset({}, "the defaults (docs/learning.md)"),
         "Ant-v5": Preset(
             _PATIENT,
-            "Tianshou (3e-4, 25 000 random steps) has 1987 at 200 000 steps; the code of 2018 (1e-3, "
-            "10 000 random steps) 931",
+            "Tianshou (3e-4, 25 000 random steps) has 1987 at 200 000 steps; the code of 2018 "
+            "(1e-3, 10 000 random steps) 931",
         ),
         "Humanoid-v5": Preset(
-            _PATIENT, "Tianshou and CleanRL, both with 25 000 random steps, have 5035 to 5043 at 1 M"
+            _PATIENT,
+            "Tianshou and CleanRL, both with 25 000 random steps, have 5035 to 5043 at 1 M",
         ),
         "Swimmer-v5": Preset(
             {"discount": 0.9999},

@@ -15,6 +15,8 @@ from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
 from eagerly.training.files import cut
 
+LAST = 3  # evaluations whose mean is the score of a run
+
 
 @dataclass(frozen=True)
 class Results:
@@ -31,7 +33,7 @@ class Results:
     def __str__(self) -> str:
         if not self.steps.size:
             return "no evaluation yet"
-        last = self.return_mean[-3:]
+        last = self.return_mean[-LAST:]
         best = int(self.return_mean.argmax())
         what = f"mean of the last {len(last)} evaluations" if len(last) > 1 else "one evaluation"
         return (

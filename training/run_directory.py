@@ -235,12 +235,21 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         RunError: If it is no run directory, or damaged.
     """
-    if not _is_run(path):
-        raise RunError(f"{path} is not a run directory")
-    document, _ = _read(path)
+    document = read_document_of(path)
     free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
     settings = document["run"] | document["agent_settings"]
     return {"agent": document["agent"]} | {n: v for n, v in settings.items() if n not in free}
+
+
+def read_document_of(path: Path) -> dict[str, Any]:
+    """Reads what `config.json` holds, without opening the run.
+
+    Raises:
+        RunError: If it is no run directory, or damaged.
+    """
+    if not _is_run(path):
+        raise RunError(f"{path} is not a run directory")
+    return _read(path)[0]
 
 
 def _is_run(path: Path) -> bool:

@@ -68,5 +68,5 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
     run.unlock()
     again = _opened(tmp_path, env="Swimmer-v5")
     assert (again.config.discount, again.notes) == (0.5, [])
-    with pytest.raises(RunError, match="--discount: the run has 0.5, you gave 0.9999"):
+    with pytest.raises(RunError, match=r"--discount: the run has 0\.5, you gave 0\.9999"):
         _opened(tmp_path, preset="environment")

@@ -1,0 +1,59 @@
+"""Lists runs: `runs.py`, or `runs.py FOLDER ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from eagerly.scripts.flags import Command
+from eagerly.training.errors import RunError
+from eagerly.training.evaluation import written
+from eagerly.training.listing import runs_below
+
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
+@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.argument("folders", nargs=-1, type=_FOLDER)
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "best", "steps"]),
+    default="name",
+    show_default=True,
+    help="By what; the best and the longest come first.",
+)
+def main(folders: tuple[Path, ...], sort: str) -> None:
+    """Lists the runs in FOLDERS, by default in runs/: what they are, and how far they came.
+
+    State is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that of
+    the best evaluation; the last one, the mean of the last 3.
+    """
+    try:
+        found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]
+    except RunError as error:
+        raise click.ClickException(str(error)) from error
+    if not found:
+        click.echo(f"no runs in {', '.join(map(str, folders)) or 'runs'}", err=True)
+        return
+    if sort == "best":
+        found.sort(key=lambda run: -run.best if run.best is not None else float("inf"))
+    elif sort == "steps":
+        found.sort(key=lambda run: -run.steps)
+    rows = [("run", "environment", "agent", "seed", "steps", "of", "best", "last", "state")]
+    for run in found:
+        returns = ("" if v is None else written(v) for v in (run.best, run.last))
+        counts = (str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}")
+        rows.append((str(run.path), run.env, run.agent, *counts, *returns, run.state))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    numbers = range(3, 8)
+    for row in rows:
+        cells = (
+            cell.rjust(width) if place in numbers else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo("  ".join(cells).rstrip())
+
+
+if __name__ == "__main__":
+    main()

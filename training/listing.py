@@ -1,0 +1,77 @@
+"""What runs there are, and how far they came; nothing in them is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagerly.training.errors import RunError
+from eagerly.training.locking import is_locked
+from eagerly.training.manifest import published
+from eagerly.training.results import LAST, read_results
+from eagerly.training.run_directory import read_document_of
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run at a glance.
+
+    Attributes:
+        path: The run directory.
+        env: Environment, or "" where it cannot be read.
+        agent: Name of the agent, or "".
+        seed: Its seed.
+        steps: Environment steps that are known: of the newest checkpoint or evaluation.
+        of_steps: Length of the run.
+        best: Return of the best evaluation; None without one.
+        last: Mean of the last 3 evaluations; None without one.
+        state: "running", "finished", "stopped", "not begun" or "damaged".
+    """
+
+    path: Path
+    env: str
+    agent: str
+    seed: int
+    steps: int
+    of_steps: int
+    best: float | None
+    last: float | None
+    state: str
+
+
+def runs_below(folder: Path) -> list[RunSummary]:
+    """Summarises the runs in a folder and its folders, by name; or the one that it is itself."""
+    if (folder / "config.json").is_file():
+        return [summary(folder)]
+    return [summary(path.parent) for path in sorted(folder.glob("*/**/config.json"))]
+
+
+def summary(path: Path) -> RunSummary:
+    """Summarises the run in a directory."""
+    try:
+        document = read_document_of(path)
+        results = read_results(path / "evaluations.csv")
+    except RunError:
+        return RunSummary(path, "", "", 0, 0, 0, None, None, "damaged")
+    settings = document["run"]
+    manifests = published(path)
+    saved = manifests[-1].steps if manifests else 0
+    returns, evaluated = results.return_mean, int(results.steps[-1]) if results.steps.size else 0
+    if is_locked(path):
+        state = "running"
+    elif not manifests:
+        state = "not begun"
+    else:
+        complete = saved >= settings["steps"] and not manifests[-1].in_round
+        state = "finished" if complete else "stopped"
+    return RunSummary(
+        path,
+        str(settings["env"]),
+        document["agent"],
+        int(settings["seed"]),
+        max(saved, evaluated) if state == "running" else saved,
+        int(settings["steps"]),
+        float(returns.max()) if returns.size else None,
+        float(returns[-LAST:].mean()) if returns.size else None,
+        state,
+    )
