@@ -60,12 +60,17 @@ class ActorCritic:
         self._checkpoint = VariableCheckpoint(
             updates=[self.updates],
             actor=self.actor.variables,
-            actor_target=self.actor_target.variables,
-            critic=self.critic.variables,
-            critic_target=self.critic_target.variables,
+            actor_target=self._apart_from_actor(self.actor_target),
+            critic=self._apart_from_actor(self.critic),
+            critic_target=self._apart_from_actor(self.critic_target),
             actor_optimizer=self.actor_optimizer.variables,
             critic_optimizer=self.critic_optimizer.variables,
         )
+
+    def _apart_from_actor(self, model: keras.Model) -> list[keras.Variable]:
+        """Lists the variables of a model that the actor does not share: each is saved once."""
+        shared = {id(variable) for variable in self.actor.variables}
+        return [variable for variable in model.variables if id(variable) not in shared]
 
     def regress(self, batch: Transition, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Moves every critic towards the target `[B]`, and as its own penalties ask.
@@ -104,13 +109,15 @@ class ActorCritic:
         return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
 
     def follow(self, tau: float) -> None:
-        """Moves every target network by `tau` towards its network."""
+        """Moves every target network by `tau` towards its network; what they share stays."""
         with tf.name_scope("target_update"):
             for target, network in (
                 (self.critic_target, self.critic),
                 (self.actor_target, self.actor),
             ):
-                losses.polyak_update(target.variables, network.variables, tau)
+                pairs = zip(target.variables, network.variables, strict=True)
+                apart = [(own, other) for own, other in pairs if own is not other]
+                losses.polyak_update([own for own, _ in apart], [other for _, other in apart], tau)
 
     def save(self, prefix: str) -> None:
         """Writes everything to files `prefix.*`.

@@ -21,7 +21,13 @@ from eagerly.agents.execution import MODES, compiled, named_metrics
 from eagerly.agents.exploration import EXPLORATIONS, exploration_noise
 from eagerly.agents.settings import check_settings, setting
 from eagerly.buffers import ReplayBuffer, RowLayout, Stream, Transition, seed_sequence, seed_word
-from eagerly.networks import ActionBounds, Actor, Critic, observation_size
+from eagerly.networks import (
+    ActionBounds,
+    Actor,
+    Critic,
+    ObservationNormalization,
+    observation_size,
+)
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS
 
@@ -41,6 +47,9 @@ class AgentConfig:
     )
     activation: str = setting("relu", "Hidden activation (authors)", choices=ACTIVATIONS)
     layer_norm: bool = setting(False, "Normalise hidden layers before their activation")
+    normalize_observations: bool = setting(
+        False, "Scale observations by their running mean and deviation"
+    )
     initializer: str = setting("glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS)
     actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
     critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
@@ -78,6 +87,14 @@ class AgentConfig:
         return {}
 
 
+def observation_normalization(config: Any, size: int) -> ObservationNormalization | None:
+    """Makes the normalisation of observations of a length, if the settings ask for it."""
+    if not config.normalize_observations:
+        return None
+    dtype = keras.DTypePolicy(config.precision).variable_dtype
+    return ObservationNormalization(size, dtype=dtype)
+
+
 class Agent:
     """Networks, optimisers, exploration and a train body that runs as one compiled call.
 
@@ -92,6 +109,7 @@ class Agent:
         PRESETS: Settings that belong together, by name.
         networks: The `ActorCritic`: actor, critics, targets, optimisers; saved as one.
         exploration: The noise of `act`.
+        normalization: What observations go through before any network, or None.
 
     Raises:
         ValueError: If a space is not supported.
@@ -112,9 +130,11 @@ class Agent:
         sizes = observation_size(observation_space), ActionBounds(action_space).size
         self._layout, self._seed = RowLayout(*sizes), seed
         self._dtype = tf.dtypes.as_dtype(keras.DTypePolicy(config.precision).variable_dtype)
+        self.normalization = observation_normalization(config, sizes[0])
+        parts: dict[str, Any] = {"seed": seed, "normalization": self.normalization}
         self.networks = ActorCritic(
-            lambda name: self.build_actor(config, *sizes, seed=seed, name=name),
-            lambda name: self.build_critic(config, *sizes, seed=seed, name=name),
+            lambda name: self.build_actor(config, *sizes, name=name, **parts),
+            lambda name: self.build_critic(config, *sizes, name=name, **parts),
             actor_learning_rate=config.actor_learning_rate,
             critic_learning_rate=config.critic_learning_rate,
             epsilon=config.adam_epsilon,
@@ -129,20 +149,38 @@ class Agent:
 
     @classmethod
     def build_actor(
-        cls, config: Any, observations: int, actions: int, *, seed: int, name: str = "actor"
+        cls,
+        config: Any,
+        observations: int,
+        actions: int,
+        *,
+        seed: int,
+        name: str = "actor",
+        normalization: ObservationNormalization | None = None,
     ) -> keras.Model:
-        """Builds an actor alone, for O observations and A actions."""
+        """Builds an actor alone, for O observations and A actions.
+
+        Without a `normalization` that it is to share it gets one of its own, if `config` says so.
+        """
         return Actor(
             observations,
             actions,
             seed=seed_word(seed, Stream.ACTOR),
             name=name,
+            normalization=normalization or observation_normalization(config, observations),
             **config.networks(),
         )
 
     @classmethod
     def build_critic(
-        cls, config: Any, observations: int, actions: int, *, seed: int, name: str = "critic"
+        cls,
+        config: Any,
+        observations: int,
+        actions: int,
+        *,
+        seed: int,
+        name: str = "critic",
+        normalization: ObservationNormalization | None = None,
     ) -> keras.Model:
         """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
         return Critic(
@@ -150,6 +188,7 @@ class Agent:
             actions,
             seed=seed_word(seed, Stream.CRITIC),
             name=name,
+            normalization=normalization or observation_normalization(config, observations),
             **config.networks(),
             **config.critics(),
         )
@@ -188,6 +227,15 @@ class Agent:
             raise FloatingPointError(f"action became {actions.tolist()} for {observations}")
         return self.exploration(actions) if explore else actions
 
+    def observe(self, observations: np.ndarray) -> None:
+        """Takes observations `[N, O]` that the environments gave, before they are acted upon.
+
+        With `normalize_observations` their mean and deviation are counted; acting and training use
+        them from the next call of `train` on. Whoever collects calls it once for each step.
+        """
+        if self.normalization is not None:
+            self.normalization.observe(observations)
+
     def begin_episodes(self, began: np.ndarray) -> None:
         """Says which environments begin an episode, `[N]` bool: what `act` remembers of them goes.
 
@@ -211,6 +259,8 @@ class Agent:
         """
         if buffer.layout != self._layout:
             raise ValueError(f"the buffer must hold {self._layout}; got {buffer.layout}")
+        if self.normalization is not None:
+            self.normalization.publish()
         first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)
         since_move = (first - 1) % self.policy_delay

@@ -11,6 +11,7 @@ import tensorflow as tf
 from eagerly.networks.activations import ARRAY, TENSOR, check_activation
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import LAYER_NORM_EPSILON, Linear
+from eagerly.networks.normalization import ObservationNormalization, normalized
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -28,6 +29,7 @@ class Actor(keras.Model):
         layer_norm: Whether hidden layers are normalised before their activation.
         initializer: One of `networks.initializers.INITIALIZERS`.
         last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
+        normalization: What observations go through first.
         seed: Seed of the initial weights.
         dtype: "float32" or "float64".
         name: Name under which the graph shows the model.
@@ -43,13 +45,16 @@ class Actor(keras.Model):
         layer_norm: bool = False,
         initializer: str = "glorot_uniform",
         last_layer_limit: float = 0.0,
+        normalization: ObservationNormalization | None = None,
         seed: int = 0,
         dtype: str = "float32",
         name: str = "actor",
     ) -> None:
-        super().__init__(name=name, dtype=dtype)
+        # Observations are scaled in full precision: models would round them when they are called.
+        super().__init__(name=name, dtype=dtype, autocast=normalization is None)
         check_activation(activation)
         self._activation = activation
+        self._normalization = normalization
         sizes = [observation_size, *hidden_sizes, action_size]
         self._linear = []
         for index, layer_seed in enumerate(weight_seeds(seed, len(sizes) - 1)):
@@ -74,7 +79,7 @@ class Actor(keras.Model):
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1]."""
-        hidden = observation
+        hidden = self._normalization(observation) if self._normalization else observation
         for index, linear in enumerate(self._linear[:-1]):
             hidden = linear(hidden)
             if self._norms:
@@ -95,7 +100,11 @@ class Actor(keras.Model):
         of = {id(v): value for v, value in zip(self.variables, values, strict=True)}
         linear = [(of[id(layer.kernel)], of[id(layer.bias)]) for layer in self._linear]
         norms = [(of[id(layer.gamma)], of[id(layer.beta)]) for layer in self._norms]
-        return numpy_policy(linear, norms, self._activation)
+        policy = numpy_policy(linear, norms, self._activation)
+        if self._normalization is None:
+            return policy
+        mean, scale = (of[id(v)] for v in (self._normalization.mean, self._normalization.scale))
+        return lambda observations: policy(normalized(observations, mean, scale))
 
 
 def numpy_policy(

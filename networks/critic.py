@@ -11,6 +11,7 @@ import tensorflow as tf
 from eagerly.networks.activations import TENSOR, check_activation
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.layers import EnsembleDense, EnsembleLayerNormalization
+from eagerly.networks.normalization import ObservationNormalization
 
 
 class Critic(keras.Model):
@@ -29,6 +30,7 @@ class Critic(keras.Model):
         initializer: One of `networks.initializers.INITIALIZERS`.
         last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
         action_layer: The layer whose input the action joins: 0 is the first.
+        normalization: What observations go through first.
         l2: Penalty c: `losses` holds c/2 Σw² of every kernel and bias.
         seed: Seed of the initial weights; the members differ.
         dtype: "float32" or "float64".
@@ -47,13 +49,16 @@ class Critic(keras.Model):
         initializer: str = "glorot_uniform",
         last_layer_limit: float = 0.0,
         action_layer: int = 0,
+        normalization: ObservationNormalization | None = None,
         l2: float = 0.0,
         seed: int = 0,
         dtype: str = "float32",
         name: str = "critic",
     ) -> None:
-        super().__init__(name=name, dtype=dtype)
+        # Observations are scaled in full precision: models would round them when they are called.
+        super().__init__(name=name, dtype=dtype, autocast=normalization is None)
         check_activation(activation)
+        self._normalization = normalization
         self.n_critics = n_critics
         self._activation = TENSOR[activation]
         if not 0 <= action_layer <= len(hidden_sizes):
@@ -90,7 +95,7 @@ class Critic(keras.Model):
 
     def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
-        hidden = observation
+        hidden, action = self._inputs(observation, action)
         for index, linear in enumerate(self._linear):
             if index:
                 if self._norms:
@@ -104,7 +109,7 @@ class Critic(keras.Model):
     def first(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0, at the cost of one member."""
         with tf.name_scope(f"{self.name}_first"):
-            hidden, action = (tf.cast(part, self.compute_dtype) for part in (observation, action))
+            hidden, action = self._inputs(observation, action)
             for index, linear in enumerate(self._linear):
                 if index:
                     if self._norms:
@@ -114,6 +119,12 @@ class Critic(keras.Model):
                     hidden = self._joined(hidden, action)
                 hidden = linear.first(hidden)  # [B, H]
             return tf.cast(tf.squeeze(hidden, axis=-1), self.variable_dtype)
+
+    def _inputs(self, observation: tf.Tensor, action: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Scales observations, and casts to the dtype of the products."""
+        if self._normalization is not None:
+            observation = self._normalization(observation)
+        return tf.cast(observation, self.compute_dtype), tf.cast(action, self.compute_dtype)
 
     def _joined(self, hidden: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Appends the action `[B, A]` to `[B, H]` or `[n_critics, B, H]`."""

@@ -40,11 +40,11 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
         found.sort(key=lambda run: -run.best if run.best is not None else float("inf"))
     elif sort == "steps":
         found.sort(key=lambda run: -run.steps)
-    rows = [("run", "environment", "agent", "seed", "steps", "of", "best", "last", "state")]
+    rows = [["run", "environment", "agent", "seed", "steps", "of", "best", "last", "state"]]
     for run in found:
-        returns = ("" if v is None else written(v) for v in (run.best, run.last))
-        counts = (str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}")
-        rows.append((str(run.path), run.env, run.agent, *counts, *returns, run.state))
+        returns = ["" if v is None else written(v) for v in (run.best, run.last)]
+        counts = [str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}"]
+        rows.append([str(run.path), run.env, run.agent, *counts, *returns, run.state])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = range(3, 8)
     for row in rows:

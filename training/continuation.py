@@ -28,6 +28,7 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
     trainer.run.check_lock()
     episodes = trainer.environments.state()
     arrays = {f"actions_{i}": actions for i, actions in enumerate(episodes["actions"])}
+    normalization = trainer.agent.normalization
     growing = [*trainer.evaluations.flush(), *trainer.summaries.flush()]
     checkpoints.save(
         steps=trainer.steps,
@@ -47,6 +48,7 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
             "best": trainer.best[:2] if trainer.best else None,
             "summaries": trainer.summaries.state(),
             "spaces": _spaces(trainer),
+            "normalization": normalization.state() if normalization else None,
             "random": {
                 "exploration": trainer.agent.exploration.state(),
                 "sampling": trainer.buffer.random_state,
@@ -110,6 +112,8 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
     if not _FRACTION.fullmatch(state["owed"]):
         raise ValueError(f"{state['owed']!r} updates are owed")
     trainer.agent.networks.restore(saved.networks_prefix)
+    if trainer.agent.normalization is not None:
+        trainer.agent.normalization.restore(state["normalization"])
     saved.restore_buffer(trainer.buffer)
     lost = trainer.environments.restore(episodes)
     trainer.agent.exploration.restore(state["random"]["exploration"])

@@ -182,6 +182,7 @@ class Trainer:
 
     def _collect(self) -> None:
         observations = self.environments.observations
+        self.agent.observe(observations)
         if self.steps < self.config.warmup_steps:
             shape = len(self.environments), self.bounds.size
             actions = self.warmup.uniform(-1.0, 1.0, shape).astype(np.float32)

@@ -19,6 +19,7 @@ from eagerly.buffers import ReplayBuffer, Transition
 from tests.helpers import (
     equal_weights,
     filled_buffer,
+    random_transitions,
     small_agent,
     trained_cheetah,
     weights_of,
@@ -421,3 +422,62 @@ def test_presets_are_settings(name: str) -> None:
 def test_a_setting_out_of_range_is_named(name: str, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         agent_class(name).Config(**settings)
+
+
+# --- observations that are normalised -----------------------------------------------------------
+
+
+def _shifted(transitions: Transition) -> Transition:
+    """The same transitions as an environment gives them whose sensors have other units."""
+    return transitions._replace(
+        observation=transitions.observation * 50.0 + 7.0,
+        next_observation=transitions.next_observation * 50.0 + 7.0,
+    )
+
+
+@pytest.mark.parametrize("name", agent_names())
+@pytest.mark.parametrize("mode", MODES)
+def test_normalised_observations_train_like_observations_in_other_units(
+    name: str, mode: str
+) -> None:
+    settings = {"precision": "float64", "mode": mode}
+    plain = small_agent(name, **settings)
+    scaled = small_agent(name, normalize_observations=True, **settings)
+    scaled.observe(np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4]))  # mean 7, deviation 50
+    transitions = random_transitions(200)
+    for agent, rows in ((plain, transitions), (scaled, _shifted(transitions))):
+        buffer = ReplayBuffer(1000, 4, 2, seed=0)
+        buffer.add(rows)
+        agent.train(buffer, 6)
+    after = weights_of(scaled)
+    for path, values in weights_of(plain).items():
+        np.testing.assert_allclose(after[path], values, 1e-4, 1e-5, err_msg=path)
+    observation = np.array([[0.5, -1.0, 0.0, 2.0]])
+    np.testing.assert_allclose(
+        scaled.act(observation * 50 + 7, explore=False),
+        plain.act(observation, explore=False),
+        1e-4,
+        1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_training(
+    name: str,
+) -> None:
+    agent = small_agent(name, normalize_observations=True)
+    assert agent.normalization is not None
+    agent.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
+    agent.train(filled_buffer(), 4)
+    mean, scale = agent.normalization.mean.numpy(), agent.normalization.scale.numpy()
+    for part in ("actor", "actor_target", "critic", "critic_target"):
+        variables = {v.path: v for v in getattr(agent.networks, part).variables}
+        assert variables["observation_normalization/mean"] is agent.normalization.mean
+    row = np.ones((1, 4))
+    acted = agent.act(row, explore=False)
+    agent.observe(np.full((1000, 4), 100.0))
+    np.testing.assert_array_equal(agent.act(row, explore=False), acted)
+    np.testing.assert_array_equal(agent.normalization.mean.numpy(), mean)
+    np.testing.assert_array_equal(agent.normalization.scale.numpy(), scale)
+    agent.train(filled_buffer(), 4)
+    assert (agent.normalization.mean.numpy() > mean).all()

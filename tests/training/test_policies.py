@@ -7,11 +7,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from eagerly import ActionBounds, load_policy
+from eagerly.training.digests import digests
 from eagerly.training.errors import RunError
 from eagerly.training.policies import assign_weights
 from tests import toys
@@ -128,3 +130,22 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
         manifest.unlink()
     with pytest.raises(RunError, match="has no checkpoint yet"):
         load_policy(tmp_path / "run", "latest")
+
+
+def test_statistics_of_observations_are_part_of_run_checkpoint_and_policy(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"env": "Pendulum-v1", "normalize_observations": True}
+    whole = train("whole", steps=400, **settings)
+    train("parts", steps=250, **settings)
+    train("parts", steps=400)
+    assert digests(tmp_path / "whole") == digests(tmp_path / "parts")
+    normalization = whole.agent.normalization
+    assert normalization is not None
+    assert normalization.state()["count"] == 400
+    assert abs(normalization.mean.numpy()[2]) > 0.01
+    row = np.array([0.5, -0.5, 3.0], np.float32)
+    loaded = load_policy(tmp_path / "parts", "latest")
+    np.testing.assert_array_equal(loaded(row), whole.policy(row))
+    plain = train("plain", steps=400, env="Pendulum-v1")
+    assert not np.array_equal(plain.policy(row), whole.policy(row))

@@ -1,0 +1,96 @@
+"""Observations scaled by their running mean and deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Scaled observations beyond this many deviations are cut off (Henderson et al. 2018 and the
+# OpenAI Baselines before them use 10).
+CLIP = 10.0
+_LEAST_VARIANCE = 1e-8
+
+
+class ObservationNormalization(keras.layers.Layer):
+    """Maps observations o to (o - mean) / deviation, cut off at ±10 deviations.
+
+    Mean and deviation are those of all observations that `observe` was told of. What the networks
+    use changes with `publish` alone: acting, evaluation and training see the same numbers until
+    then. One such layer serves actor, critics and targets.
+
+    Args:
+        size: O, the length of an observation.
+        dtype: Dtype of the networks' variables.
+    """
+
+    def __init__(self, size: int, *, dtype: str = "float32") -> None:
+        super().__init__(name="observation_normalization", dtype=dtype, autocast=False)
+        self.mean = self.add_weight(
+            name="mean", shape=(size,), initializer="zeros", trainable=False
+        )
+        self.scale = self.add_weight(
+            name="scale", shape=(size,), initializer="ones", trainable=False
+        )
+        self.built = True
+        self._count = 0
+        # In float64: a million additions to a float32 lose more than they add.
+        self._mean, self._squares = np.zeros(size), np.zeros(size)
+
+    def call(self, observations: tf.Tensor) -> tf.Tensor:
+        """Maps `[..., O]` to `[..., O]`."""
+        scaled = (tf.cast(observations, self.variable_dtype) - self.mean) * self.scale
+        return tf.clip_by_value(scaled, -CLIP, CLIP)
+
+    def observe(self, observations: np.ndarray) -> None:
+        """Counts observations `[N, O]`, by the pairwise update of Chan, Golub and LeVeque 1983."""
+        new = np.asarray(observations, np.float64)
+        count = len(new)
+        mean = new.mean(axis=0)
+        away = mean - self._mean
+        total = self._count + count
+        self._squares += np.square(new - mean).sum(axis=0)
+        self._squares += np.square(away) * (self._count * count / total)
+        self._mean += away * (count / total)
+        self._count = total
+
+    def publish(self) -> None:
+        """Lets the networks use what was observed so far; nothing happens before two are."""
+        if self._count > 1:
+            variance = self._squares / self._count
+            # A dimension that never moved is only shifted.
+            scale = np.where(variance > _LEAST_VARIANCE, variance, 1.0) ** -0.5
+            self.mean.assign(self._mean)
+            self.scale.assign(scale)
+
+    def state(self) -> dict[str, Any]:
+        """Returns what was observed, as JSON; floats come back exactly."""
+        return {
+            "count": self._count,
+            "mean": self._mean.tolist(),
+            "squares": self._squares.tolist(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned.
+
+        Raises:
+            ValueError: If it is of other observations, or not finite.
+        """
+        mean, squares = (np.array(state[name], np.float64) for name in ("mean", "squares"))
+        if mean.shape != self._mean.shape or squares.shape != mean.shape:
+            raise ValueError(
+                f"statistics of observations must have shape {self._mean.shape}; got {mean.shape}"
+            )
+        if not (np.isfinite(mean).all() and np.isfinite(squares).all() and squares.min() >= 0):
+            raise ValueError("statistics of observations must be finite")
+        self._count, self._mean, self._squares = int(state["count"]), mean, squares
+
+
+def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Does in NumPy what the layer does."""
+    scaled = (observations - mean) * scale
+    return np.minimum(np.maximum(scaled, -CLIP), CLIP)

@@ -1,0 +1,78 @@
+"""Running statistics of observations, and what the networks make of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from eagerly.networks.normalization import CLIP, ObservationNormalization, normalized
+
+
+def _observed(*batches: np.ndarray) -> ObservationNormalization:
+    made = ObservationNormalization(batches[0].shape[1])
+    for batch in batches:
+        made.observe(batch)
+    made.publish()
+    return made
+
+
+def test_mean_and_deviation_are_those_of_all_observations_however_they_come() -> None:
+    random = np.random.default_rng(0)
+    rows = random.normal([1e4, -3.0, 0.01], [1.0, 20.0, 0.002], size=(1000, 3))
+    for sizes in ([1] * 1000, [1000], [3, 997], [500, 1, 499]):
+        made = _observed(*np.split(rows, np.cumsum(sizes)[:-1]))
+        np.testing.assert_allclose(made.mean.numpy(), rows.mean(0), rtol=1e-6)
+        np.testing.assert_allclose(1 / made.scale.numpy(), rows.std(0), rtol=1e-5)
+
+
+def test_networks_see_new_statistics_only_when_they_are_published() -> None:
+    made = _observed(np.array([[0.0], [2.0]]))
+    before = made(np.array([[5.0]])).numpy()
+    assert before == [[4.0]]  # mean 1, deviation 1
+    made.observe(np.full((100, 1), 50.0))
+    np.testing.assert_array_equal(made(np.array([[5.0]])).numpy(), before)
+    made.publish()
+    assert made(np.array([[5.0]])).numpy() != before
+
+
+def test_nothing_is_scaled_before_two_observations_and_what_never_moves_is_shifted() -> None:
+    made = ObservationNormalization(2)
+    made.publish()
+    made.observe(np.array([[3.0, 4.0]]))
+    made.publish()
+    np.testing.assert_array_equal(made(np.array([[3.0, 4.0]])).numpy(), [[3.0, 4.0]])
+    made = _observed(np.array([[7.0, 0.0], [7.0, 2.0]]))
+    np.testing.assert_array_equal(made(np.array([[8.0, 2.0]])).numpy(), [[1.0, 1.0]])
+
+
+def test_outliers_are_cut_off_and_numpy_does_the_same() -> None:
+    made = _observed(np.array([[0.0], [2.0]]))
+    rows = np.array([[1e6], [-1e6], [1.5]], np.float32)
+    np.testing.assert_array_equal(made(rows).numpy(), [[CLIP], [-CLIP], [0.5]])
+    np.testing.assert_array_equal(
+        normalized(rows, made.mean.numpy(), made.scale.numpy()), made(rows).numpy()
+    )
+
+
+def test_what_was_observed_comes_back_exactly_and_goes_on() -> None:
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(50, 3)) * 1e5
+    whole, begun, continued = (ObservationNormalization(3) for _ in range(3))
+    for row in rows[:20]:
+        whole.observe(row[np.newaxis])
+        begun.observe(row[np.newaxis])
+    continued.restore(json.loads(json.dumps(begun.state())))
+    for row in rows[20:]:
+        whole.observe(row[np.newaxis])
+        continued.observe(row[np.newaxis])
+    assert whole.state() == continued.state()
+
+
+def test_statistics_of_something_else_are_refused() -> None:
+    state = ObservationNormalization(3).state()
+    with pytest.raises(ValueError, match=r"must have shape \(2,\); got \(3,\)"):
+        ObservationNormalization(2).restore(state)
+    with pytest.raises(ValueError, match="must be finite"):
+        ObservationNormalization(3).restore(state | {"mean": [0.0, float("nan"), 0.0]})
