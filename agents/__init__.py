@@ -20,12 +20,28 @@ def agent_names() -> tuple[str, ...]:
 
 
 def agent_class(name: str) -> Any:
-    """Imports a registered agent; its settings class is its attribute `Config`.
+    """Imports an agent; its settings class is its attribute `Config`.
+
+    Args:
+        name: A registered name, or "module:Class" for an agent of somebody's own.
 
     Raises:
-        ValueError: If no agent has that name.
+        ValueError: If no agent has that name, or what it names is none.
     """
-    if name not in _AGENTS:
-        raise ValueError(f"agent must be one of {', '.join(_AGENTS)}; got {name!r}")
-    module, attribute = _AGENTS[name].split(":")
-    return getattr(importlib.import_module(module), attribute)
+    if name in _AGENTS:
+        module, attribute = _AGENTS[name].split(":")
+        return getattr(importlib.import_module(module), attribute)
+    module, _, attribute = name.partition(":")
+    if not (module and attribute):
+        raise ValueError(
+            f"agent must be one of {', '.join(_AGENTS)}, or module:Class; got {name!r}"
+        )
+    try:
+        kind = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"agent {name} cannot be imported: {error}") from error
+    from eagerly.agents.agent import Agent
+
+    if not (isinstance(kind, type) and issubclass(kind, Agent)):
+        raise ValueError(f"agent {name} must be a subclass of eagerly.agents.agent.Agent")
+    return kind

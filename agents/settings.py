@@ -56,7 +56,7 @@ def check_settings(config: Any) -> None:
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        kind = str(field.type)
+        kind = kind_of(field)
         if "Callable" in kind:
             kind = "callable" if callable(value) else "str"
         if kind.startswith("dict"):
@@ -74,6 +74,26 @@ def check_settings(config: Any) -> None:
             _check_value(field, "int", element)
 
 
+_KINDS = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+
+
+def kind_of(field: dataclasses.Field[Any]) -> str:
+    """Writes the type of a setting as its source has it, with postponed annotations or without.
+
+    Raises:
+        TypeError: If it is declared in another way than settings are.
+    """
+    kind = field.type.__name__ if field.type in (int, float, bool, str) else str(field.type)
+    if "help" not in field.metadata or not (
+        kind in _KINDS or kind.startswith(("tuple", "dict")) or "Callable" in kind
+    ):
+        raise TypeError(
+            f"{field.name} must be an int, float, bool, str or tuple of int that is declared with "
+            f"eagerly.agents.settings.setting; got {kind}"
+        )
+    return kind
+
+
 def _check_json(name: str, value: Any) -> None:
     try:
         if not isinstance(value, dict) or json.loads(json.dumps(value)) != value:
@@ -87,9 +107,8 @@ def _check_json(name: str, value: Any) -> None:
 def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
     if kind == "callable":
         return
-    expected = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}[kind]
-    if not isinstance(value, expected) or (kind != "bool" and isinstance(value, bool)):
-        raise ValueError(f"{field.name} must be of type {field.type}; got {value!r}")
+    if not isinstance(value, _KINDS[kind]) or (kind != "bool" and isinstance(value, bool)):
+        raise ValueError(f"{field.name} must be of type {kind}; got {value!r}")
     if field.metadata["choices"] and value not in field.metadata["choices"]:
         words = ", ".join(field.metadata["choices"])
         raise ValueError(f"{field.name} must be one of {words}; got {value!r}")

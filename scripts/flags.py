@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from eagerly.agents.settings import describe_range
+from eagerly.agents.settings import describe_range, kind_of
 from eagerly.training.run_settings import flag_name, shown
 
 
@@ -62,7 +62,7 @@ def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
 
 def _option(field: dataclasses.Field[Any]) -> click.Option:
     flag = flag_name(field.name)
-    kind = str(field.type)
+    kind = kind_of(field)
     choices = field.metadata["choices"]
     declaration = f"{flag}/--no-{flag[2:]}" if kind == "bool" else flag
     type_: Any = _TYPES.get(kind)

@@ -32,7 +32,7 @@ from eagerly.training.results import Results, read_results
 
 
 class _Commands(click.Group):
-    """One command per registered agent, whose flags are made when it is asked for."""
+    """One command per agent, whose flags are made when it is asked for."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with interruptible(ctx):
@@ -42,10 +42,14 @@ class _Commands(click.Group):
         return [*agent_names(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in agent_names():
+        if cmd_name not in agent_names() and ":" not in cmd_name:
             return super().get_command(ctx, cmd_name)
+        find_packages_here()
         with quiet_tensorflow():
-            agent = agent_class(cmd_name)
+            try:
+                agent = agent_class(cmd_name)
+            except ValueError as error:
+                raise click.UsageError(str(error), ctx) from error
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
@@ -96,7 +100,10 @@ def _preset_option(agent: str) -> click.Option:
 
 @click.group(cls=_Commands, context_settings={"max_content_width": 100})
 def main() -> None:
-    """Trains agents for continuous control and continues their runs."""
+    """Trains agents for continuous control and continues their runs.
+
+    An agent of your own is module:Class, importable from here (docs/own-algorithm.md).
+    """
 
 
 def _resume(run_dir: Path, **given: Any) -> None:

@@ -312,5 +312,6 @@ def _made_up_path(agent: str, config: RunConfig) -> Path:
     """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
     name = environment_name(config.env).removeprefix("factory ").rpartition(":")[2]
     env = re.sub(r"[^\w.-]+", "-", name).strip("-")
+    agent = agent.rpartition(":")[2]
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"

@@ -62,7 +62,7 @@ class Summaries:
 
         def emit() -> None:
             tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
-            hp.hparams_config(hparams=_hyperparameters(), metrics=_METRICS)
+            hp.hparams_config(hparams=_hyperparameters(agent), metrics=_METRICS)
             hp.hparams({name: _plain(value) for name, value in known.items()}, trial_id=run)
 
         self._log.add(steps, emit)
@@ -173,9 +173,10 @@ def _compared(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in free]
 
 
-def _hyperparameters() -> list[hp.HParam]:
-    """Lists the settings of every agent, so that runs of different ones share a table."""
-    kinds: list[Any] = [RunConfig, *(agent_class(name).Config for name in agent_names())]
+def _hyperparameters(agent: str) -> list[hp.HParam]:
+    """Lists the settings of an agent and all others, so that runs of them share a table."""
+    agents = dict.fromkeys((*agent_names(), agent))
+    kinds: list[Any] = [RunConfig, *(agent_class(name).Config for name in agents)]
     names = dict.fromkeys(f.name for kind in kinds for f in dataclasses.fields(kind))
     return [hp.HParam(name) for name in ("agent", *_compared(names))]
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
+from eagerly.agents.settings import check_settings, setting
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.helpers import (
     equal_weights,
@@ -422,6 +423,15 @@ def test_presets_are_settings(name: str) -> None:
 def test_a_setting_out_of_range_is_named(name: str, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         agent_class(name).Config(**settings)
+
+
+def test_a_setting_that_is_declared_in_another_way_is_refused_with_a_hint() -> None:
+    for kind, default in ((int, 3), (list, setting((), "A list"))):
+        made = dataclasses.make_dataclass(
+            "Odd", [("extra", kind, dataclasses.field(default=3) if kind is int else default)]
+        )
+        with pytest.raises(TypeError, match=r"extra must be an int, .* declared with .*setting"):
+            check_settings(made())
 
 
 # --- observations that are normalised -----------------------------------------------------------
