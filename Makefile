@@ -17,7 +17,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format typecheck check bench reproduce prove-resume fuzz tensorboard test-floors clean
+.PHONY: help install train test lint format typecheck check docs bench reproduce prove-resume fuzz tensorboard test-floors clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,11 @@ typecheck: install  ## Check types, on an installed copy
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p eagerly
 
 check: lint typecheck test  ## All of the above
+
+docs: install  ## Build the documentation into build/docs
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	CUDA_VISIBLE_DEVICES=-1 $(BIN)/sphinx-build --quiet --fail-on-warning -b html -c docs . build/docs
+	@echo "open build/docs/docs/index.html"
 
 bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
 	$(BIN)/python scripts/benchmark.py $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)

@@ -1,0 +1,90 @@
+"""Builds the documentation: `make docs`, which is `sphinx-build -c docs . build/docs`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from eagerly import __version__
+from eagerly.agents import agent_class, agent_names
+from eagerly.agents.settings import describe_range
+from eagerly.training.config import RunConfig
+from eagerly.training.presets import ENVIRONMENTS
+from eagerly.training.run_settings import flag_name, shown
+
+project, author, release = "eagerly", "the eagerly authors", __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+source_suffix = {".md": "markdown"}
+# The pages link to tables and to source files: the whole checkout is what is built from.
+include_patterns = ["docs/**", "benchmarks/**", "CHANGELOG.md", "CONTRIBUTING.md"]
+root_doc = "docs/index"
+suppress_warnings = ["misc.highlighting_failure"]
+html_theme = "furo"
+html_title = f"eagerly {release}"
+html_static_path: list[str] = []
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+nitpicky = False
+
+_HERE = Path(__file__).parent
+
+
+def _rows(config: Any, known: set[str]) -> list[str]:
+    lines = ["| setting | meaning and source | unit, range | default |", "|---|---|---|---|"]
+    for field in dataclasses.fields(config):
+        if field.name in known:
+            continue
+        about = field.metadata
+        allowed = ", ".join(map(str, about["choices"])) if about["choices"] else ""
+        if str(field.type) in ("int", "float") and describe_range(field) != "finite":
+            allowed = describe_range(field)
+        if about["needs"]:
+            allowed += f"; with {flag_name(about['needs'][0])} {about['needs'][1]}"
+        default = "" if field.default is dataclasses.MISSING else f"`{shown(field.default)}`"
+        if field.default_factory is not dataclasses.MISSING:
+            default = f"`{shown(field.default_factory())}`"
+        unit = ", ".join(filter(None, (about["unit"], allowed)))
+        lines.append(f"| `{flag_name(field.name)}` | {about['help']} | {unit} | {default} |")
+    return lines
+
+
+def _write_settings(app: Any) -> None:
+    """Writes the page of all settings from their declarations."""
+    run = {field.name for field in dataclasses.fields(RunConfig)}
+    lines = [
+        "# Settings",
+        "",
+        "Every setting is a flag of `eagerly train`, a key of `open_run`'s settings, and a field of",
+        "a frozen dataclass. This page is written from their declarations. *Authors* is the public",
+        "code of the authors of TD3, *paper* the paper of the algorithm.",
+        "",
+        "## Of a run",
+        "",
+        *_rows(RunConfig, set()),
+    ]
+    for name in agent_names():
+        lines += ["", f"## Of {name.upper()}", "", *_rows(agent_class(name).Config, run)]
+    lines += [
+        "",
+        "## Presets of environments",
+        "",
+        "A new run takes the preset of its environment, where there is one; what is typed goes",
+        "before, and `--preset defaults` takes none.",
+        "",
+        "| environment | settings | evidence |",
+        "|---|---|---|",
+    ]
+    for env, preset in ENVIRONMENTS.items():
+        settings = ", ".join(f"`{flag_name(k)} {v}`" for k, v in preset.settings.items())
+        lines.append(f"| {env} | {settings or 'the defaults'} | {preset.evidence} |")
+    (_HERE / "settings.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    """Lets Sphinx call what writes pages."""
+    app.connect("builder-inited", _write_settings)
