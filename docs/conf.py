@@ -59,7 +59,7 @@ def _write_settings(app: Any) -> None:
     lines = [
         "# Settings",
         "",
-        "Every setting is a flag of `eagerly train`, a key of `open_run`'s settings, and a field of",
+        "Every setting is a flag of `eagerly train`, a key of `open_run`'s settings, a field of",
         "a frozen dataclass. This page is written from their declarations. *Authors* is the public",
         "code of the authors of TD3, *paper* the paper of the algorithm.",
         "",
