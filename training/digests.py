@@ -20,7 +20,8 @@ from eagerly.training.errors import RunError
 from eagerly.training.run_directory import open_run
 from eagerly.training.saved import Saved, newest_intact
 
-_LEFT_OUT = ("speed/", "_hparams_/", "settings")  # wall clock; names, times and free settings
+# Wall clock; names, times and free settings; what is no figure.
+_LEFT_OUT = ("speed/", "_hparams_/", "settings", "custom_scalars__config__", "evaluation/video")
 Point = tuple[str, int]
 
 

@@ -12,7 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import summary as layout_summary
 from tensorboard.plugins.hparams import api as hp
+from tensorboard.plugins.image.metadata import create_summary_metadata
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.training.config import RunConfig
@@ -24,6 +27,51 @@ _METRICS = [
     hp.Metric(BEST, display_name="best return"),
     hp.Metric("evaluation/return_mean", display_name="last return"),
 ]
+
+
+# What TensorBoard's tab Custom Scalars shows together: title, and the tags of each chart.
+_LAYOUT = {
+    "Returns": {
+        "evaluation": ["evaluation/return_mean", "evaluation/return_best"],
+        "evaluation and training": ["evaluation/return_mean", "training/return_mean"],
+        "lengths of episodes": ["evaluation/length_mean", "training/length_mean"],
+    },
+    "Values": {
+        "values of the critic and their targets": [
+            "values/mean",
+            "values/target_mean",
+            "values/max",
+        ],
+    },
+    "Losses": {"critics": ["losses/critic"], "actor": ["losses/actor"]},
+    "Actions": {"share at the bounds": ["actions/saturation"]},
+    "Speed": {"steps and updates": ["speed/steps_per_second", "speed/updates_per_second"]},
+}
+_SPREAD = ("evaluation/return_mean", "evaluation/return_min", "evaluation/return_max")
+
+
+def _layout() -> bytes:
+    """Writes the layout of the tab Custom Scalars, with the spread of evaluations as a band."""
+    band = layout_pb2.MarginChartContent.Series(
+        value=_SPREAD[0], lower=_SPREAD[1], upper=_SPREAD[2]
+    )
+    charts = {
+        title: [
+            layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
+            for name, tags in parts.items()
+        ]
+        for title, parts in _LAYOUT.items()
+    }
+    charts["Returns"].insert(
+        0,
+        layout_pb2.Chart(
+            title="evaluation: mean, least and most",
+            margin=layout_pb2.MarginChartContent(series=[band]),
+        ),
+    )
+    categories = [layout_pb2.Category(title=title, chart=parts) for title, parts in charts.items()]
+    content: bytes = layout_summary.pb(layout_pb2.Layout(category=categories)).SerializeToString()
+    return content
 
 
 class Summaries:
@@ -64,6 +112,22 @@ class Summaries:
             tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
             hp.hparams_config(hparams=_hyperparameters(agent), metrics=_METRICS)
             hp.hparams({name: _plain(value) for name, value in known.items()}, trial_id=run)
+
+        self._log.add(steps, emit)
+
+    def layout(self) -> None:
+        """Writes which curves belong together, for the tab Custom Scalars."""
+        self._log.add(0, lambda: tf.summary.experimental.write_raw_pb(_layout()))
+
+    def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
+        """Shows an animation, width, height and GIF, under Images."""
+        width, height, content = preview
+        about = "The first evaluation episode, as it would be played at this step."
+        metadata = create_summary_metadata("evaluation episode", about)
+
+        def emit() -> None:
+            tensor = tf.constant([str(width).encode(), str(height).encode(), content])
+            tf.summary.write("evaluation/video", tensor, metadata=metadata)
 
         self._log.add(steps, emit)
 

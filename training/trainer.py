@@ -26,6 +26,7 @@ from eagerly.training.results import EvaluationTable
 from eagerly.training.run_directory import Run
 from eagerly.training.saved import Saved, newest_intact
 from eagerly.training.summaries import Summaries
+from eagerly.training.video import preview
 from eagerly.training.watchdog import Watchdog
 
 
@@ -119,6 +120,7 @@ class Trainer:
         self._checkpoints.cut_back(manifest, say)
         self.evaluations = EvaluationTable(run.evaluations_path)
         if not manifest:
+            self.summaries.layout()
             self.summaries.graph(self.agent.graph())
         if not manifest or (manifest.config and manifest.config["history"] != run.history):
             self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
@@ -243,6 +245,7 @@ class Trainer:
         video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
         try:
             self._camera.record(self.policy, seed, video)
+            self.summaries.video(preview(video), self.steps)
         except RunError as error:  # no reason to end a run
             self.reporter.say(f"no video of step {self.steps}: {error}")
 

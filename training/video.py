@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes.util
+import math
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from eagerly.training.making import EnvironmentMaker
 from eagerly.training.remote import RemoteEnvironment
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
+_PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
 
 
 def choose_renderer() -> None:
@@ -93,6 +96,37 @@ def _let_camera_follow(env: gymnasium.Env[Any, Any]) -> None:
     camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
     if camera != -1:
         renderer.camera_id = camera
+
+
+def preview(video: Path) -> tuple[int, int, bytes]:
+    """Makes a small animation of a video that was recorded.
+
+    Args:
+        video: The MP4.
+
+    Returns:
+        Width, height, and a GIF of at most 100 frames that lasts as long as the video, or 20
+        seconds.
+
+    Raises:
+        RunError: If the video cannot be read.
+    """
+    try:
+        reader: Any
+        with imageio.get_reader(video) as reader:
+            rate = reader.get_meta_data()["fps"]
+            every = math.ceil(reader.count_frames() / _PREVIEW_FRAMES)
+            side = math.ceil(max(reader.get_meta_data()["size"]) / _PREVIEW_PIXELS)
+            small = [
+                frame[::side, ::side] for number, frame in enumerate(reader) if number % every == 0
+            ]
+        content = BytesIO()
+        duration = 1000 * min(every / rate, _PREVIEW_SECONDS / len(small))
+        imageio.mimsave(content, small, format="GIF", duration=duration, loop=0)
+    except (OSError, ValueError, IndexError) as error:
+        raise RunError(f"no preview can be made of {video}: {error}") from error
+    height, width = small[0].shape[:2]
+    return width, height, content.getvalue()
 
 
 class Camera:

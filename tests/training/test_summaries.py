@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from eagerly import Trainer, open_run
@@ -81,3 +82,21 @@ def test_a_trace_is_written_on_request_and_nothing_else_changes(tmp_path: Path) 
     short.train()
     short.close()
     assert list(tmp_path.glob("short/plugins/profile/*/*.xplane.pb"))
+
+
+def test_the_layout_names_only_curves_that_there_are(train: TrainRun, tmp_path: Path) -> None:
+    train(steps=300)
+    events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
+    (event,) = events.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    tags = {
+        tag
+        for category in layout.category
+        for chart in category.chart
+        for tag in [
+            *chart.multiline.tag,
+            *(name for one in chart.margin.series for name in (one.value, one.lower, one.upper)),
+        ]
+    }
+    assert len(tags) >= 10
+    assert tags <= set(events.Tags()["tensors"])

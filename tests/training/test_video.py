@@ -11,6 +11,7 @@ from pathlib import Path
 import imageio.v2 as imageio
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly.training import video
 from eagerly.training.errors import RunError
@@ -35,6 +36,12 @@ def test_a_video_shows_every_step_of_the_episode(tmp_path: Path) -> None:
     assert shown.shape == (evaluation.lengths[0] + 1, 500, 500, 3)
     assert len({frame.tobytes() for frame in shown[::20]}) > 5  # it moves
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.mp4"]
+    width, height, content = video.preview(tmp_path / "a" / "b.mp4")
+    small = imageio.mimread(content, format="GIF")
+    assert len(small) == 67  # every third of 201
+    assert small[0].shape[:2] == (height, width) == (167, 167)
+    with pytest.raises(RunError, match=r"no preview can be made of .*missing\.mp4"):
+        video.preview(tmp_path / "missing.mp4")
 
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
@@ -164,3 +171,10 @@ def test_videos_while_training_are_those_of_their_steps(train: TrainRun, tmp_pat
     train(steps=300, video_every_steps=150)
     names = sorted(path.name for path in (tmp_path / "run" / "videos").iterdir())
     assert names == ["step-000000000150.mp4", "step-000000000300.mp4"]
+    events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
+    shown = events.Tensors("evaluation/video")
+    assert [event.step for event in shown] == [150, 300]
+    width, height, content = shown[0].tensor_proto.string_val
+    assert imageio.mimread(content, format="GIF")[0].shape[:2] == (int(height), int(width))
+    plugin = events.SummaryMetadata("evaluation/video").plugin_data.plugin_name
+    assert plugin == "images"
