@@ -218,9 +218,11 @@ def _print_start(trainer: Any) -> None:
     if config.num_envs > 1:
         environment += f", {config.vectorization}"
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
+    preset = {"preset": run.preset} if run.preset else {}
     for name, value in {
         "run": f"{run.path}, {begin}, to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
+        **preset,
         "device": f"{device_name()}, {threads}",
         "continues": continuation_note(),
         "environment": environment,

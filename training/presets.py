@@ -79,22 +79,22 @@ def preset_settings(agent: str, name: str, env: str) -> tuple[Mapping[str, Any],
         env: The environment of the run, by its name.
 
     Returns:
-        The settings, and a line that says which preset it is.
+        The settings, and in words which preset it is.
 
     Raises:
         ValueError: If there is no such preset.
     """
     if name == OF_THE_ENVIRONMENT:
         if env not in ENVIRONMENTS:
-            return {}, f"{env} has no preset: default settings"
+            return {}, f"none for {env}, the defaults"
         name = env
     if name == DEFAULTS:
-        return {}, "default settings, no preset"
+        return {}, "none, the defaults"
     presets = agent_class(agent).PRESETS
     if name in presets:
-        return presets[name], f"preset {name} of {agent}"
+        return presets[name], f"{name} of {agent}"
     if name not in ENVIRONMENTS:
         raise ValueError(f"preset must be one of {', '.join(preset_names(agent))}; got {name!r}")
     settings = ENVIRONMENTS[name].settings
     listed = ", ".join(f"{key} {value}" for key, value in settings.items()) or "the defaults"
-    return settings, f"preset of {name}: {listed}"
+    return settings, f"{name}: {listed}"

@@ -44,6 +44,7 @@ class Run:
         overridden: The settings that are being overridden: name to saved and new value.
         history: What was overridden before, and when: kept in `config.json`.
         notes: What its user should read about how it was opened.
+        preset: Which preset stands under the settings of a new run, in words.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class Run:
     overridden: dict[str, list[Any]] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    preset: str = ""
     _lock: RunLock | None = None
 
     @property
@@ -186,9 +188,9 @@ def open_run(
     config, agent_config = build(agent, settings)
     check_needs(config, agent_config, given)
     if path is not None:
-        return Run(path, agent, config, agent_config, is_new=True, notes=[preset])
+        return Run(path, agent, config, agent_config, is_new=True, preset=preset)
     made_up = _made_up_path(agent, config)
-    return Run(made_up, agent, config, agent_config, is_new=True, made_up=True, notes=[preset])
+    return Run(made_up, agent, config, agent_config, is_new=True, made_up=True, preset=preset)
 
 
 def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override: bool) -> Run:

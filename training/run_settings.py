@@ -34,7 +34,7 @@ def expanded(
         preset: The preset where none is given; None for none.
 
     Returns:
-        The settings, and a line that says which preset stands under them, or "".
+        The settings, and in words which preset stands under them, or "".
     """
     settings = dict(given)
     name = settings.pop("preset", preset)

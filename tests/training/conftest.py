@@ -18,6 +18,7 @@ toys.register()
 
 SMALL: dict[str, Any] = {
     "env": "Pendulum-v1",
+    "preset": "defaults",
     "steps": 400,
     "warmup_steps": 100,
     "updates_per_call": 10,

@@ -34,15 +34,15 @@ def test_every_preset_is_of_an_environment_and_fits_every_agent(
 def test_a_new_run_takes_the_preset_of_its_environment_and_says_so(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5")
     assert run.config.discount == 0.9999
-    assert run.notes == ["preset of Swimmer-v5: discount 0.9999"]
+    assert run.preset == "Swimmer-v5: discount 0.9999"
     run = _opened(tmp_path, env="HalfCheetah-v5")
-    assert run.notes == ["preset of HalfCheetah-v5: the defaults"]
+    assert run.preset == "HalfCheetah-v5: the defaults"
 
 
 def test_an_environment_without_one_gets_the_defaults_and_that_is_said(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pusher-v5")
     assert run.config.warmup_steps == 10_000
-    assert run.notes == ["Pusher-v5 has no preset: default settings"]
+    assert run.preset == "none for Pusher-v5, the defaults"
 
 
 def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
 
 def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5", preset="defaults")
-    assert (run.config.discount, run.notes) == (0.99, ["default settings, no preset"])
+    assert (run.config.discount, run.preset) == (0.99, "none, the defaults")
     run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
     assert run.config.discount == 0.9999
     run = _opened(tmp_path, "ddpg", env="Swimmer-v5", preset="article")
@@ -67,6 +67,6 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
     run.write()
     run.unlock()
     again = _opened(tmp_path, env="Swimmer-v5")
-    assert (again.config.discount, again.notes) == (0.5, [])
+    assert (again.config.discount, again.preset) == (0.5, "")
     with pytest.raises(RunError, match=r"--discount: the run has 0\.5, you gave 0\.9999"):
         _opened(tmp_path, preset="environment")
