@@ -254,12 +254,18 @@ class Agent:
             which it moved.
 
         Raises:
-            ValueError: If the buffer holds transitions of other sizes, or none.
+            ValueError: If the buffer holds transitions of other sizes, or none; if observations
+                are to be normalised and `observe` was never called.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         if buffer.layout != self._layout:
             raise ValueError(f"the buffer must hold {self._layout}; got {buffer.layout}")
         if self.normalization is not None:
+            if not self.normalization.count:
+                raise ValueError(
+                    "normalize_observations is set, but no observation was counted: call "
+                    "agent.observe(observations), [N, O], before each agent.act"
+                )
             self.normalization.publish()
         first = self.updates + 1
         rows = buffer.sample_rows(updates, self.config.batch_size)

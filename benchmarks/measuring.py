@@ -22,7 +22,14 @@ import psutil
 from scipy.stats import quantile_test
 
 CONTENDERS = Path(__file__).parent / "contenders"
-PEERS = ("torch==2.13.0", "stable-baselines3==2.9.2", "sbx-rl==0.28.0", "gymnasium[mujoco]")
+# Environments and physics are the same on every side.
+PEERS = (
+    "torch==2.13.0",
+    "stable-baselines3==2.9.2",
+    "sbx-rl==0.28.0",
+    f"gymnasium[mujoco]=={importlib.metadata.version('gymnasium')}",
+    f"mujoco=={importlib.metadata.version('mujoco')}",
+)
 QUIET = 0.2  # cores that others may use
 START = 2000  # 1000 random steps and 1000 with updates are not timed: compiling, filling caches
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "mujoco")
@@ -63,14 +70,22 @@ def peer(python: Path, name: str, script: str, *arguments: Any) -> Contender:
 
 
 def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
-    """Returns the Python of the peers' own environment, which is made if it does not exist."""
-    python, done = folder / "bin" / "python", folder / "installed"
-    if not done.exists():
+    """Returns the Python of the peers' own environment, which is made unless it is there.
+
+    Raises:
+        RuntimeError: If it cannot be made.
+    """
+    python, done = folder / "bin" / "python", folder / "installed.txt"
+    wanted = "\n".join(PEERS)
+    if not done.exists() or done.read_text(encoding="utf-8") != wanted:
         say(f"installing {', '.join(PEERS)} into {folder}")
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*install, *PEERS], check=True)
-        done.touch()
+        try:
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            install = [str(python), "-m", "pip", "install", "--quiet"]
+            subprocess.run([*install, *PEERS], check=True)
+        except subprocess.CalledProcessError as error:
+            raise RuntimeError(f"the peers' environment could not be made: {error}") from error
+        done.write_text(wanted, encoding="utf-8")
     return python
 
 

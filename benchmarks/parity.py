@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from eagerly.benchmarks.measuring import Contender, output_of, peer
-from eagerly.training.results import Results, read_results
+from eagerly.training.results import LAST, Results, read_results
 
 ENV, STEPS, WARMUP = "HalfCheetah-v5", 100_000, 10_000
 SEEDS = (0, 1, 2)
@@ -64,7 +64,7 @@ def table(found: dict[str, list[Results]]) -> list[str]:
         "|---|" + "---|" * (len(SEEDS) + 1),
     ]
     for side, runs in found.items():
-        scores = [float(np.mean(run.return_mean[-3:])) for run in runs]
+        scores = [float(np.mean(run.return_mean[-LAST:])) for run in runs]
         cells = " | ".join(f"{score:.0f}" for score in scores)
         lines.append(f"| {side} | {cells} | {np.mean(scores):.0f} |")
     return [

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from eagerly.curves.comparison import Comparison
 from eagerly.curves.statistics import STATISTICS, over_runs
 from eagerly.curves.tables import Group
 
@@ -60,6 +61,41 @@ def learning_curves(
             panel.set_ylabel(f"return, {_TITLES[statistic]} of runs")
         if title:
             figure.suptitle(title)
+    return figure
+
+
+def comparison(
+    comparisons: Sequence[Comparison], baseline: str, *, theme: str = "light"
+) -> Figure:
+    """Draws normalized scores and the probability of improvement, with their 95 % intervals.
+
+    Args:
+        comparisons: Kinds of runs beside the baseline.
+        baseline: Its label.
+        theme: "light" or "dark".
+    """
+    several = len({found.label for found in comparisons}) > 1
+    rows = [f"{c.where}, {c.label}" if several else c.where for c in comparisons]
+    every = {
+        f"IQM, where {baseline} has 1": (1.0, [c.normalized for c in comparisons]),
+        f"probability to be better than {baseline}": (0.5, [c.improvement for c in comparisons]),
+    }
+    # What has no scale, because it is not known what a random policy reaches, has no panel.
+    panels = {name: found for name, found in every.items() if any(found[1])}
+    with mpl.rc_context(rc=_style(theme)):
+        figure = Figure(figsize=(8.6, 1.1 + 0.32 * len(rows)), layout="constrained")
+        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
+        for panel, (name, (even, estimates)) in zip(axes, panels.items(), strict=True):
+            panel.axvline(even, color=_COLORS[-1], linewidth=1, linestyle=":")
+            for place, found in enumerate(estimates):
+                if found is not None:
+                    panel.plot([found.low, found.high], [place, place], color=_COLORS[0])
+                    panel.plot(found.value, place, "o", color=_COLORS[0])
+            panel.set(xlabel=name, yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5))
+            panel.grid(alpha=0.25, axis="x")
+            panel.spines[["top", "right"]].set_visible(False)
+        axes[0].set_yticklabels(rows)
+        axes[-1].set_xlim(-0.05, 1.05)
     return figure
 
 

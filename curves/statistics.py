@@ -33,7 +33,8 @@ class Estimate:
     high: Any
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        interval = f" [{self.low:.4g}, {self.high:.4g}]" if np.isfinite(self.low) else ""
+        return f"{self.value:.4g}{interval}"
 
 
 def mean(values: np.ndarray, axis: int = 0) -> Any:
@@ -54,16 +55,38 @@ def over_runs(values: np.ndarray, statistic: Statistic = interquartile_mean) -> 
     return _bootstrapped((np.asarray(values, float),), statistic)
 
 
-def over_tasks(tasks: Sequence[np.ndarray], statistic: Statistic = interquartile_mean) -> Estimate:
-    """Estimates a statistic of all runs `[n]` of several tasks, each resampled in itself.
+def relative(
+    tasks: Sequence[np.ndarray],
+    references: Sequence[np.ndarray],
+    zeros: Sequence[float],
+    statistic: Statistic = interquartile_mean,
+) -> Estimate:
+    """Estimates a statistic of all runs of several tasks on a scale that they share.
 
-    The scores of the tasks must be comparable: see `normalized`.
+    On it a task's zero has 0 and the statistic of its references 1. Runs and references are
+    resampled, each task in itself.
+
+    Args:
+        tasks: Scores `[n]` for each task.
+        references: Scores `[m]` of the runs beside which they stand.
+        zeros: What a random policy scores in each task.
+
+    Raises:
+        ValueError: If the references of a task are no better than its zero.
     """
+    count = len(tasks)
+    for reference, zero in zip(references, zeros, strict=True):
+        if not statistic(np.asarray(reference, float)) > zero:
+            raise ValueError(f"the references score {list(reference)}, no better than {zero}")
 
     def pooled(*samples: np.ndarray, axis: int = 0) -> Any:
-        return statistic(np.concatenate(samples, axis=axis), axis=axis)
+        scaled = [
+            (runs - zero) / (np.expand_dims(statistic(others, axis=axis), axis) - zero)
+            for runs, others, zero in zip(samples[:count], samples[count:], zeros, strict=True)
+        ]
+        return statistic(np.concatenate(scaled, axis=axis), axis=axis)
 
-    return _bootstrapped([np.asarray(task, float) for task in tasks], pooled)
+    return _bootstrapped([np.asarray(task, float) for task in (*tasks, *references)], pooled)
 
 
 def difference(
@@ -100,11 +123,6 @@ def probability_of_improvement(
         return np.mean(shares, axis=0)
 
     return _bootstrapped([np.asarray(task, float) for task in (*first, *second)], wins)
-
-
-def normalized(scores: np.ndarray, random: float, reference: float) -> np.ndarray:
-    """Scales scores so that a random policy has 0 and the reference 1."""
-    return (np.asarray(scores, float) - random) / (reference - random)
 
 
 def _bootstrapped(samples: Sequence[np.ndarray], statistic: Statistic) -> Estimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from eagerly.training.elapsed import seconds_at_evaluations
 from eagerly.training.errors import RunError
 from eagerly.training.results import LAST, read_results
 from eagerly.training.run_directory import read_settings
+from eagerly.training.run_settings import build, recorded
 
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
@@ -47,6 +48,13 @@ class Curve:
         """Mean return of the last 3 evaluations: never that of the best one."""
         return float(self.returns[-LAST:].mean())
 
+    def until(self, steps: int) -> Curve:
+        """Returns the curve without what came after a step."""
+        kept = self.steps <= steps
+        return replace(
+            self, steps=self.steps[kept], returns=self.returns[kept], seconds=self.seconds[kept]
+        )
+
 
 @dataclass(frozen=True)
 class Group:
@@ -63,9 +71,34 @@ class Group:
     curves: tuple[Curve, ...]
 
     @property
+    def last(self) -> int:
+        """The last step at which all runs were evaluated.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        steps = self.over_steps()[0]
+        if not steps.size:
+            raise ValueError(
+                f"the runs of {self.label} in {self.env} were never evaluated at the same step"
+            )
+        return int(steps[-1])
+
+    @property
     def scores(self) -> np.ndarray:
-        """The score of every run, `[n]`."""
-        return np.array([curve.score for curve in self.curves])
+        """The score of every run, `[n]`, at the last step at which all were evaluated."""
+        return np.array([curve.until(self.last).score for curve in self.curves])
+
+    def until(self, steps: int, *, complete: bool = False) -> Group:
+        """Returns the same runs without what came after a step.
+
+        Args:
+            steps: The last step that is kept.
+            complete: Leave out runs that were not evaluated at that very step.
+        """
+        curves = (curve.until(steps) for curve in self.curves)
+        kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
+        return Group(self.label, self.env, tuple(kept))
 
     def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`."""
@@ -90,10 +123,15 @@ class Group:
         return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
 
 
-def read_groups(paths: Iterable[Path]) -> list[Group]:
+def read_groups(paths: Iterable[Path], *, times: bool = False) -> list[Group]:
     """Reads run directories, tables, and what is in folders of either.
 
     Runs of one environment and agent whose settings differ are told apart by these settings.
+
+    Args:
+        paths: Where to look.
+        times: Whether to find out, too, when each evaluation of a run directory was done; its
+            event files are read for it.
 
     Raises:
         RunError: If a path holds neither, or something damaged.
@@ -110,7 +148,7 @@ def read_groups(paths: Iterable[Path]) -> list[Group]:
             else:
                 curves.append(_of_table(item))
     for (run, settings), label in zip(runs, _labels([s for _, s in runs]), strict=True):
-        curve = _of_run(run, settings, label)
+        curve = _of_run(run, settings, label, times)
         if curve.steps.size:
             curves.append(curve)
     groups: dict[tuple[str, str], list[Curve]] = {}
@@ -152,9 +190,9 @@ def _of_table(path: Path) -> Curve:
     )
 
 
-def _of_run(path: Path, settings: dict[str, Any], label: str) -> Curve:
+def _of_run(path: Path, settings: dict[str, Any], label: str, times: bool) -> Curve:
     results = read_results(path / "evaluations.csv")
-    seconds = seconds_at_evaluations(path)
+    seconds = seconds_at_evaluations(path) if times else {}
     return Curve(
         label,
         settings["env"],
@@ -166,18 +204,31 @@ def _of_run(path: Path, settings: dict[str, Any], label: str) -> Curve:
 
 
 def _labels(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """Labels runs by agent, and by the settings that differ between runs of the same agent."""
-    labels = []
-    for settings in runs:
-        alike = [
-            other
-            for other in runs
-            if all(other[name] == settings[name] for name in ("agent", "env"))
-        ]
-        varied = [
-            name
-            for name in settings
-            if name not in _OF_A_RUN and len({repr(other.get(name)) for other in alike}) > 1
-        ]
-        labels.append(", ".join([settings["agent"], *(f"{n} {settings[n]}" for n in varied)]))
-    return labels
+    """Labels runs by agent, and by the settings in which runs in one environment differ.
+
+    What differs between environments alone, as presets of environments do, is no other kind.
+    """
+    agents = {settings["agent"] for settings in runs}
+    if any(len({frozenset(s) for s in runs if s["agent"] == agent}) > 1 for agent in agents):
+        runs = [_whole(settings) for settings in runs]
+    varied: dict[str, list[str]] = {}
+    for agent in agents:
+        alike = [settings for settings in runs if settings["agent"] == agent]
+        names = [name for name in alike[0] if name not in _OF_A_RUN]
+        varied[agent] = [name for name in names if _differs(name, alike)]
+    return [
+        ", ".join([s["agent"], *(f"{name} {s[name]}" for name in varied[s["agent"]])]) for s in runs
+    ]
+
+
+def _whole(settings: dict[str, Any]) -> dict[str, Any]:
+    """Adds the defaults of settings that are younger than the run."""
+    given = {name: value for name, value in settings.items() if name != "agent"}
+    parts = build(settings["agent"], given)
+    return {"agent": settings["agent"]} | recorded(parts[0]) | recorded(parts[1])
+
+
+def _differs(name: str, runs: Sequence[dict[str, Any]]) -> bool:
+    """Whether a setting has several values in one environment."""
+    pairs = {(settings["env"], repr(settings[name])) for settings in runs}
+    return len(pairs) > len({env for env, _ in pairs})

@@ -7,6 +7,7 @@ side effect and does not load TensorFlow.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from eagerly.training.trainer import Trainer
 
 __version__ = "0.1.0"
+
+# In a checkout the folders lie beside this one, not in it, and Python finds this one first.
+_CHECKOUT = Path(__file__).parent.parent
+if (_CHECKOUT / "setup.cfg").is_file() and (_CHECKOUT / "agents").is_dir():
+    __path__.append(str(_CHECKOUT))
 
 _HOMES = {
     "DDPG": "agents.ddpg",

@@ -12,7 +12,8 @@ import tensorflow as tf
 # Scaled observations beyond this many deviations are cut off (Henderson et al. 2018 and the
 # OpenAI Baselines before them use 10).
 CLIP = 10.0
-_LEAST_VARIANCE = 1e-8
+# A dimension whose deviation is a smaller part of its mean is constant, as far as float32 can say.
+_CONSTANT = 1e-6
 
 
 class ObservationNormalization(keras.layers.Layer):
@@ -45,6 +46,11 @@ class ObservationNormalization(keras.layers.Layer):
         scaled = (tf.cast(observations, self.variable_dtype) - self.mean) * self.scale
         return tf.clip_by_value(scaled, -CLIP, CLIP)
 
+    @property
+    def count(self) -> int:
+        """How many observations it was told of."""
+        return self._count
+
     def observe(self, observations: np.ndarray) -> None:
         """Counts observations `[N, O]`, by the pairwise update of Chan, Golub and LeVeque 1983."""
         new = np.asarray(observations, np.float64)
@@ -61,8 +67,8 @@ class ObservationNormalization(keras.layers.Layer):
         """Lets the networks use what was observed so far; nothing happens before two are."""
         if self._count > 1:
             variance = self._squares / self._count
-            # A dimension that never moved is only shifted.
-            scale = np.where(variance > _LEAST_VARIANCE, variance, 1.0) ** -0.5
+            moves = np.sqrt(variance) > _CONSTANT * np.abs(self._mean)
+            scale = np.where(moves, variance, 1.0) ** -0.5  # what is constant is only shifted
             self.mean.assign(self._mean)
             self.scale.assign(scale)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from eagerly import __version__
 
-# Where each command lives; it is imported when it is used, so that completion stays quick.
+# Where each command lives; it is imported when it is used.
 _HOMES = {
     "train": ("train", "main", "Train an agent."),
     "resume": ("train", "resume", "Continue a run with its saved settings."),
@@ -33,6 +33,17 @@ class _Lazy(click.Group):
         module, name, _ = _HOMES[cmd_name]
         found: click.Command = getattr(importlib.import_module(f"eagerly.scripts.{module}"), name)
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # Click's own would import every command to ask for its help.
+        described = {name: home[2] for name, home in _HOMES.items()}
+        described |= {name: c.get_short_help_str() for name, c in self.commands.items()}
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return options + [
+            CompletionItem(name, help=text)
+            for name, text in described.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, home[2]) for name, home in _HOMES.items()]

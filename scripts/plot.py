@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from eagerly.scripts.flags import Command
 from eagerly.training.errors import RunError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from eagerly.curves.comparison import Comparison
     from eagerly.curves.tables import Group
 
 _PATH = click.Path(path_type=Path, exists=True)
@@ -50,7 +54,24 @@ _PATH = click.Path(path_type=Path, exists=True)
     show_default=True,
     help="For light or dark pages; both: a second picture whose name ends in -dark.",
 )
-@click.option("--baseline", help="Compare all others with the runs of this label.")
+@click.option(
+    "--until",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Leave out what came later: compares runs of different lengths.",
+)
+@click.option(
+    "--baseline",
+    metavar="LABEL",
+    help="Compare all others with the runs of this label, in a second picture and table.",
+)
+@click.option(
+    "--rename",
+    nargs=2,
+    multiple=True,
+    metavar="LABEL NAME",
+    help="Call runs of a label something else; may be given several times.",
+)
 @click.option("--title", default="", help="Written above the picture.")
 def main(
     paths: tuple[Path, ...],
@@ -58,7 +79,9 @@ def main(
     axis: str,
     statistic: str,
     theme: str,
+    until: int | None,
     baseline: str | None,
+    rename: tuple[tuple[str, str], ...],
     title: str,
 ) -> None:
     """Draws the learning curves of PATHS, and prints what was reached.
@@ -66,35 +89,60 @@ def main(
     PATHS are run directories, tables named label-Environment-v0-seed.csv, or folders of either.
     Runs that differ in their seed alone become one line with a band: the 95 % bootstrap interval.
     """
-    from eagerly.curves.figures import learning_curves
+    from eagerly.curves.comparison import compare
+    from eagerly.curves.figures import comparison, learning_curves
     from eagerly.curves.tables import read_groups
 
     if output.suffix not in (".png", ".svg"):
         raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
     try:
-        groups = read_groups(paths)
+        groups = read_groups(paths, times=axis == "time")
+        groups = [group.until(until) if until else group for group in groups]
+        groups = [group for group in groups if group.curves]
         if not groups:
             raise click.ClickException("there is no evaluation in these runs yet")
-        labels = {group.label for group in groups}
-        if baseline and baseline not in labels:
-            raise click.BadParameter(f"--baseline must be one of {sorted(labels)}, got {baseline}")
-        for name in ("light", "dark") if theme == "both" else (theme,):
-            second = theme == "both" and name == "dark"
-            picture = output.with_stem(f"{output.stem}-dark") if second else output
-            figure = learning_curves(
-                groups, axis=axis, statistic=statistic, theme=name, title=title
-            )
-            picture.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(picture, dpi=150)
-            click.echo(f"picture  {picture}", err=True)
+        labels = sorted({group.label for group in groups})
+        for option, label in [("baseline", baseline), *(("rename", old) for old, _ in rename)]:
+            if label and label not in labels:
+                raise click.BadParameter(f"--{option} must be one of {labels}, got {label}")
+        names = dict(rename)
+        renamed = [names.get(label, label) for label in labels]
+        if len(set(renamed)) < len(labels):
+            raise click.BadParameter(f"--rename would give different runs one name: {renamed}")
+        groups = [replace(group, label=names.get(group.label, group.label)) for group in groups]
+        baseline = baseline and names.get(baseline, baseline)
+        comparisons = compare(groups, baseline) if baseline else []
+        output.parent.mkdir(parents=True, exist_ok=True)
+        for look in ("light", "dark") if theme == "both" else (theme,):
+            stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem
+            curves = learning_curves(groups, axis=axis, statistic=statistic, theme=look, title=title)
+            _save(curves, output.with_stem(stem))
+            if baseline and comparisons:
+                beside = comparison(comparisons, baseline, theme=look)
+                _save(beside, output.with_stem(f"{stem}-beside"))
     except (RunError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    _print(groups, baseline)
+    _print_scores(groups)
+    for group in groups:
+        later = sum(curve.steps[-1] > group.last for curve in group.curves)
+        if later:
+            click.echo(
+                f"{group.label}, {group.env}: {later} of {len(group.curves)} runs are longer than "
+                f"the shortest; all are drawn and scored until step {group.last:,}",
+                err=True,
+            )
+    if baseline:
+        _print_comparisons(comparisons, baseline)
 
 
-def _print(groups: Sequence[Group], baseline: str | None) -> None:
-    """Prints a Markdown table of scores, and one of differences from the baseline."""
-    from eagerly.curves.statistics import difference, over_runs, probability_of_improvement
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=150)
+    click.echo(f"picture  {path}", err=True)
+
+
+def _print_scores(groups: Sequence[Group]) -> None:
+    """Prints a Markdown table of what was reached."""
+    from eagerly.curves.statistics import over_runs
 
     click.echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
     click.echo("|---|---|---|---|---|---|")
@@ -102,25 +150,25 @@ def _print(groups: Sequence[Group], baseline: str | None) -> None:
         scores = group.scores
         deviation = f" ± {np.std(scores, ddof=1):.4g}" if len(scores) > 1 else ""
         seeds = ", ".join(str(curve.seed) for curve in group.curves)
-        steps = min(int(curve.steps[-1]) for curve in group.curves)
         click.echo(
-            f"| {group.env} | {group.label} | {seeds} | {steps:,} | "
+            f"| {group.env} | {group.label} | {seeds} | {group.last:,} | "
             f"{scores.mean():.4g}{deviation} | {over_runs(scores)} |"
         )
-    if not baseline:
-        return
-    click.echo(f"\nBeside {baseline}:\n")
-    click.echo("| environment | runs of | difference of IQM [95 %] | probability of improvement |")
-    click.echo("|---|---|---|---|")
-    of = {group.env: group.scores for group in groups if group.label == baseline}
-    for group in groups:
-        if group.label == baseline or group.env not in of:
-            continue
-        other = of[group.env]
-        click.echo(
-            f"| {group.env} | {group.label} | {difference(group.scores, other)} | "
-            f"{probability_of_improvement([group.scores], [other])} |"
-        )
+
+
+def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None:
+    """Prints a Markdown table of what stands beside the baseline."""
+    click.echo(f"\nBeside {baseline}; normalized: a random policy has 0, {baseline} 1:\n")
+    click.echo(
+        "| environment | runs of | steps | difference of IQM [95 %] | normalized IQM | "
+        "probability of improvement |"
+    )
+    click.echo("|---|---|---|---|---|---|")
+    for found in comparisons:
+        steps = ", ".join(f"{count:,}" for count in dict.fromkeys(found.steps))
+        estimates = found.difference, found.normalized, found.improvement
+        cells = (found.where, found.label, steps, *("" if e is None else str(e) for e in estimates))
+        click.echo(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

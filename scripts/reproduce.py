@@ -46,15 +46,25 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     show_default=True,
     help="The environment of Stable-Baselines3; it is made if it does not exist.",
 )
+@click.option("--report-only", is_flag=True, help="Train nothing; judge the tables that are there.")
 def main(
-    names: tuple[str, ...], seeds: str, jobs: int, output: Path, work: Path, peers: Path
+    names: tuple[str, ...],
+    seeds: str,
+    jobs: int,
+    output: Path,
+    work: Path,
+    peers: Path,
+    report_only: bool,
 ) -> None:
     """Trains the grid of agents, environments and seeds that the learning curves show.
 
-    Parts: td3 and ddpg (beside Stable-Baselines3), walker, solved, vector; all of them by default.
+    Parts: td3 and ddpg (beside Stable-Baselines3), walker, solved, vector, normalization; all of
+    them by default.
     Takes several hours. Stopped and typed again it goes on where it was; a run that is complete
-    leaves a table.
+    leaves a table. At the end it is said what the tables show and whether that is what they must;
+    the exit code is 1 where it is not.
     """
+    from eagerly.benchmarks.gates import Gates, table
     from eagerly.benchmarks.measuring import peers_python
     from eagerly.benchmarks.reproduction import Reproduction
 
@@ -62,10 +72,25 @@ def main(
     reproduction = Reproduction(output, work, lambda: peers_python(peers, _say), _say)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: reproduction.stop())
-    cells = [cell for name in names or grid for cell in grid[name]]
-    failed = reproduction.make(cells, jobs)
-    if failed:
-        raise click.ClickException(f"{len(failed)} runs failed: {[cell.name for cell in failed]}")
+    asked = names or tuple(grid)
+    if not report_only:
+        try:
+            failed = reproduction.make([cell for name in asked for cell in grid[name]], jobs)
+        except RuntimeError as error:
+            raise click.ClickException(str(error)) from error
+        if reproduction.stopped:
+            _say("stopped; typed again it goes on where it is")
+            sys.exit(130)
+        if failed:
+            listed = ", ".join(cell.name for cell in failed)
+            raise click.ClickException(f"{len(failed)} runs failed: {listed}")
+    verdicts = Gates(output).verdicts()
+    text = "\n".join(["# What the learning curves must show", "", *table(verdicts)]) + "\n"
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "gates.md").write_text(text, encoding="utf-8")
+    click.echo(text)
+    if not all(verdict.holds for verdict in verdicts if verdict.part in asked):
+        raise click.ClickException("not all of that holds")
 
 
 def _range(seeds: str) -> range:

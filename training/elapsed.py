@@ -12,8 +12,9 @@ _PATTERN, _TAG = "events.out.tfevents.*", "evaluation/return_mean"
 def seconds_at_evaluations(run: Path) -> dict[int, float]:
     """Returns the wall time at which each evaluation of a run was done, by its step.
 
-    Every process of a run writes a file of its own: the time between two of them, in which nothing
-    ran, is left out, and so is what a killed process did after its last checkpoint.
+    Every process of a run writes a file of its own, which begins with its first step: the time
+    between two of them, in which nothing ran, is left out, and so is what a process did after its
+    last point, `summarize_every_steps` steps at most.
     """
     before, found = 0.0, {}
     for file in sorted(run.glob(_PATTERN)):

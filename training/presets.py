@@ -79,22 +79,20 @@ def preset_settings(agent: str, name: str, env: str) -> tuple[Mapping[str, Any],
         env: The environment of the run, by its name.
 
     Returns:
-        The settings, and in words which preset it is.
+        The settings, and what the preset is called.
 
     Raises:
         ValueError: If there is no such preset.
     """
     if name == OF_THE_ENVIRONMENT:
         if env not in ENVIRONMENTS:
-            return {}, f"none for {env}, the defaults"
+            return {}, f"none for {env}"
         name = env
     if name == DEFAULTS:
-        return {}, "none, the defaults"
+        return {}, "none"
     presets = agent_class(agent).PRESETS
     if name in presets:
         return presets[name], f"{name} of {agent}"
     if name not in ENVIRONMENTS:
         raise ValueError(f"preset must be one of {', '.join(preset_names(agent))}; got {name!r}")
-    settings = ENVIRONMENTS[name].settings
-    listed = ", ".join(f"{key} {value}" for key, value in settings.items()) or "the defaults"
-    return settings, f"{name}: {listed}"
+    return ENVIRONMENTS[name].settings, name

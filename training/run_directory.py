@@ -187,10 +187,22 @@ def open_run(
     settings, preset = expanded(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings)
     check_needs(config, agent_config, given)
-    if path is not None:
-        return Run(path, agent, config, agent_config, is_new=True, preset=preset)
-    made_up = _made_up_path(agent, config)
-    return Run(made_up, agent, config, agent_config, is_new=True, made_up=True, preset=preset)
+    notes = []
+    if config.steps <= config.warmup_steps:
+        notes.append(
+            f"all {config.steps} steps are random and nothing is learned: --warmup-steps is "
+            f"{config.warmup_steps} (preset {preset})"
+        )
+    return Run(
+        path or _made_up_path(agent, config),
+        agent,
+        config,
+        agent_config,
+        is_new=True,
+        made_up=path is None,
+        preset=preset,
+        notes=notes,
+    )
 
 
 def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override: bool) -> Run:

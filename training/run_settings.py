@@ -41,10 +41,13 @@ def expanded(
     if name is None:
         return settings, ""
     try:
-        under, line = preset_settings(agent, name, env)
+        under, title = preset_settings(agent, name, env)
     except ValueError as error:
         raise RunError(str(error)) from error
-    return {**under, **settings}, line
+    acts = [f"{key} {value}" for key, value in under.items() if key not in settings]
+    line = f"{title}: {', '.join(acts) or 'the defaults'}"
+    other = [f"{key} {settings[key]}" for key in under if key in settings]
+    return {**under, **settings}, line + (f"; given: {', '.join(other)}" if other else "")
 
 
 def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:

@@ -93,7 +93,8 @@ class Summaries:
         self._last = (time.perf_counter(), 0, 0)
 
     def begin(self, steps: int, updates: int) -> None:
-        """Starts the clock of the speed curves."""
+        """Starts the clock of the speed curves, and the event file, which says when that was."""
+        self._log.add(steps, lambda: None)
         self._last = (time.perf_counter(), steps, updates)
 
     def settings(self, agent: str, settings: Mapping[str, Any], run: str, steps: int) -> None:

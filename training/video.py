@@ -115,15 +115,17 @@ def preview(video: Path) -> tuple[int, int, bytes]:
         reader: Any
         with imageio.get_reader(video) as reader:
             rate = reader.get_meta_data()["fps"]
-            every = math.ceil(reader.count_frames() / _PREVIEW_FRAMES)
+            every = max(1, math.ceil(reader.count_frames() / _PREVIEW_FRAMES))
             side = math.ceil(max(reader.get_meta_data()["size"]) / _PREVIEW_PIXELS)
             small = [
                 frame[::side, ::side] for number, frame in enumerate(reader) if number % every == 0
             ]
+        if not small:
+            raise ValueError("it has no pictures")
         content = BytesIO()
         duration = 1000 * min(every / rate, _PREVIEW_SECONDS / len(small))
         imageio.mimsave(content, small, format="GIF", duration=duration, loop=0)
-    except (OSError, ValueError, IndexError) as error:
+    except Exception as error:  # readers fail in ways of their own
         raise RunError(f"no preview can be made of {video}: {error}") from error
     height, width = small[0].shape[:2]
     return width, height, content.getvalue()

@@ -1,8 +1,9 @@
 """TD3 or DDPG of Stable-Baselines3, trained for its learning curve.
 
-Run in an environment with it: `stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER`. The
-evaluations go to FOLDER/evaluations.csv. SIGTERM saves and ends with 143; the same command goes on
-then, in a fresh episode and with fresh random numbers, because those are not saved with a model.
+Run in an environment with it: `stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER
+EVALUATION_SEED...`, with the seed of every evaluation episode. The evaluations go to
+FOLDER/evaluations.csv. SIGTERM saves and ends with 143; the same command goes on then, in a fresh
+episode and with fresh random numbers, because those are not saved with a model.
 
 The settings are those of eagerly's: 256-256, batch 256, learning rates 3e-4, 10 000 random steps,
 noise 0.1, one update per step.
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -27,16 +30,23 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 
-EVALUATE_EVERY, EPISODES, WARMUP = 5000, 10, 10_000
+EVALUATE_EVERY, WARMUP = 5000, 10_000
 STOPPED = 143
 
 
 class Evaluations(BaseCallback):
     """Evaluates every so many steps; ends the training when a signal has come."""
 
-    def __init__(self, env: Any, table: Path, rows: list[dict[str, float]], seconds: float) -> None:
+    def __init__(
+        self,
+        env: Any,
+        seeds: list[int],
+        table: Path,
+        rows: list[dict[str, float]],
+        seconds: float,
+    ) -> None:
         super().__init__()
-        self.env, self.table, self.rows = env, table, rows
+        self.env, self.seeds, self.table, self.rows = env, seeds, table, rows
         self.before, self.began = seconds, time.monotonic()
         self.asked_to_stop = False
 
@@ -52,9 +62,9 @@ class Evaluations(BaseCallback):
 
     def evaluate(self) -> None:
         """Plays whole episodes that begin the same every time, and writes the table."""
-        returns, lengths = np.zeros(EPISODES), np.zeros(EPISODES)
-        for episode in range(EPISODES):
-            observation, _ = self.env.reset(seed=1000 + episode)
+        returns, lengths = np.zeros(len(self.seeds)), np.zeros(len(self.seeds))
+        for episode, seed in enumerate(self.seeds):
+            observation, _ = self.env.reset(seed=seed)
             ended = False
             while not ended:
                 action, _ = self.model.predict(observation, deterministic=True)
@@ -66,7 +76,7 @@ class Evaluations(BaseCallback):
             {
                 "steps": self.num_timesteps,
                 "updates": self.model._n_updates,
-                "episodes": EPISODES,
+                "episodes": len(self.seeds),
                 "return_mean": float(returns.mean()),
                 "return_std": float(returns.std()),
                 "return_min": float(returns.min()),
@@ -91,13 +101,21 @@ def main() -> None:
     parser.add_argument("steps", type=int)
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("evaluation_seeds", type=int, nargs="+")
     given = parser.parse_args()
+    lock = (given.folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit(f"{given.folder} is being trained by another process")
     torch.set_num_threads(1)
     env: Any = gymnasium.make(given.env)
     kind = getattr(stable_baselines3, given.algorithm.upper())
     saved, fresh, old = (given.folder / name for name in ("saved", "fresh", "old"))
+    # A process that was killed while it saved may have left what it was about to replace.
     if old.exists() and not saved.exists():
         old.rename(saved)
+    shutil.rmtree(old, ignore_errors=True)
     about = saved / "about.json"
     if about.exists():
         state = json.loads(about.read_text())
@@ -125,6 +143,7 @@ def main() -> None:
         )
     watch = Evaluations(
         gymnasium.make(given.env),
+        given.evaluation_seeds,
         given.folder / "evaluations.csv",
         state["rows"],
         state["seconds"],
@@ -149,10 +168,7 @@ def main() -> None:
     if saved.exists():
         saved.rename(old)
     fresh.rename(saved)
-    for file in old.glob("*") if old.exists() else ():
-        file.unlink()
-    if old.exists():
-        old.rmdir()
+    shutil.rmtree(old, ignore_errors=True)
     sys.exit(STOPPED)
 
 

@@ -472,6 +472,13 @@ def test_normalised_observations_train_like_observations_in_other_units(
 
 
 @pytest.mark.parametrize("name", agent_names())
+def test_a_loop_that_counts_no_observations_is_told(name: str) -> None:
+    agent = small_agent(name, normalize_observations=True)
+    with pytest.raises(ValueError, match=r"no observation was counted: call agent\.observe"):
+        agent.train(filled_buffer(), 4)
+
+
+@pytest.mark.parametrize("name", agent_names())
 def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_training(
     name: str,
 ) -> None:

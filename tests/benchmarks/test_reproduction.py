@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import textwrap
 import threading
@@ -77,11 +78,23 @@ def test_a_process_that_lasts_long_is_stopped_and_begun_again(
 def test_what_is_there_is_not_made_again(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _stand_in(monkeypatch, "raise SystemExit('not again')")
-    made.table(CELL).parent.mkdir()
-    made.table(CELL).write_text("steps,return_mean\n200,7.0\n")
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
     assert made.make([CELL], 1) == []
-    assert read_results(made.table(CELL)).return_mean.tolist() == [7.0]
+    _stand_in(monkeypatch, "raise SystemExit('not again')")
+    assert made.make([CELL], 1) == []
+    assert read_results(made.table(CELL)).return_mean.tolist() == [1.5, 2.5]
+
+
+def test_what_was_made_with_other_settings_is_made_again(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
+    assert made.make([CELL], 1) == []
+    assert made.is_complete(CELL)
+    assert not made.is_complete(dataclasses.replace(CELL, settings={"tau": 0.1}))
+    assert not made.is_complete(dataclasses.replace(CELL, steps=300))
+    made.origin(CELL).unlink()  # nobody knows how it was made
+    assert not made.is_complete(CELL)
 
 
 def test_a_run_that_fails_says_why_and_the_others_go_on(
@@ -104,3 +117,21 @@ def test_stopping_lets_a_run_save_itself_and_begins_no_other(
     assert (tmp_path / "work" / CELL.name / "run").exists()
     assert not (tmp_path / "work" / other.name).exists()
     assert any("goes on where it is" in line for line in heard)
+
+
+def test_a_run_that_is_stopped_before_it_listens_has_not_failed(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, "import time; time.sleep(60)")
+    threading.Timer(1.0, made.stop).start()
+    assert made.make([CELL], 1) == []
+
+
+def test_what_goes_wrong_in_one_run_does_not_end_the_others(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str]
+) -> None:
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
+    other = Cell("td3-other", "td3", "Pendulum-v1", 0, 200)
+    monkeypatch.setattr(reproduction, "seconds_at_evaluations", lambda run: {})
+    assert made.make([CELL, other], 1) == [CELL, other]
+    assert sum("failed: KeyError" in line for line in heard) == 2

@@ -8,10 +8,9 @@ import pytest
 from eagerly.curves.statistics import (
     difference,
     interquartile_mean,
-    normalized,
     over_runs,
-    over_tasks,
     probability_of_improvement,
+    relative,
 )
 
 
@@ -63,11 +62,25 @@ def test_the_probability_of_improvement_counts_pairs() -> None:
         probability_of_improvement(first, [*second, *second])
 
 
-def test_tasks_are_resampled_each_in_itself() -> None:
+def test_tasks_share_a_scale_from_chance_to_reference() -> None:
+    first, second = np.array([20.0, 20.0, 20.0]), np.array([-5.0, -5.0, -5.0])
+    tens, zeros = np.array([10.0, 10.0, 10.0]), np.array([0.0, 0.0, 0.0])
+    assert relative([first], [tens], [0.0]).value == 2.0
+    assert relative([second], [zeros], [-10.0]).value == 0.5
     # Without variance inside the tasks nothing is left to resample.
-    found = over_tasks([np.array([0.0, 0.0, 0.0]), np.array([1.0, 1.0, 1.0])], np.mean)
-    assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
+    found = relative([first, second], [tens, zeros], [0.0, -10.0], np.mean)
+    assert (found.value, found.low, found.high) == (1.25, 1.25, 1.25)
 
 
-def test_scores_are_scaled_between_random_and_reference() -> None:
-    np.testing.assert_allclose(normalized(np.array([-289.0, 5000.0]), -289.0, 5000.0), [0.0, 1.0])
+def test_a_baseline_has_1_beside_itself_and_its_own_uncertainty_counts() -> None:
+    scores = np.array([5000.0, 5200.0, 5400.0, 5600.0, 500.0])
+    found = relative([scores], [scores], [-289.0])
+    assert found.value == 1.0
+    fixed = relative([scores], [np.full(5, 5200.0)], [-289.0])
+    assert found.high - found.low > fixed.high - fixed.low
+    with pytest.raises(ValueError, match="no better than 6000"):
+        relative([scores], [scores], [6000.0])
+
+
+def test_one_run_has_no_interval() -> None:
+    assert str(over_runs(np.array([3.0]))) == "3"

@@ -43,6 +43,9 @@ def test_nothing_is_scaled_before_two_observations_and_what_never_moves_is_shift
     made.observe(np.array([[3.0, 4.0]]))
     made.publish()
     np.testing.assert_array_equal(made(np.array([[3.0, 4.0]])).numpy(), [[3.0, 4.0]])
+    # A dimension of small numbers moves, too.
+    made = _observed(np.array([[-1e-7], [1e-7]]))
+    np.testing.assert_allclose(made(np.array([[1e-7]])).numpy(), [[1.0]], rtol=1e-6)
     made = _observed(np.array([[7.0, 0.0], [7.0, 2.0]]))
     np.testing.assert_array_equal(made(np.array([[8.0, 2.0]])).numpy(), [[1.0, 1.0]])
 

@@ -44,7 +44,9 @@ def test_a_run_is_trained_continued_evaluated_plotted_and_listed(tmp_path: Path)
     flags += " --hidden-sizes 8 --mode eager --updates-per-call 10 --run-dir runs/x --no-progress"
     trained = _eagerly(tmp_path, "train", "td3", *flags.split())
     assert trained.returncode == 0, trained.stderr
-    assert re.search(r"preset +Pendulum-v1: actor_learning_rate 0\.001, ", trained.stdout)
+    assert re.search(
+        r"preset +Pendulum-v1: actor_learning_rate 0\.001, .*; given: warmup_steps 100", trained.stdout
+    )
     assert "eagerly resume runs/x --steps 600" in trained.stdout
     assert "eagerly evaluate runs/x" in trained.stdout
     longer = _eagerly(tmp_path, "resume", "runs/x", "--steps", "400", "--no-progress")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from eagerly.curves.tables import read_groups
+from eagerly.curves import comparison
+from eagerly.curves.tables import _labels, read_groups
 from eagerly.scripts.plot import main
 from eagerly.training.errors import RunError
 
@@ -68,9 +69,66 @@ def test_a_picture_is_drawn_and_scores_are_printed(tables: Path, ending: str) ->
     assert result.exit_code == 0, result.output
     assert picture.stat().st_size > 5000
     assert picture.with_stem("x-dark").read_bytes() != picture.read_bytes()
+    assert picture.with_stem("x-beside").exists()
+    assert picture.with_stem("x-dark-beside").exists()
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 21 ± 1 | 21 [20, 22] |" in result.output
     assert "| Walker2d-v5 | td3 | 18.67 [" in result.output
-    assert "] | 1 [1, 1] |" in result.output  # every run is better than every one of the baseline
+    assert result.output.count(" | 1 [1, 1] |") == 1  # every run is better than every other
+
+
+def test_environments_are_pooled_where_the_return_of_a_random_policy_is_known(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the baseline, runs score 10 everywhere; those beside it 20 and 5, over 0 by chance.
+    monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0, "Hopper-v5": 0.0})
+    for seed in range(3):
+        for env, value in [("Ant-v5", 20.0), ("Hopper-v5", 5.0)]:
+            _table(tables, f"ddpg-{env}-{seed}", [value])
+            _table(tables, f"sb3-ddpg-{env}-{seed}", [10.0])
+    groups = read_groups(tables.glob("*ddpg-*.csv"))
+    ant, hopper, both = comparison.compare(groups, "sb3-ddpg")
+    assert (ant.where, hopper.where, both.where) == ("Ant-v5", "Hopper-v5", "all 2")
+    assert (ant.normalized.value, hopper.normalized.value) == (2.0, 0.5)
+    assert both.normalized.value == 1.25  # of 0.5 and 2, three times each, without the outer ones
+    assert (ant.improvement.value, hopper.improvement.value, both.improvement.value) == (1, 0, 0.5)
+    assert both.steps == (1000, 1000)
+    monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0})
+    ant, hopper, both = comparison.compare(groups, "sb3-ddpg")
+    assert ant.normalized and not hopper.normalized and not both.normalized
+    assert both.difference is None
+
+
+def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -> None:
+    _table(tmp_path, "td3-Ant-v5-0", [1.0, 2.0, 3.0, 40.0, 50.0])
+    _table(tmp_path, "td3-Ant-v5-1", [1.0, 2.0, 3.0, 4.0])
+    _table(tmp_path, "ddpg-Ant-v5-0", [3.0, 3.0, 3.0])
+    td3 = next(group for group in read_groups([tmp_path]) if group.label == "td3")
+    assert (td3.last, td3.scores.tolist()) == (4000, [15.0, 3.0])
+    (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
+    assert found.steps == (3000,)
+    assert found.difference.value == -1.0  # 2 and 2 beside 3
+    result = _plot(tmp_path, "-o", tmp_path / "x.png", "--baseline", "ddpg")
+    assert "td3, Ant-v5: 1 of 2 runs are longer than the shortest" in result.output
+    assert "scored until step 4,000" in result.output
+    _table(tmp_path, "td3-Ant-v5-2", [1.0]).write_text("steps,return_mean\n1500,7.0\n")
+    result = _plot(tmp_path, "-o", tmp_path / "x.png")
+    assert result.exit_code == 1
+    assert "the runs of td3 in Ant-v5 were never evaluated at the same step" in result.output
+
+
+def test_what_came_later_can_be_left_out(tables: Path) -> None:
+    words = tables, "-o", tables / "x.png", "--until"
+    assert "| Walker2d-v5 | td3 | 0, 1, 2 | 2,000 | 5.5 ± 0.5 |" in _plot(*words, 2000).output
+    assert "there is no evaluation in these runs yet" in _plot(*words, 999).output
+
+
+def test_labels_can_be_renamed(tables: Path) -> None:
+    words = tables, "-o", tables / "x.svg", "--rename", "sb3-td3", "Stable-Baselines3"
+    result = _plot(*words, "--baseline", "sb3-td3")
+    assert "| Walker2d-v5 | Stable-Baselines3 | 0, 1, 2 |" in result.output
+    assert "Beside Stable-Baselines3;" in result.output
+    assert "different runs one name" in _plot(*words, "--rename", "td3", "sb3-td3").output
+    assert "--rename must be one of ['sb3-td3'," in _plot(*words, "--rename", "x", "y").output
 
 
 def test_time_is_an_axis_where_it_was_kept(tables: Path) -> None:
@@ -109,10 +167,30 @@ def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None
         }
         with Trainer(open_run(tmp_path / "runs" / str(number), "td3", settings)) as trainer:
             trainer.train()
-    groups = {group.label: group for group in read_groups([tmp_path / "runs"])}
+    groups = {group.label: group for group in read_groups([tmp_path / "runs"], times=True)}
     assert set(groups) == {"td3, tau 0.005", "td3, tau 0.1"}
     assert [curve.seed for curve in groups["td3, tau 0.005"].curves] == [0, 1]
     seconds = groups["td3, tau 0.1"].curves[0].seconds
     assert 0.0 < seconds[0] < seconds[1]
     result = _plot(tmp_path / "runs", "-o", tmp_path / "runs.svg", "--x", "time")
     assert result.exit_code == 0, result.output
+
+
+def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults() -> None:
+    def labels(*runs: dict[str, object]) -> list[str]:
+        common = {"agent": "td3", "seed": 0}
+        return _labels([common | run for run in runs])
+
+    walker, hopper = {"env": "Walker2d-v5"}, {"env": "Hopper-v5"}
+    assert labels(walker | {"tau": 0.1}, hopper | {"tau": 0.2}) == ["td3", "td3"]
+    assert labels(walker | {"tau": 0.1}, walker | {"tau": 0.2}, hopper | {"tau": 0.1}) == [
+        "td3, tau 0.1",
+        "td3, tau 0.2",
+        "td3, tau 0.1",
+    ]
+    # The first was trained before there was a choice.
+    assert labels(walker, walker | {"normalize_observations": False}) == ["td3", "td3"]
+    assert labels(walker, walker | {"normalize_observations": True}) == [
+        "td3, normalize_observations False",
+        "td3, normalize_observations True",
+    ]

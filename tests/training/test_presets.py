@@ -42,17 +42,28 @@ def test_a_new_run_takes_the_preset_of_its_environment_and_says_so(tmp_path: Pat
 def test_an_environment_without_one_gets_the_defaults_and_that_is_said(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pusher-v5")
     assert run.config.warmup_steps == 10_000
-    assert run.preset == "none for Pusher-v5, the defaults"
+    assert run.preset == "none for Pusher-v5: the defaults"
 
 
 def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Pendulum-v1", warmup_steps=7)
     assert (run.config.warmup_steps, run.agent_config.actor_learning_rate) == (7, 1e-3)
+    acting = "actor_learning_rate 0.001, critic_learning_rate 0.001"
+    assert run.preset == f"Pendulum-v1: {acting}; given: warmup_steps 7"
+
+
+def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
+    (note,) = _opened(tmp_path, env="Ant-v5", steps=25_000).notes
+    assert note == (
+        "all 25000 steps are random and nothing is learned: --warmup-steps is 25000 "
+        "(preset Ant-v5: warmup_steps 25000)"
+    )
+    assert not _opened(tmp_path, env="Ant-v5", steps=25_001).notes
 
 
 def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5", preset="defaults")
-    assert (run.config.discount, run.preset) == (0.99, "none, the defaults")
+    assert (run.config.discount, run.preset) == (0.99, "none: the defaults")
     run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
     assert run.config.discount == 0.9999
     run = _opened(tmp_path, "ddpg", env="Swimmer-v5", preset="article")

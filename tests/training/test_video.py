@@ -42,6 +42,9 @@ def test_a_video_shows_every_step_of_the_episode(tmp_path: Path) -> None:
     assert small[0].shape[:2] == (height, width) == (167, 167)
     with pytest.raises(RunError, match=r"no preview can be made of .*missing\.mp4"):
         video.preview(tmp_path / "missing.mp4")
+    (tmp_path / "broken.mp4").write_bytes(b"no film" * 100)
+    with pytest.raises(RunError, match=r"no preview can be made of .*broken\.mp4"):
+        video.preview(tmp_path / "broken.mp4")
 
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")

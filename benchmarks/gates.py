@@ -1,0 +1,137 @@
+"""What the grid must show, checked against its tables: parity, ordering, tasks that are solved.
+
+A gate is decided by the seeds that were fixed before; where it fails with 0 to 4, seeds 5 to 9 are
+added on both sides and the ten decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from eagerly.benchmarks.grid import CHEETAH, SEEDS, SOLVED, SOLVED_BY, WALKER
+from eagerly.curves.statistics import difference, interquartile_mean
+from eagerly.curves.tables import Group, read_groups
+
+PARITY = 0.9  # of the other's interquartile mean
+SOLVED_SHARE = 0.8  # of the seeds
+TEN_SEEDS = tuple(range(10))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One gate, and what became of it.
+
+    Attributes:
+        part: The part of the grid that it belongs to.
+        claim: What must hold.
+        found: What was found, or what is missing.
+        holds: Whether it does; None where runs are missing.
+    """
+
+    part: str
+    claim: str
+    found: str
+    holds: bool | None
+
+    def __str__(self) -> str:
+        verdict = {True: "holds", False: "**fails**", None: "open"}[self.holds]
+        return f"| {self.claim} | {self.found} | {verdict} |"
+
+
+class Gates:
+    """Judges the tables of a folder.
+
+    Args:
+        tables: Folder of tables named label-Environment-v0-seed.csv.
+    """
+
+    def __init__(self, tables: Path) -> None:
+        found = read_groups([tables]) if any(tables.glob("*.csv")) else []
+        self._groups = {(group.label, group.env): group for group in found}
+
+    def verdicts(self) -> list[Verdict]:
+        """Judges all that the grid must show."""
+        return [
+            self._parity("td3", "td3", "sb3-td3", 100_000),
+            self._parity("td3", "td3", "sb3-td3", 200_000),
+            self._parity("ddpg", "ddpg", "sb3-ddpg", 100_000),
+            self._ordering("walker", "td3", "ddpg", WALKER, 200_000),
+            *(self._solved("solved", "td3", env, least) for env, least in SOLVED.items()),
+            self._parity("vector", "td3-8-environments", "td3", 100_000),
+        ]
+
+    def _parity(self, part: str, first: str, second: str, steps: int) -> Verdict:
+        """Gate of parity: the interquartile mean is near, and its difference may be 0."""
+        claim = (
+            f"{first} beside {second}, {CHEETAH}, {steps:,} steps: IQM at least {PARITY:g} of "
+            "its, interval of the difference reaches 0 or above"
+        )
+
+        def judge(ours: Group, other: Group) -> tuple[str, bool]:
+            means = [interquartile_mean(group.scores) for group in (ours, other)]
+            apart = difference(ours.scores, other.scores)
+            found = f"{means[0]:.0f} and {means[1]:.0f}: {means[0] / means[1]:.3f}; difference {apart}"
+            return found, means[0] >= PARITY * means[1] and apart.high >= 0
+
+        return self._judged(part, claim, [(label, CHEETAH) for label in (first, second)], steps, judge)
+
+    def _ordering(self, part: str, first: str, second: str, env: str, steps: int) -> Verdict:
+        """Gate of order: the interval of the difference lies above 0."""
+        claim = f"{first} above {second}, {env}, {steps:,} steps: interval of the difference > 0"
+
+        def judge(upper: Group, lower: Group) -> tuple[str, bool]:
+            means = [interquartile_mean(group.scores) for group in (upper, lower)]
+            apart = difference(upper.scores, lower.scores)
+            return f"IQM {means[0]:.0f} and {means[1]:.0f}; difference {apart}", apart.low > 0
+
+        return self._judged(part, claim, [(label, env) for label in (first, second)], steps, judge)
+
+    def _solved(self, part: str, label: str, env: str, least: float) -> Verdict:
+        """Gate of tasks that are solved early, and at times unlearnt again: the best counts."""
+        claim = (
+            f"{label}, {env}: best evaluation by {SOLVED_BY:,} steps at least {least:g} in "
+            f"{SOLVED_SHARE:.0%} of the runs"
+        )
+
+        def judge(group: Group) -> tuple[str, bool]:
+            best = [float(curve.returns.max()) for curve in group.curves]
+            reached = sum(value >= least for value in best)
+            found = f"{reached} of {len(best)}: {', '.join(f'{value:.5g}' for value in best)}"
+            return found, reached >= SOLVED_SHARE * len(best)
+
+        return self._judged(part, claim, [(label, env)], SOLVED_BY, judge)
+
+    def _judged(
+        self,
+        part: str,
+        claim: str,
+        sides: Sequence[tuple[str, str]],
+        steps: int,
+        judge: Callable[..., tuple[str, bool]],
+    ) -> Verdict:
+        """Judges with the first seeds; where that fails, with all ten if they are there."""
+        missing = [text for label, env in sides for text in self._missing(label, env, steps, SEEDS)]
+        if missing:
+            return Verdict(part, claim, "; ".join(missing), None)
+        found, holds = judge(*(self._group(*side, steps, SEEDS) for side in sides))
+        if not holds and not any(self._missing(*side, steps, TEN_SEEDS) for side in sides):
+            again, holds = judge(*(self._group(*side, steps, TEN_SEEDS) for side in sides))
+            found = f"seeds 0 to 4: {found}. Seeds 0 to 9: {again}"
+        return Verdict(part, claim, found, bool(holds))
+
+    def _group(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> Group:
+        """Returns the runs with these seeds that were evaluated at this step, as they were then."""
+        group = self._groups.get((label, env), Group(label, env, ())).until(steps, complete=True)
+        return replace(group, curves=tuple(c for c in group.curves if c.seed in seeds))
+
+    def _missing(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> list[str]:
+        there = {curve.seed for curve in self._group(label, env, steps, seeds).curves}
+        missing = sorted(set(seeds) - there)
+        return [f"{label}, {env}: seeds {missing} are missing"] if missing else []
+
+
+def table(verdicts: Sequence[Verdict]) -> list[str]:
+    """Writes verdicts as Markdown."""
+    return ["| what must hold | found | |", "|---|---|---|", *map(str, verdicts)]
