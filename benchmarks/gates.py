@@ -72,10 +72,14 @@ class Gates:
         def judge(ours: Group, other: Group) -> tuple[str, bool]:
             means = [interquartile_mean(group.scores) for group in (ours, other)]
             apart = difference(ours.scores, other.scores)
-            found = f"{means[0]:.0f} and {means[1]:.0f}: {means[0] / means[1]:.3f}; difference {apart}"
+            found = (
+                f"{means[0]:.0f} and {means[1]:.0f}: {means[0] / means[1]:.3f}; difference {apart}"
+            )
             return found, means[0] >= PARITY * means[1] and apart.high >= 0
 
-        return self._judged(part, claim, [(label, CHEETAH) for label in (first, second)], steps, judge)
+        return self._judged(
+            part, claim, [(label, CHEETAH) for label in (first, second)], steps, judge
+        )
 
     def _ordering(self, part: str, first: str, second: str, env: str, steps: int) -> Verdict:
         """Gate of order: the interval of the difference lies above 0."""

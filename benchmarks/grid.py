@@ -21,6 +21,7 @@ SOLVED = {
     "Reacher-v5": -6.5,
 }
 SOLVED_BY = 50_000
+PENDULUM = "Pendulum-v1"
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,10 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             *cells("td3", WALKER, 200_000, seeds),
             *cells("ddpg", WALKER, 200_000, seeds),
         ],
-        "solved": [
-            cell for env in SOLVED for cell in cells("td3", env, SOLVED_BY, seeds)
+        "solved": [cell for env in SOLVED for cell in cells("td3", env, SOLVED_BY, seeds)],
+        "pendulum": [
+            *cells("td3", PENDULUM, 10_000, seeds),
+            *cells("ddpg", PENDULUM, 10_000, seeds),
         ],
         "normalization": [
             *cells("td3-normalized", CHEETAH, 100_000, seeds, normalize_observations=True),

@@ -64,9 +64,7 @@ def learning_curves(
     return figure
 
 
-def comparison(
-    comparisons: Sequence[Comparison], baseline: str, *, theme: str = "light"
-) -> Figure:
+def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str = "light") -> Figure:
     """Draws normalized scores and the probability of improvement, with their 95 % intervals.
 
     Args:

@@ -70,6 +70,7 @@ def relative(
         tasks: Scores `[n]` for each task.
         references: Scores `[m]` of the runs beside which they stand.
         zeros: What a random policy scores in each task.
+        statistic: Of runs.
 
     Raises:
         ValueError: If the references of a task are no better than its zero.

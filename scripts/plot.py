@@ -115,24 +115,26 @@ def main(
         output.parent.mkdir(parents=True, exist_ok=True)
         for look in ("light", "dark") if theme == "both" else (theme,):
             stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem
-            curves = learning_curves(groups, axis=axis, statistic=statistic, theme=look, title=title)
+            curves = learning_curves(
+                groups, axis=axis, statistic=statistic, theme=look, title=title
+            )
             _save(curves, output.with_stem(stem))
             if baseline and comparisons:
                 beside = comparison(comparisons, baseline, theme=look)
                 _save(beside, output.with_stem(f"{stem}-beside"))
+        _print_scores(groups)
+        if baseline:
+            _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    _print_scores(groups)
     for group in groups:
-        later = sum(curve.steps[-1] > group.last for curve in group.curves)
-        if later:
+        longer = sum(int(curve.steps[-1]) > group.last for curve in group.curves)
+        if longer:
             click.echo(
-                f"{group.label}, {group.env}: {later} of {len(group.curves)} runs are longer than "
+                f"{group.label}, {group.env}: {longer} of {len(group.curves)} runs are longer than "
                 f"the shortest; all are drawn and scored until step {group.last:,}",
                 err=True,
             )
-    if baseline:
-        _print_comparisons(comparisons, baseline)
 
 
 def _save(figure: Figure, path: Path) -> None:

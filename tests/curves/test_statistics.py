@@ -41,6 +41,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
 def test_one_run_has_no_interval() -> None:
     found = over_runs(np.array([3.0]))
     assert found.value == 3.0
+    assert str(found) == "3"
     assert np.isnan(found.low)
     assert np.isnan(found.high)
 
@@ -80,7 +81,3 @@ def test_a_baseline_has_1_beside_itself_and_its_own_uncertainty_counts() -> None
     assert found.high - found.low > fixed.high - fixed.low
     with pytest.raises(ValueError, match="no better than 6000"):
         relative([scores], [scores], [6000.0])
-
-
-def test_one_run_has_no_interval() -> None:
-    assert str(over_runs(np.array([3.0]))) == "3"

@@ -45,7 +45,8 @@ def test_a_run_is_trained_continued_evaluated_plotted_and_listed(tmp_path: Path)
     trained = _eagerly(tmp_path, "train", "td3", *flags.split())
     assert trained.returncode == 0, trained.stderr
     assert re.search(
-        r"preset +Pendulum-v1: actor_learning_rate 0\.001, .*; given: warmup_steps 100", trained.stdout
+        r"preset +Pendulum-v1: actor_learning_rate 0\.001, .*; given: warmup_steps 100",
+        trained.stdout,
     )
     assert "eagerly resume runs/x --steps 600" in trained.stdout
     assert "eagerly evaluate runs/x" in trained.stdout
