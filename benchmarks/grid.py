@@ -79,8 +79,8 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
         ],
         "solved": [cell for env in SOLVED for cell in cells("td3", env, SOLVED_BY, seeds)],
         "pendulum": [
-            *cells("td3", PENDULUM, 10_000, seeds),
-            *cells("ddpg", PENDULUM, 10_000, seeds),
+            *cells("td3", PENDULUM, 10_000, seeds, evaluate_every_steps=1000),
+            *cells("ddpg", PENDULUM, 10_000, seeds, evaluate_every_steps=1000),
         ],
         "normalization": [
             *cells("td3-normalized", CHEETAH, 100_000, seeds, normalize_observations=True),

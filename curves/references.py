@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# Mean return of 200 episodes of uniformly random actions, of seeds 0 to 199 for environment and actions.
+# Mean return of 200 episodes of uniformly random actions; seeds 0 to 199, also of the actions.
 RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
     {
         "HalfCheetah-v5": -278.17,

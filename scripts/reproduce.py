@@ -10,6 +10,7 @@ import click
 
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.scripts.flags import Command
+from eagerly.scripts.quiet import quiet_tensorflow
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -64,9 +65,10 @@ def main(
     leaves a table. At the end it is said what the tables show and whether that is what they must;
     the exit code is 1 where it is not.
     """
-    from eagerly.benchmarks.gates import Gates, table
-    from eagerly.benchmarks.measuring import peers_python
-    from eagerly.benchmarks.reproduction import Reproduction
+    with quiet_tensorflow():
+        from eagerly.benchmarks.gates import Gates, table
+        from eagerly.benchmarks.measuring import peers_python
+        from eagerly.benchmarks.reproduction import Reproduction
 
     grid = parts(_range(seeds))
     reproduction = Reproduction(output, work, lambda: peers_python(peers, _say), _say)

@@ -72,7 +72,7 @@ def test_a_picture_is_drawn_and_scores_are_printed(tables: Path, ending: str) ->
     assert picture.with_stem("x-beside").exists()
     assert picture.with_stem("x-dark-beside").exists()
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 4,000 | 21 ± 1 | 21 [20, 22] |" in result.output
-    assert "| Walker2d-v5 | td3 | 18.67 [" in result.output
+    assert "| Walker2d-v5 | td3 | 4,000 | 18.67 [" in result.output
     assert result.output.count(" | 1 [1, 1] |") == 1  # every run is better than every other
 
 
@@ -123,12 +123,12 @@ def test_what_came_later_can_be_left_out(tables: Path) -> None:
 
 
 def test_labels_can_be_renamed(tables: Path) -> None:
-    words = tables, "-o", tables / "x.svg", "--rename", "sb3-td3", "Stable-Baselines3"
-    result = _plot(*words, "--baseline", "sb3-td3")
+    words = tables, "-o", tables / "x.svg", "--rename"
+    result = _plot(*words, "sb3-td3", "Stable-Baselines3", "--baseline", "sb3-td3")
     assert "| Walker2d-v5 | Stable-Baselines3 | 0, 1, 2 |" in result.output
     assert "Beside Stable-Baselines3;" in result.output
-    assert "different runs one name" in _plot(*words, "--rename", "td3", "sb3-td3").output
-    assert "--rename must be one of ['sb3-td3'," in _plot(*words, "--rename", "x", "y").output
+    assert "different runs one name" in _plot(*words, "td3", "sb3-td3").output
+    assert "--rename must be one of ['sb3-td3'," in _plot(*words, "x", "y").output
 
 
 def test_time_is_an_axis_where_it_was_kept(tables: Path) -> None:
