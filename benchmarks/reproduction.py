@@ -137,8 +137,8 @@ class Reproduction:
             seconds = seconds_at_evaluations(folder / "run")
             rows = [row | {"seconds": f"{seconds[int(row['steps'])]:.1f}"} for row in rows]
         self._tables.mkdir(parents=True, exist_ok=True)
-        made = {"settings": _settings(cell), "machine": machine()}
-        self.origin(cell).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        origin = {"settings": _settings(cell), "machine": machine()}
+        self.origin(cell).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
         partial = self.table(cell).with_suffix(".partial")
         with partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -189,7 +189,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
     if cell.peer:
         return {"peers": list(PEERS), "script": "stable_baselines_learning.py"}
     settings, _ = expanded(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
-    found = {}
+    found: dict[str, Any] = {}
     for part in build(cell.agent, settings):
         free = {field.name for field in dataclasses.fields(part) if field.metadata["free"]}
         found |= {name: value for name, value in recorded(part).items() if name not in free}

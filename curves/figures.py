@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from eagerly.curves.comparison import Comparison
-from eagerly.curves.statistics import STATISTICS, over_runs
+from eagerly.curves.statistics import STATISTICS, Estimate, over_runs
 from eagerly.curves.tables import Group
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; in the dark without black.
@@ -74,12 +74,12 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     """
     several = len({found.label for found in comparisons}) > 1
     rows = [f"{c.where}, {c.label}" if several else c.where for c in comparisons]
-    every = {
+    every: dict[str, tuple[float, list[Estimate | None]]] = {
         f"IQM, where {baseline} has 1": (1.0, [c.normalized for c in comparisons]),
         f"probability to be better than {baseline}": (0.5, [c.improvement for c in comparisons]),
     }
     # What has no scale, because it is not known what a random policy reaches, has no panel.
-    panels = {name: found for name, found in every.items() if any(found[1])}
+    panels = {name: shown for name, shown in every.items() if any(shown[1])}
     with mpl.rc_context(rc=_style(theme)):
         figure = Figure(figsize=(8.6, 1.1 + 0.32 * len(rows)), layout="constrained")
         axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))

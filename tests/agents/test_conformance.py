@@ -376,6 +376,7 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
 @functools.cache
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     agent = small_agent(name, **dict(settings))
+    agent.observe(np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     agent.train(filled_buffer(), 6)
     compiled = getattr(agent._compiled_train_body, "_jit_compile", None)
     acted = [agent.act(np.ones((2, 4)), explore=True).tobytes() for _ in range(2)]
