@@ -62,7 +62,7 @@ def main(
 ) -> None:
     """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale.
 
-    Takes two to three hours and wants the machine for itself.
+    Takes two hours or more and wants the machine for itself.
     """
     from eagerly.benchmarks import measuring
 

@@ -60,7 +60,7 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
         "InvertedDoublePendulum-v5": Preset(
             _SMALL, "the warm-up and step size of the TD3 paper's code"
         ),
-        "Pendulum-v1": Preset(_SMALL, "RL Baselines3 Zoo's step size; benchmarks/README.md"),
+        "Pendulum-v1": Preset(_SMALL, "RL Baselines3 Zoo's step size (docs/learning.md)"),
     }
 )
 

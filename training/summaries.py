@@ -12,10 +12,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as layout_summary
 from tensorboard.plugins.hparams import api as hp
 from tensorboard.plugins.image.metadata import create_summary_metadata
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.training.config import RunConfig
@@ -197,11 +199,12 @@ class Summaries:
         self._scalars(figures, steps)
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
-        def emit() -> None:
-            for tag, value in values.items():
-                tf.summary.scalar(tag, value)
-
-        self._log.add(steps, emit)
+        """Writes many scalars as one record: each operation of TensorFlow's would take 0.5 ms."""
+        record = Summary()
+        for tag, value in values.items():
+            record.value.extend(scalar_pb(tag, value).value)
+        content = record.SerializeToString()
+        self._log.add(steps, lambda: tf.summary.experimental.write_raw_pb(content))
 
     def flush(self) -> list[Path]:
         """Puts everything on disk and returns the event files.
