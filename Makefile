@@ -70,24 +70,13 @@ bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= RO
 reproduce: install  ## Train the grid of the learning curves, hours (PARTS= JOBS= ARGS=)
 	$(BIN)/python scripts/reproduce.py $(PARTS) --jobs $(JOBS) $(ARGS)
 
-# The learning curves of README and docs, from the tables that `make reproduce` left.
+# The learning curves of README and docs, from tables that are there.
 LEARNING := benchmarks/learning
-CURVES = $(foreach run,$(1),$(wildcard $(LEARNING)/$(run)-[0-9].csv))
 PLOT = CUDA_VISIBLE_DEVICES=-1 $(BIN)/python scripts/plot.py --theme both
-NAMES = --rename td3 TD3 --rename sb3-td3 "TD3 of Stable-Baselines3" \
-    --rename ddpg DDPG --rename sb3-ddpg "DDPG of Stable-Baselines3"
 pictures: install  ## Draw the learning curves of README and docs from benchmarks/learning
-	$(PLOT) $(call CURVES,td3-HalfCheetah-v5 sb3-td3-HalfCheetah-v5 ddpg-HalfCheetah-v5 \
-	    sb3-ddpg-HalfCheetah-v5 td3-Walker2d-v5 ddpg-Walker2d-v5) $(NAMES) \
-	    -o docs/pictures/learning.png
-	$(PLOT) $(call CURVES,td3-HalfCheetah-v5 sb3-td3-HalfCheetah-v5) --x time \
-	    --rename td3 TD3 --rename sb3-td3 "TD3 of Stable-Baselines3" \
-	    --baseline sb3-td3 -o docs/pictures/learning-time.png
-	$(PLOT) $(call CURVES,td3-InvertedDoublePendulum-v5 td3-InvertedPendulum-v5 td3-Reacher-v5) \
-	    --rename td3 TD3 -o docs/pictures/solved.png
-	$(PLOT) $(call CURVES,td3-HalfCheetah-v5 td3-8-environments-HalfCheetah-v5) --until 100000 \
-	    --rename td3 "1 environment" --rename td3-8-environments "8 environments" \
-	    --baseline td3 -o docs/pictures/vector.png
+	$(PLOT) $(LEARNING)/td3-float32-HalfCheetah-v5-*.csv --rename td3-float32 TD3 -o docs/pictures/learning.png
+	$(PLOT) $(LEARNING)/td3-InvertedDoublePendulum-v5-*.csv $(LEARNING)/td3-InvertedPendulum-v5-*.csv \
+	    $(LEARNING)/td3-Reacher-v5-*.csv --rename td3 TD3 -o docs/pictures/solved.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
