@@ -1,4 +1,4 @@
-"""Watches the system calls of a child process (Linux `ptrace`), to stop it dead at any of them."""
+"""Watches the system calls of a child process (Linux `ptrace`), and what each leaves on disk."""
 
 from __future__ import annotations
 
@@ -78,20 +78,16 @@ def can_trace() -> bool:
     return possible
 
 
-def traced(
-    run: Callable[[], None], folder: Path, *, kill_after: int | None = None
-) -> list[Operation]:
-    """Runs a function in a forked child and lists what it does to the files in a folder.
+def traced(run: Callable[[], None], folder: Path) -> Iterator[Operation]:
+    """Runs a function in a forked child and yields what it does to the files in a folder.
 
-    Counted is what lies between calls of `begin` and `end`.
+    Counted is what lies between calls of `begin` and `end`. While an operation is looked at the
+    child stands still right behind it, and each of its threads at the latest before its next system
+    call: the files are those that a process leaves that is killed there.
 
     Args:
         run: The function.
         folder: Files elsewhere are not counted.
-        kill_after: Sends SIGKILL right after this operation, counted from 1; None lets it end.
-
-    Returns:
-        The operations that were completed.
     """
     child = os.fork()
     if child == 0:
@@ -100,12 +96,7 @@ def traced(
             os._exit(0)
         finally:
             os._exit(1)
-    operations = []
-    for operation in _operations(child, str(folder.resolve())):
-        operations.append(operation)
-        if len(operations) == kill_after:
-            os.kill(child, signal.SIGKILL)
-    return operations
+    yield from _operations(child, str(folder.resolve()))
 
 
 def begin() -> None:

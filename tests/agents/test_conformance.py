@@ -52,13 +52,12 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(make: Make)
 
 def test_how_updates_are_cut_into_calls_does_not_change_a_bit(make: Make) -> None:
     results = []
-    for calls in ((5,), (1, 4), (1, 1, 1, 1, 1)):
+    for calls in ((4,), (1, 3)):  # each place in the actor's rhythm is a program, compiled anew
         agent, buffer = make(mode="xla", hidden_sizes=(128, 16)), filled_buffer()
         for updates in calls:
             agent.train(buffer, updates)
         results.append(weights_of(agent))
-    assert equal_weights(results[0], results[1])
-    assert equal_weights(results[0], results[2])
+    assert equal_weights(*results)
 
 
 def test_the_modes_are_the_same_algorithm_in_float64(make: Make) -> None:
@@ -184,11 +183,11 @@ def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
 
 def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(make: Make) -> None:
     agent, buffer = make(mode="xla"), filled_buffer()
-    agent.train(buffer, 3)
+    agent.train(buffer, 2)
     kernel = agent.networks.critic.variables[0]
     kernel.assign(np.full(kernel.shape, np.inf))
-    with pytest.raises(FloatingPointError, match=r"losses/critic became (nan|inf) in update 4"):
-        agent.train(buffer, 3)
+    with pytest.raises(FloatingPointError, match=r"losses/critic became (nan|inf) in update 3"):
+        agent.train(buffer, 2)
 
 
 def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
@@ -361,7 +360,7 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
     """Returns settings in which the field acts, and the same with another value of it."""
     needs = field.metadata["needs"]
     base = {needs[0]: needs[1]} if needs else {}
-    value = getattr(small_agent(name).config, field.name)
+    value = getattr(small_agent(name, mode="eager").config, field.name)
     if field.metadata["choices"]:
         changed = next(choice for choice in reversed(field.metadata["choices"]) if choice != value)
     elif isinstance(value, bool):
@@ -375,7 +374,7 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
 
 @functools.cache
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    agent = small_agent(name, **dict(settings))
+    agent = small_agent(name, **{"mode": "eager"} | dict(settings))  # nothing is traced
     agent.observe(np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     agent.train(filled_buffer(), 6)
     compiled = getattr(agent._compiled_train_body, "_jit_compile", None)

@@ -158,7 +158,7 @@ def test_the_actor_moves_in_the_same_updates_however_they_are_cut_into_calls(del
     cuts = ((20,), (1, 12, 7), (2, 2, 2, 14), (1,) * 20)
     results = []
     for calls in cuts:
-        agent, buffer = small_agent("td3", policy_delay=delay, mode="xla"), filled_buffer()
+        agent, buffer = small_agent("td3", policy_delay=delay), filled_buffer()
         values = [agent.train(buffer, updates)["losses/actor"] for updates in calls]
         assert sum(map(len, values)) == 20 // delay
         assert np.concatenate(values).all(), "a loss of 0 is that of an actor that stood still"

@@ -128,17 +128,12 @@ def test_it_trains_continues_and_evaluates_in_turns_and_in_processes(outside: Pa
     assert 0 <= figures["info"]["is_success"] <= 1
 
 
-def test_its_arguments_are_saved_and_compared(outside: Path) -> None:
+def test_its_arguments_are_saved(outside: Path) -> None:
     run = ("--run-dir", "run", "--steps", "100")
     assert script("train.py", *SETTINGS, *run, cwd=outside).returncode == 0
     saved = json.loads((outside / "run" / "config.json").read_text())["run"]
     assert saved["env"] == "my_robots:MyArm-v0"
     assert saved["env_kwargs"] == {"goal": 0.5, "gain": 0.25}
-    other = script("train.py", *SETTINGS, *run, "--env-kwargs", '{"goal": 1}', cwd=outside)
-    assert other.returncode == 1
-    assert '--env-kwargs: the run has {"goal": 0.5, "gain": 0.25}, you gave {"goal": 1}' in (
-        other.stderr
-    )
     # Keyword arguments come back from disk as they were typed.
     resumed = script("train.py", "resume", "run", "--steps", "120", cwd=outside)
     assert resumed.returncode == 0, resumed.stderr

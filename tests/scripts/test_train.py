@@ -52,7 +52,7 @@ def _replay(run: Path) -> bytes:
 
 def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> None:
     words = ["td3", "--env", "InvertedPendulum-v5", "--steps", "1500", "--run-dir", "runs/pole"]
-    words += [*SMALL, "--intra-op-threads", "1", "--inter-op-threads", "3"]
+    words += [*SMALL, "--mode", "graph", "--intra-op-threads", "1", "--inter-op-threads", "3"]
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
         cwd=tmp_path,
@@ -314,6 +314,15 @@ def test_keyword_arguments_that_are_not_json_are_refused(text: str) -> None:
     assert code == 2
     assert "is not" in output
     assert "such as" in output
+
+
+def test_other_keyword_arguments_are_another_environment(tmp_path: Path) -> None:
+    words = ["td3", "--env", "Pendulum-v1", "--run-dir", str(tmp_path / "run"), "--mode", "eager"]
+    words += ["--steps", "10", "--env-kwargs"]
+    assert invoke(train.main, *words, '{"g": 9.81}')[0] == 0
+    code, output = invoke(train.main, *words, '{"g": 1}')
+    assert code == 1
+    assert '--env-kwargs: the run has {"g": 9.81}, you gave {"g": 1}' in output
 
 
 def test_a_damaged_checkpoint_is_told_of_once(tmp_path: Path) -> None:

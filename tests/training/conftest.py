@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from eagerly import Trainer, open_run
+from eagerly.agents.agent import Agent
 from eagerly.training.digests import curves
 from eagerly.training.reporting import Reporter
 from tests import toys
@@ -54,6 +55,17 @@ def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settin
     with closing(trainer):
         trainer.train()
     return trainer
+
+
+@pytest.fixture
+def with_graph() -> None:
+    """Asks for TensorBoard's graph, which takes longer to trace than the rest of a run here."""
+
+
+@pytest.fixture(autouse=True)
+def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "with_graph" not in request.fixturenames:
+        monkeypatch.setattr(Agent, "graph", lambda agent: None)
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
@@ -68,6 +71,21 @@ def test_histograms_show_every_weight_of_actor_and_critics(train: TrainRun, tmp_
     }
     assert tags == expected
     assert [event.step for event in events.Tensors("critic/value/kernel")] == [50, 100, 150]
+
+
+@pytest.mark.usefixtures("with_graph")
+def test_the_graph_of_one_update_is_written_once(train: TrainRun, tmp_path: Path) -> None:
+    for steps in (100, 120):
+        train(steps=steps)
+    graphs = [
+        event.graph_def
+        for path in (tmp_path / "run").glob("events*")
+        for event in EventFileLoader(str(path)).Load()
+        if event.HasField("graph_def")
+    ]
+    assert len(graphs) == 1
+    names = {node.name for node in GraphDef.FromString(graphs[0]).node}
+    assert any(name.startswith("actor_loss/") for name in names)
 
 
 def test_a_trace_is_written_on_request_and_nothing_else_changes(tmp_path: Path) -> None:
