@@ -62,11 +62,15 @@ def cells(
 
 
 def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
-    """Returns the parts of the grid, in the order in which they are made."""
+    """Returns the parts of the grid, in the order in which they are made.
+
+    A part holds all that it compares: runs may belong to several.
+    """
     seeds = tuple(seeds)
+    plain = cells("td3", CHEETAH, 200_000, seeds)
     return {
         "td3": [
-            *cells("td3", CHEETAH, 200_000, seeds),
+            *plain,
             *cells("sb3-td3", CHEETAH, 200_000, seeds),
         ],
         "ddpg": [
@@ -83,9 +87,10 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             *cells("ddpg", PENDULUM, 10_000, seeds, evaluate_every_steps=1000),
         ],
         "normalization": [
+            *plain,
             *cells("td3-normalized", CHEETAH, 100_000, seeds, normalize_observations=True),
             *cells("td3", STANDUP, 100_000, seeds),
             *cells("td3-normalized", STANDUP, 100_000, seeds, normalize_observations=True),
         ],
-        "vector": cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8),
+        "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
     }

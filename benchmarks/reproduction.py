@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -14,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from eagerly import __version__
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.training.config import RunConfig
@@ -31,6 +34,8 @@ from eagerly.training.run_settings import build, expanded, recorded
 MINUTES_PER_PROCESS = 15.0
 _STOPPED = 143  # the exit code of a process that saved itself when asked to end
 _SECONDS_TO_SAVE = 120.0
+_PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
+_PHYSICS = ("gymnasium", "mujoco")  # what both sides must have the same of
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
@@ -66,12 +71,21 @@ class Reproduction:
 
     def is_complete(self, cell: Cell) -> bool:
         """Whether the table of a cell is there, with all its steps and the cell's settings."""
-        if not self.origin(cell).is_file():
+        try:
+            made = json.loads(self.origin(cell).read_text(encoding="utf-8"))
+            versions = made["machine"]["versions"]
+            steps = read_results(self.table(cell)).steps
+        except (OSError, ValueError, KeyError, TypeError, RunError):
             return False
-        made = json.loads(self.origin(cell).read_text(encoding="utf-8"))
-        steps = read_results(self.table(cell)).steps
-        same = made["settings"] == _settings(cell)
+        here = machine()["versions"]
+        same = made["settings"] == _settings(cell) and all(
+            versions.get(package) == here[package] for package in _PHYSICS
+        )
         return same and bool(steps.size) and int(steps[-1]) >= cell.steps
+
+    def complete(self, cells: Iterable[Cell]) -> set[str]:
+        """Names the cells that are complete."""
+        return {cell.name for cell in cells if self.is_complete(cell)}
 
     def make(self, cells: Iterable[Cell], jobs: int) -> list[Cell]:
         """Makes what is missing, `jobs` cells at a time, until done or `stop`.
@@ -82,7 +96,8 @@ class Reproduction:
         Raises:
             RuntimeError: If the peers' environment cannot be made.
         """
-        missing = [cell for cell in cells if not self.is_complete(cell)]
+        unlike = {cell.name: cell for cell in cells}  # parts may share a cell
+        missing = [cell for cell in unlike.values() if not self.is_complete(cell)]
         self._say(f"{len(missing)} runs are missing in {self._tables}")
         if any(cell.peer for cell in missing):
             self._peers()
@@ -110,11 +125,11 @@ class Reproduction:
     def _run(self, cell: Cell, folder: Path) -> bool:
         """Runs a cell process by process."""
         code, began = _STOPPED, time.monotonic()
+        if not self.stopped:
+            self._begin(cell, folder)
         while code == _STOPPED and not self.stopped:
             code = self._process(cell, folder)
-        # One that was asked before it listened, or too long: it goes on from its last checkpoint.
-        ended = {-signal.SIGTERM, -signal.SIGKILL} if self.stopped else set()
-        if code in {_STOPPED, *ended}:
+        if code == _STOPPED:
             if folder.exists():
                 self._say(f"{cell.name}: stopped, goes on where it is")
             return True
@@ -128,8 +143,24 @@ class Reproduction:
         self._say(f"{cell.name}: {read_results(self.table(cell))} ({minutes:.0f} minutes)")
         return True
 
+    def _begin(self, cell: Cell, folder: Path) -> None:
+        """Makes the folder of a cell; what was begun there with other settings is thrown away."""
+        settings, told = _settings(cell), folder / "settings.json"
+        with suppress(OSError, ValueError):
+            if json.loads(told.read_text(encoding="utf-8")) == settings:
+                return
+        if folder.exists():
+            self._say(f"{cell.name}: what was begun has other settings; begun again")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        told.write_text(json.dumps(settings), encoding="utf-8")
+
     def _publish(self, cell: Cell, folder: Path) -> None:
-        """Writes the table of a complete cell: its evaluations, and when each was done."""
+        """Writes the table of a complete cell: its evaluations, and when each was done.
+
+        The file beside it, which says how it was made, goes first and comes last: a process that
+        dies in between leaves a table that does not count.
+        """
         made = folder / ("evaluations.csv" if cell.peer else "run/evaluations.csv")
         with made.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -137,20 +168,21 @@ class Reproduction:
             seconds = seconds_at_evaluations(folder / "run")
             rows = [row | {"seconds": f"{seconds[int(row['steps'])]:.1f}"} for row in rows]
         self._tables.mkdir(parents=True, exist_ok=True)
-        origin = {"settings": _settings(cell), "machine": machine()}
-        self.origin(cell).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+        self.origin(cell).unlink(missing_ok=True)
         partial = self.table(cell).with_suffix(".partial")
         with partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
         os.replace(partial, self.table(cell))
+        origin = {"settings": _settings(cell), "machine": machine(), "eagerly": __version__}
+        partial.write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, self.origin(cell))
 
     def _process(self, cell: Cell, folder: Path) -> int:
-        """Runs one process of a cell and returns its exit code."""
+        """Runs one process of a cell and returns its exit code, `_STOPPED` where it was ended."""
         command = self._peer_command(cell, folder) if cell.peer else _own_command(cell, folder)
         ends = time.monotonic() + 60 * MINUTES_PER_PROCESS
-        folder.mkdir(parents=True, exist_ok=True)
         with (folder / "log.txt").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -163,19 +195,26 @@ class Reproduction:
             while process.poll() is None and time.monotonic() < ends:
                 if self._stopping.wait(0.5):
                     break
-            if process.poll() is None:
-                process.terminate()
+            if process.poll() is not None:
+                return process.returncode
+            process.terminate()
             try:
-                return process.wait(_SECONDS_TO_SAVE)
+                code = process.wait(_SECONDS_TO_SAVE)
             except subprocess.TimeoutExpired:
                 process.kill()
-                return process.wait()
+                code = process.wait()
+                self._say(f"{cell.name}: did not save itself, goes on from its last checkpoint")
+            # One that was asked before it listened has nothing to save.
+            return _STOPPED if code in (-signal.SIGTERM, -signal.SIGKILL) else code
 
     def _peer_command(self, cell: Cell, folder: Path) -> list[str]:
-        script = CONTENDERS / "stable_baselines_learning.py"
-        seeds = evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
-        words = [cell.agent, cell.env, cell.steps, cell.seed, folder, *seeds]
-        return [str(self._peers()), str(script), *map(str, words)]
+        words = [cell.agent, cell.env, cell.steps, cell.seed, folder, *_evaluation_seeds()]
+        return [str(self._peers()), str(_PEER_SCRIPT), *map(str, words)]
+
+
+def _evaluation_seeds() -> list[int]:
+    """Returns those that a run has by default: both sides play the same episodes."""
+    return evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
 
 
 def _given(cell: Cell) -> dict[str, Any]:
@@ -187,7 +226,12 @@ def _given(cell: Cell) -> dict[str, Any]:
 def _settings(cell: Cell) -> dict[str, Any]:
     """Returns everything that makes the result of a cell, presets and defaults among it."""
     if cell.peer:
-        return {"peers": list(PEERS), "script": "stable_baselines_learning.py"}
+        return {
+            "steps": cell.steps,
+            "peers": list(PEERS),
+            "script": hashlib.sha256(_PEER_SCRIPT.read_bytes()).hexdigest(),
+            "evaluation_seeds": _evaluation_seeds(),
+        }
     settings, _ = expanded(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
     found: dict[str, Any] = {}
     for part in build(cell.agent, settings):

@@ -157,13 +157,14 @@ def main() -> None:
     model.learn(
         given.steps - model.num_timesteps, watch, reset_num_timesteps=not state["processes"]
     )
+    seconds = watch.seconds  # what follows is no part of training
     if model.num_timesteps >= given.steps:
         return
     # Written beside and renamed: a process that dies meanwhile leaves what was saved before.
     fresh.mkdir(exist_ok=True)
     model.save(fresh / "model.zip")
     model.save_replay_buffer(fresh / "buffer.pkl")
-    state |= {"rows": watch.rows, "seconds": watch.seconds, "processes": state["processes"] + 1}
+    state |= {"rows": watch.rows, "seconds": seconds, "processes": state["processes"] + 1}
     (fresh / "about.json").write_text(json.dumps(state))
     if saved.exists():
         saved.rename(old)

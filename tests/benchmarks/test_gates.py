@@ -2,44 +2,103 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from eagerly.benchmarks.gates import Gates, Verdict
+from eagerly.benchmarks.gates import Gates, Verdict, table
+from eagerly.benchmarks.grid import parts
+from eagerly.benchmarks.measuring import machine
+from eagerly.benchmarks.reproduction import Reproduction, _settings
 from eagerly.scripts.reproduce import main
+from tests.helpers import ROOT
 
 SPREAD = (0.9, 0.97, 1.0, 1.03, 1.1)
+WIDE = (0.5, 0.6, 1.0, 1.4, 1.5)
+CHEETAH = "HalfCheetah-v5"
 
 
-def _write(folder: Path, label: str, env: str, level: float, steps: int, seeds: int = 5) -> None:
-    """Writes runs whose scores lie around a level, with a higher evaluation halfway."""
+def _write(
+    folder: Path,
+    label: str,
+    env: str,
+    level: float,
+    steps: int,
+    *,
+    seeds: range = range(5),
+    spread: tuple[float, ...] = SPREAD,
+) -> None:
+    """Writes runs whose scores lie around a level: halfway they reach it, and once three times it.
+
+    What they have in the first half is a tenth of it.
+    """
     folder.mkdir(exist_ok=True)
-    for seed in range(seeds):
-        rows = [f"{s},{level * SPREAD[seed]}" for s in range(steps // 10, steps + 1, steps // 10)]
-        (folder / f"{label}-{env}-{seed}.csv").write_text(
-            "\n".join(["steps,return_mean", *rows]) + "\n"
-        )
+    for seed in seeds:
+        of_level = [0.1] * 9 + [1.0] * 11
+        of_level[13] = 3.0 if level > 0 else 1.0
+        rows = [
+            f"{(number + 1) * steps // 20},{level * spread[seed % 5] * share}"
+            for number, share in enumerate(of_level)
+        ]
+        table = folder / f"{label}-{env}-{seed}.csv"
+        table.write_text("\n".join(["steps,return_mean", *rows]) + "\n")
 
 
 def _verdict(folder: Path, part: str, text: str) -> Verdict:
-    (found,) = [v for v in Gates(folder).verdicts() if v.part == part and text in v.claim]
+    complete = [file.stem for file in folder.glob("*.csv")]
+    (found,) = [v for v in Gates(folder, complete).verdicts() if v.part == part and text in v.claim]
     return found
 
 
-@pytest.mark.parametrize(("ours", "holds"), [(5000, True), (4700, True), (4000, False)])
-def test_parity_asks_for_nine_tenths_and_an_interval_that_reaches_0(
-    tmp_path: Path, ours: float, holds: bool
+@pytest.mark.parametrize(
+    ("part", "ours", "other"),
+    [
+        ("ddpg", "ddpg", "sb3-ddpg"),
+        ("td3", "td3", "sb3-td3"),
+        ("vector", "td3-8-environments", "td3"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("level", "spread", "holds"),
+    [
+        (5000, SPREAD, True),
+        (4700, SPREAD, True),
+        (4000, SPREAD, None),
+        (4300, WIDE, None),  # the interval reaches 0, the mean is too low
+        (4600, (1.0,) * 5, None),  # the mean is high enough, and surely lower
+    ],
+)
+def test_parity_asks_for_nine_tenths_and_for_an_interval_that_reaches_0(
+    tmp_path: Path,
+    part: str,
+    ours: str,
+    other: str,
+    level: float,
+    spread: tuple[float, ...],
+    holds: bool | None,
 ) -> None:
-    _write(tmp_path, "ddpg", "HalfCheetah-v5", ours, 100_000)
-    _write(tmp_path, "sb3-ddpg", "HalfCheetah-v5", 5000, 100_000)
-    assert _verdict(tmp_path, "ddpg", "100,000").holds is holds
+    _write(tmp_path, ours, CHEETAH, level, 100_000, spread=spread)
+    even = spread if spread[0] == 1 else SPREAD
+    _write(tmp_path, other, CHEETAH, 5000, 100_000, spread=even)
+    assert _verdict(tmp_path, part, "100,000").holds is holds
+
+
+def test_at_200_000_steps_parity_asks_for_nine_tenths_alone(tmp_path: Path) -> None:
+    _write(tmp_path, "td3", CHEETAH, 4600, 200_000, spread=(1.0,) * 5)
+    _write(tmp_path, "sb3-td3", CHEETAH, 5000, 200_000, spread=(1.0,) * 5)
+    assert _verdict(tmp_path, "td3", "200,000").holds
+    _write(tmp_path, "td3", CHEETAH, 4400, 200_000, spread=(1.0,) * 5)
+    assert _verdict(tmp_path, "td3", "200,000").holds is None
 
 
 def test_a_longer_run_counts_as_it_was_then(tmp_path: Path) -> None:
-    _write(tmp_path, "td3", "HalfCheetah-v5", 5000, 200_000)
-    _write(tmp_path, "sb3-td3", "HalfCheetah-v5", 5000, 200_000)
+    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # 10 000 steps in, 500; the end is 5000
+    _write(tmp_path, "sb3-td3", CHEETAH, 5000, 100_000)
+    assert _verdict(tmp_path, "td3", "100,000").holds is None
+    assert "2000 and 5000: 0.400" in _verdict(tmp_path, "td3", "100,000").found
+    _write(tmp_path, "sb3-td3", CHEETAH, 5000, 200_000)
     assert _verdict(tmp_path, "td3", "100,000").holds
     assert _verdict(tmp_path, "td3", "200,000").holds
     (tmp_path / "td3-HalfCheetah-v5-4.csv").unlink()
@@ -49,25 +108,42 @@ def test_a_longer_run_counts_as_it_was_then(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_too_short_is_missing(tmp_path: Path) -> None:
-    _write(tmp_path, "td3", "HalfCheetah-v5", 5000, 100_000)
-    _write(tmp_path, "sb3-td3", "HalfCheetah-v5", 5000, 200_000)
+    _write(tmp_path, "td3", CHEETAH, 5000, 100_000)
+    _write(tmp_path, "sb3-td3", CHEETAH, 5000, 100_000)
     assert _verdict(tmp_path, "td3", "100,000").holds
     assert _verdict(tmp_path, "td3", "200,000").holds is None
 
 
-def test_where_five_seeds_fail_ten_decide_if_both_sides_have_them(tmp_path: Path) -> None:
+def test_what_was_not_made_as_the_grid_has_it_does_not_count(tmp_path: Path) -> None:
+    _write(tmp_path, "td3", "Walker2d-v5", 2000, 200_000)
+    _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000)
+    complete = {file.stem for file in tmp_path.glob("*.csv")} - {"td3-Walker2d-v5-2"}
+    (verdict,) = [v for v in Gates(tmp_path, complete).verdicts() if v.part == "walker"]
+    assert verdict.found == "td3, Walker2d-v5: seeds [2] are missing"
+
+
+def test_where_five_seeds_fail_parity_ten_decide(tmp_path: Path) -> None:
+    _write(tmp_path, "ddpg", CHEETAH, 4000, 100_000)
+    _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000)
+    verdict = _verdict(tmp_path, "ddpg", CHEETAH)
+    assert verdict.holds is None
+    assert verdict.found.startswith("not with seeds 0 to 4: 4000 and 5000: 0.800")
+    assert verdict.found.endswith("`make reproduce PARTS=ddpg ARGS='--seeds 5-9'` decides")
+    _write(tmp_path, "ddpg", CHEETAH, 6000, 100_000, seeds=range(5, 10))
+    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # on both sides
+    _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000, seeds=range(5, 10))
+    verdict = _verdict(tmp_path, "ddpg", CHEETAH)
+    assert verdict.holds
+    assert "Seeds 0 to 9:" in verdict.found
+    _write(tmp_path, "ddpg", CHEETAH, 4000, 100_000, seeds=range(5, 10))
+    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is False
+
+
+def test_more_seeds_are_no_second_look_at_an_order(tmp_path: Path) -> None:
     _write(tmp_path, "td3", "Walker2d-v5", 1010, 200_000)
     _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000)
-    assert _verdict(tmp_path, "walker", "Walker2d").holds is False
-    for label, level in [("td3", 2000), ("ddpg", 1000)]:
-        for seed in range(5, 10):
-            text = "".join(f"{step},{level}\n" for step in range(20_000, 200_001, 20_000))
-            table = tmp_path / f"{label}-Walker2d-v5-{seed}.csv"
-            table.write_text("steps,return_mean\n" + text)
-    verdict = _verdict(tmp_path, "walker", "Walker2d")
-    assert verdict.holds
-    assert verdict.found.startswith("seeds 0 to 4: IQM 1010 and 1000;")
-    (tmp_path / "ddpg-Walker2d-v5-9.csv").unlink()
+    _write(tmp_path, "td3", "Walker2d-v5", 9000, 200_000, seeds=range(5, 10))
+    _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000, seeds=range(5, 10))
     assert _verdict(tmp_path, "walker", "Walker2d").holds is False
 
 
@@ -80,29 +156,49 @@ def test_an_order_must_be_clear(tmp_path: Path, upper: float, holds: bool) -> No
 
 def test_solved_means_four_of_five_by_50_000_steps(tmp_path: Path) -> None:
     env = "InvertedPendulum-v5"
-    _write(tmp_path, "td3", env, 960, 50_000)  # 864, 931, 960, 989, 1056
+    _write(tmp_path, "td3", env, 320, 50_000)  # thrice: 864, 931, 960, 989, 1056
     verdict = _verdict(tmp_path, "solved", env)
     assert verdict.holds is False
     assert verdict.found == "3 of 5: 864, 931.2, 960, 988.8, 1056"
-    _write(tmp_path, "td3", env, 990, 50_000)
+    _write(tmp_path, "td3", env, 330, 50_000)
     assert _verdict(tmp_path, "solved", env).holds
 
 
 def test_what_was_reached_later_does_not_count(tmp_path: Path) -> None:
-    _write(tmp_path, "td3", "Reacher-v5", -7.0, 50_000)
-    for file in tmp_path.glob("*.csv"):
-        file.write_text(file.read_text() + "55000,-3.0\n")
+    for seed in range(5):
+        rows = ["steps,return_mean", "45000,-7.0", "50000,-9.0", "55000,-3.0"]
+        (tmp_path / f"td3-Reacher-v5-{seed}.csv").write_text("\n".join(rows) + "\n")
+    assert _verdict(tmp_path, "solved", "Reacher").found == "0 of 5: -7, -7, -7, -7, -7"
     assert _verdict(tmp_path, "solved", "Reacher").holds is False
 
 
 def test_the_report_fails_with_the_parts_that_were_asked_for(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
-    _write(tables, "td3", "Walker2d-v5", 1000, 200_000)
-    _write(tables, "ddpg", "Walker2d-v5", 1000, 200_000)
     words = ["--output", str(tables), "--report-only"]
-    result = CliRunner().invoke(main, ["walker", *words])
-    assert result.exit_code == 1
-    assert "**fails**" in (tables / "gates.md").read_text()
-    _write(tables, "td3", "Walker2d-v5", 2000, 200_000)
-    assert CliRunner().invoke(main, ["walker", *words]).exit_code == 0
-    assert CliRunner().invoke(main, words).exit_code == 1  # the others are not there
+
+    def report(*more: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, [*more, *words])
+        return result.exit_code, result.output
+
+    for level in (1000, 2000):
+        _write(tables, "td3", "Walker2d-v5", level, 200_000)
+        _write(tables, "ddpg", "Walker2d-v5", 1000, 200_000)
+        if level == 1000:
+            code, output = report("walker")
+            assert (code, "of 1 gates 0 fail and 1 are open" in output) == (1, True)
+            reproduction = Reproduction(tables, tmp_path, Path, str)
+            for cell in parts()["walker"]:  # now it is known how they were made
+                origin = {"settings": _settings(cell), "machine": machine()}
+                reproduction.origin(cell).write_text(json.dumps(origin))
+            code, output = report("walker")
+            assert (code, "of 1 gates 1 fail and 0 are open" in output) == (1, True)
+            assert "**fails**" in (tables / "gates.md").read_text()
+    assert report("walker")[0] == 0
+    code, output = report()
+    assert (code, "of 8 gates 0 fail and 7 are open" in output) == (1, True)
+
+
+def test_the_verdicts_that_are_shown_are_those_of_the_tables_that_are_shown() -> None:
+    shown = ROOT / "benchmarks" / "learning"
+    verdicts = Gates(shown, {file.stem for file in shown.glob("*.json")}).verdicts()
+    assert "\n".join(table(verdicts)) in (shown / "gates.md").read_text()

@@ -8,6 +8,7 @@ import textwrap
 import threading
 from pathlib import Path
 
+import mujoco
 import pytest
 
 from eagerly.benchmarks import reproduction
@@ -48,8 +49,11 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def test_no_two_runs_of_the_grid_share_a_table() -> None:
-    names = [cell.name for part in parts().values() for cell in part]
-    assert len(set(names)) == len(names)
+    unlike = {cell.name: cell for part in parts().values() for cell in part}
+    for part in parts().values():
+        assert len({cell.name for cell in part}) == len(part)
+        assert all(cell == unlike[cell.name] for cell in part)
+    names = set(unlike)
     assert "td3-HalfCheetah-v5-0" in names
     assert "sb3-ddpg-HalfCheetah-v5-4" in names
 
@@ -93,8 +97,56 @@ def test_what_was_made_with_other_settings_is_made_again(
     assert made.is_complete(CELL)
     assert not made.is_complete(dataclasses.replace(CELL, settings={"tau": 0.1}))
     assert not made.is_complete(dataclasses.replace(CELL, steps=300))
+    whole = made.origin(CELL).read_text()
+    made.origin(CELL).write_text(
+        whole.replace(f'"mujoco": "{mujoco.__version__}"', '"mujoco": "3"')
+    )
+    assert not made.is_complete(CELL)
+    made.origin(CELL).write_text(whole[:20])  # half of it
+    assert not made.is_complete(CELL)
+    made.origin(CELL).write_text(whole)
+    assert made.is_complete(CELL)
     made.origin(CELL).unlink()  # nobody knows how it was made
     assert not made.is_complete(CELL)
+
+
+def test_what_was_begun_with_other_settings_is_begun_again(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, heard: list[str]
+) -> None:
+    _stand_in(monkeypatch, STAND_IN)
+    threading.Timer(2.0, made.stop).start()
+    assert made.make([dataclasses.replace(CELL, settings={"tau": 0.1})], 1) == []
+    assert (tmp_path / "work" / CELL.name / "run").exists()
+    again = Reproduction(tmp_path / "tables", tmp_path / "work", Path, heard.append)
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
+    assert again.make([CELL], 1) == []  # which fails where there is something already
+    assert heard.count(f"{CELL.name}: what was begun has other settings; begun again") == 1
+
+
+def test_a_table_counts_only_once_it_is_known_how_it_was_made(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
+    assert made.make([CELL], 1) == []
+    renamed = []
+    monkeypatch.setattr(reproduction.os, "replace", lambda source, target: renamed.append(target))
+    other = dataclasses.replace(CELL, settings={"tau": 0.1})
+    assert made.make([other], 1) == []  # dies, as it were, before either is there
+    assert renamed == [made.table(CELL), made.origin(CELL)]
+    assert not made.is_complete(CELL)
+    assert not made.is_complete(other)
+
+
+def test_a_run_that_takes_too_long_to_save_itself_goes_on(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str]
+) -> None:
+    deaf = STAND_IN.replace("sys.exit(143)", "None")
+    _stand_in(monkeypatch, deaf)
+    monkeypatch.setattr(reproduction, "MINUTES_PER_PROCESS", 2 / 60)
+    monkeypatch.setattr(reproduction, "_SECONDS_TO_SAVE", 0.5)
+    assert made.make([CELL], 1) == []
+    assert made.is_complete(CELL)
+    assert any("did not save itself" in line for line in heard)
 
 
 def test_a_run_that_fails_says_why_and_the_others_go_on(
