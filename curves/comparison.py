@@ -11,7 +11,6 @@ from eagerly.curves.references import RANDOM_RETURNS
 from eagerly.curves.statistics import (
     Estimate,
     difference,
-    interquartile_mean,
     probability_of_improvement,
     relative,
 )
@@ -27,8 +26,9 @@ class Comparison:
         envs: Environments in which both have runs.
         steps: For each of them the step at which they are compared, the last that both have.
         difference: Of the interquartile means of scores; None over several environments.
-        normalized: Interquartile mean of scores, where a random policy has 0 and that of the
-            baseline is 1; None where what a random policy reaches is not known, or is not less.
+        normalized: Interquartile mean of scores, on a scale where that of the baseline is 1 and a
+            random policy has 0; over several environments the mean of it. None where what a random
+            policy reaches is not known, or a run of the baseline is no better.
         improvement: Probability that a run scores higher than one of the baseline.
     """
 
@@ -54,6 +54,10 @@ def compare(groups: Sequence[Group], baseline: str) -> list[Comparison]:
 
     Returns:
         For each kind a comparison per environment, and one over all if there are several.
+
+    Raises:
+        ValueError: If no other kind has runs in an environment of the baseline, or two kinds were
+            never evaluated at the same step.
     """
     of = {group.env: group for group in groups if group.label == baseline}
     found = []
@@ -63,21 +67,33 @@ def compare(groups: Sequence[Group], baseline: str) -> list[Comparison]:
         found += [_comparison(label, [pair]) for pair in pairs]
         if len(pairs) > 1:
             found.append(_comparison(label, pairs))
+    if not found:
+        raise ValueError(f"nothing stands beside {baseline}: no other runs are in {sorted(of)}")
     return found
+
+
+def _common_steps(group: Group, other: Group) -> np.ndarray:
+    """Returns the steps at which all runs of both were evaluated."""
+    steps = np.intersect1d(group.over_steps()[0], other.over_steps()[0])
+    if not steps.size:
+        raise ValueError(
+            f"{group.label} and {other.label} were never evaluated at the same step of {group.env}"
+        )
+    return steps
 
 
 def _comparison(label: str, pairs: Sequence[tuple[Group, Group]]) -> Comparison:
     envs = tuple(group.env for group, _ in pairs)
-    # Both sides at the last step that both have.
-    ends = [min(group.last, other.last) for group, other in pairs]
-    scores = [group.until(end).scores for (group, _), end in zip(pairs, ends, strict=True)]
-    others = [other.until(end).scores for (_, other), end in zip(pairs, ends, strict=True)]
+    steps = [_common_steps(group, other) for group, other in pairs]
+    scores = [group.scores_at(at) for (group, _), at in zip(pairs, steps, strict=True)]
+    others = [other.scores_at(at) for (_, other), at in zip(pairs, steps, strict=True)]
     zeros = [RANDOM_RETURNS.get(env, np.inf) for env in envs]
-    better = all(interquartile_mean(o) > zero for o, zero in zip(others, zeros, strict=True))
+    # Of every sample of the baseline's runs, not of these alone.
+    better = all(other.min() > zero for other, zero in zip(others, zeros, strict=True))
     return Comparison(
         label,
         envs,
-        tuple(ends),
+        tuple(int(at[-1]) for at in steps),
         difference(scores[0], others[0]) if len(pairs) == 1 else None,
         relative(scores, others, zeros) if better else None,
         probability_of_improvement(scores, others),

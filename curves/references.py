@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-# Mean return of 200 episodes of uniformly random actions; seeds 0 to 199, also of the actions.
+import gymnasium
+import numpy as np
+
+
+def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
+    """Plays an episode of uniformly random actions for each seed, which the actions have too.
+
+    Returns:
+        The return of each.
+    """
+    made = gymnasium.make(env)
+    returns = []
+    for seed in seeds:
+        made.reset(seed=seed)
+        made.action_space.seed(seed)
+        total, ended = 0.0, False
+        while not ended:
+            _, reward, terminated, truncated, _ = made.step(made.action_space.sample())
+            total, ended = total + float(reward), terminated or truncated
+        returns.append(total)
+    made.close()
+    return np.array(returns)
+
+
+# Means of `random_returns` for the seeds 0 to 199.
 RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
     {
         "HalfCheetah-v5": -278.17,
@@ -18,5 +42,6 @@ RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
         "InvertedPendulum-v5": 5.50,
         "InvertedDoublePendulum-v5": 48.58,
         "Pendulum-v1": -1239.56,
+        "HumanoidStandup-v5": 33516.52,
     }
 )

@@ -33,8 +33,13 @@ class Estimate:
     high: Any
 
     def __str__(self) -> str:
-        interval = f" [{self.low:.4g}, {self.high:.4g}]" if np.isfinite(self.low) else ""
-        return f"{self.value:.4g}{interval}"
+        interval = f" [{shown(self.low)}, {shown(self.high)}]" if np.isfinite(self.low) else ""
+        return f"{shown(self.value)}{interval}"
+
+
+def shown(value: float) -> str:
+    """Writes a number with four digits, or all those before the point."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def mean(values: np.ndarray, axis: int = 0) -> Any:
@@ -61,10 +66,10 @@ def relative(
     zeros: Sequence[float],
     statistic: Statistic = interquartile_mean,
 ) -> Estimate:
-    """Estimates a statistic of all runs of several tasks on a scale that they share.
+    """Estimates the mean over tasks of a statistic of runs, on a scale that the tasks share.
 
-    On it a task's zero has 0 and the statistic of its references 1. Runs and references are
-    resampled, each task in itself.
+    On it a task's zero has 0 and the statistic of its references 1, so that the references beside
+    themselves have 1. Runs and references are resampled, each task in itself.
 
     Args:
         tasks: Scores `[n]` for each task.
@@ -73,21 +78,22 @@ def relative(
         statistic: Of runs.
 
     Raises:
-        ValueError: If the references of a task are no better than its zero.
+        ValueError: If a reference of a task is no better than its zero: there may be samples of
+            them that the scale would divide by nothing.
     """
     count = len(tasks)
     for reference, zero in zip(references, zeros, strict=True):
-        if not statistic(np.asarray(reference, float)) > zero:
+        if not np.min(reference) > zero:
             raise ValueError(f"the references score {list(reference)}, no better than {zero}")
 
-    def pooled(*samples: np.ndarray, axis: int = 0) -> Any:
-        scaled = [
-            (runs - zero) / (np.expand_dims(statistic(others, axis=axis), axis) - zero)
+    def scaled(*samples: np.ndarray, axis: int = 0) -> Any:
+        shares = [
+            (statistic(runs, axis=axis) - zero) / (statistic(others, axis=axis) - zero)
             for runs, others, zero in zip(samples[:count], samples[count:], zeros, strict=True)
         ]
-        return statistic(np.concatenate(scaled, axis=axis), axis=axis)
+        return np.mean(shares, axis=0)
 
-    return _bootstrapped([np.asarray(task, float) for task in (*tasks, *references)], pooled)
+    return _bootstrapped([np.asarray(task, float) for task in (*tasks, *references)], scaled)
 
 
 def difference(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,6 @@ class Curve:
     returns: np.ndarray
     seconds: np.ndarray
 
-    @property
-    def score(self) -> float:
-        """Mean return of the last 3 evaluations: never that of the best one."""
-        return float(self.returns[-LAST:].mean())
-
     def until(self, steps: int) -> Curve:
         """Returns the curve without what came after a step."""
         kept = self.steps <= steps
@@ -72,22 +67,22 @@ class Group:
 
     @property
     def last(self) -> int:
-        """The last step at which all runs were evaluated.
-
-        Raises:
-            ValueError: If there is none.
-        """
-        steps = self.over_steps()[0]
-        if not steps.size:
-            raise ValueError(
-                f"the runs of {self.label} in {self.env} were never evaluated at the same step"
-            )
-        return int(steps[-1])
+        """The last step at which all runs were evaluated."""
+        return int(self.over_steps()[0][-1])
 
     @property
     def scores(self) -> np.ndarray:
-        """The score of every run, `[n]`, at the last step at which all were evaluated."""
-        return np.array([curve.until(self.last).score for curve in self.curves])
+        """The score of every run, `[n]`: see `scores_at`."""
+        return self.scores_at(self.over_steps()[0])
+
+    def scores_at(self, steps: np.ndarray) -> np.ndarray:
+        """Returns for every run the mean return of 3 evaluations, never that of the best one.
+
+        Args:
+            steps: Steps `[M]` at which all runs were evaluated; the last 3 of them count.
+        """
+        rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
+        return np.stack(rows).mean(axis=1)
 
     def until(self, steps: int, *, complete: bool = False) -> Group:
         """Returns the same runs without what came after a step.
@@ -101,10 +96,18 @@ class Group:
         return Group(self.label, self.env, tuple(kept))
 
     def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`."""
+        """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`.
+
+        Raises:
+            ValueError: If there are none.
+        """
         steps = self.curves[0].steps
         for curve in self.curves[1:]:
             steps = np.intersect1d(steps, curve.steps)
+        if not steps.size:
+            raise ValueError(
+                f"the runs of {self.label} in {self.env} were never evaluated at the same step"
+            )
         rows = [curve.returns[np.isin(curve.steps, steps)] for curve in self.curves]
         return steps, np.stack(rows)
 
@@ -112,52 +115,87 @@ class Group:
         """Returns times `[M]` that all runs lasted, and the returns `[n, M]` between evaluations.
 
         Raises:
-            ValueError: If the times of a run were not kept.
+            ValueError: If the times of a run were not kept, or one was evaluated for the first time
+                after another had ended.
         """
         for curve in self.curves:
             if np.isnan(curve.seconds).any():
                 raise ValueError(f"{self.label}, {self.env}, seed {curve.seed}: no times are kept")
         first = max(curve.seconds[0] for curve in self.curves)
         last = min(curve.seconds[-1] for curve in self.curves)
+        if first > last:
+            raise ValueError(
+                f"{self.label}, {self.env}: no time lies within all runs: one was first evaluated "
+                f"after {first:.0f} s, another lasted {last:.0f} s"
+            )
         seconds = np.linspace(first, last, points)
         return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
 
 
-def read_groups(paths: Iterable[Path], *, times: bool = False) -> list[Group]:
+def read_groups(
+    paths: Iterable[Path], *, times: bool = False, say: Callable[[str], None] = lambda line: None
+) -> list[Group]:
     """Reads run directories, tables, and what is in folders of either.
 
-    Runs of one environment and agent whose settings differ are told apart by these settings.
+    Runs of one environment and agent whose settings differ are told apart by these settings. What
+    was not evaluated yet is left out.
 
     Args:
-        paths: Where to look.
+        paths: Where to look; what is found twice counts once.
         times: Whether to find out, too, when each evaluation of a run directory was done; its
             event files are read for it.
+        say: Hears of a run that is left out because another one is its beginning or the same.
 
     Raises:
-        RunError: If a path holds neither, or something damaged.
+        RunError: If a path holds neither, or something damaged, or two tables are of the same run.
     """
-    curves: list[Curve] = []
+    curves: list[tuple[Path, Curve]] = []
     runs: list[tuple[Path, dict[str, Any]]] = []
+    items: dict[Path, Path] = {}
     for path in paths:
         found = _found(path)
         if not found:
             raise RunError(f"{path} holds neither a run nor a table of evaluations")
-        for item in found:
-            if item.is_dir():
-                runs.append((item, read_settings(item)))
-            else:
-                curves.append(_of_table(item))
+        items |= {item.resolve(): item for item in found}
+    for item in items.values():
+        if item.is_dir():
+            runs.append((item, read_settings(item)))
+        else:
+            curves.append((item, _of_table(item)))
     for (run, settings), label in zip(runs, _labels([s for _, s in runs]), strict=True):
-        curve = _of_run(run, settings, label, times)
-        if curve.steps.size:
-            curves.append(curve)
+        curves.append((run, _of_run(run, settings, label, times)))
     groups: dict[tuple[str, str], list[Curve]] = {}
-    for curve in curves:
+    for curve in _each_seed_once(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
     return [
         Group(label, env, tuple(sorted(members, key=lambda curve: curve.seed)))
         for (env, label), members in groups.items()
     ]
+
+
+def _each_seed_once(
+    curves: Iterable[tuple[Path, Curve]], say: Callable[[str], None]
+) -> list[Curve]:
+    """Keeps the longest of run directories that are the same run: they are no further evidence."""
+    kept: dict[tuple[str, str, int], tuple[Path, Curve]] = {}
+    for path, curve in curves:
+        if not curve.steps.size:
+            continue
+        key = curve.env, curve.label, curve.seed
+        if key in kept:
+            other = kept[key][0]
+            what = f"{curve.label}, {curve.env}, seed {curve.seed}"
+            if not (path.is_dir() and other.is_dir()):
+                raise RunError(
+                    f"{other} and {path} are both {what}: leave one out, or name the table after "
+                    "what is special about it"
+                )
+            if curve.steps[-1] <= kept[key][1].steps[-1]:
+                say(f"{path} is left out: {other} is the same run, {what}")
+                continue
+            say(f"{other} is left out: {path} is the same run, {what}")
+        kept[key] = path, curve
+    return [curve for _, curve in kept.values()]
 
 
 def _found(path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,8 +53,20 @@ class ObservationNormalization(keras.layers.Layer):
         return self._count
 
     def observe(self, observations: np.ndarray) -> None:
-        """Counts observations `[N, O]`, by the pairwise update of Chan, Golub and LeVeque 1983."""
+        """Counts observations `[N, O]`, by the pairwise update of Chan, Golub and LeVeque 1983.
+
+        Raises:
+            ValueError: If they have another shape; nothing is counted then.
+            FloatingPointError: If one is not finite: it would stay for ever.
+        """
         new = np.asarray(observations, np.float64)
+        if new.ndim != 2 or not len(new) or new.shape[1:] != self._mean.shape:
+            raise ValueError(
+                f"observations must have shape [N, {len(self._mean)}], got {new.shape}: pass one "
+                "observation as observation[np.newaxis]"
+            )
+        if not math.isfinite(new.sum()):
+            raise FloatingPointError(f"observations must be finite; got {observations}")
         count = len(new)
         mean = new.mean(axis=0)
         away = mean - self._mean

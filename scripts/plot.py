@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eagerly.curves.comparison import Comparison
     from eagerly.curves.tables import Group
 
+_ENOUGH = 5  # runs whose interval is nearly what it is called
 _PATH = click.Path(path_type=Path, exists=True)
 
 
@@ -96,7 +97,7 @@ def main(
     if output.suffix not in (".png", ".svg"):
         raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
     try:
-        groups = read_groups(paths, times=axis == "time")
+        groups = read_groups(paths, times=axis == "time", say=_note)
         groups = [group.until(until) if until else group for group in groups]
         groups = [group for group in groups if group.curves]
         if not groups:
@@ -127,34 +128,41 @@ def main(
             _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    if any(2 <= len(group.curves) < _ENOUGH for group in groups):
+        _note(
+            f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"
+        )
     for group in groups:
         longer = sum(int(curve.steps[-1]) > group.last for curve in group.curves)
         if longer:
-            click.echo(
+            _note(
                 f"{group.label}, {group.env}: {longer} of {len(group.curves)} runs are longer than "
-                f"the shortest; all are drawn and scored until step {group.last:,}",
-                err=True,
+                f"the shortest; all are drawn and scored until step {group.last:,}"
             )
+
+
+def _note(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def _save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=150)
-    click.echo(f"picture  {path}", err=True)
+    _note(f"picture  {path}")
 
 
 def _print_scores(groups: Sequence[Group]) -> None:
     """Prints a Markdown table of what was reached."""
-    from eagerly.curves.statistics import over_runs
+    from eagerly.curves.statistics import over_runs, shown
 
     click.echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
     click.echo("|---|---|---|---|---|---|")
     for group in groups:
         scores = group.scores
-        deviation = f" ± {np.std(scores, ddof=1):.4g}" if len(scores) > 1 else ""
+        deviation = f" ± {shown(np.std(scores, ddof=1))}" if len(scores) > 1 else ""
         seeds = ", ".join(str(curve.seed) for curve in group.curves)
         click.echo(
             f"| {group.env} | {group.label} | {seeds} | {group.last:,} | "
-            f"{scores.mean():.4g}{deviation} | {over_runs(scores)} |"
+            f"{shown(scores.mean())}{deviation} | {over_runs(scores)} |"
         )
 
 
@@ -171,6 +179,11 @@ def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None
         estimates = found.difference, found.normalized, found.improvement
         cells = (found.where, found.label, steps, *("" if e is None else str(e) for e in estimates))
         click.echo(f"| {' | '.join(cells)} |")
+    if not all(found.normalized for found in comparisons):
+        click.echo(
+            f"\nNot normalized is what has no scale: a run of {baseline} is no better than a "
+            "random policy, or what that reaches is not known."
+        )
 
 
 if __name__ == "__main__":

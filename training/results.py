@@ -98,9 +98,12 @@ def read_results(path: Path) -> Results:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        return Results(
+        found = Results(
             np.array([int(row["steps"]) for row in rows], np.int64),
             np.array([float(row["return_mean"]) for row in rows]),
         )
+        if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
+            raise ValueError("steps must increase and returns must be finite")
+        return found
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error

@@ -89,7 +89,7 @@ def test_environments_are_pooled_where_the_return_of_a_random_policy_is_known(
     ant, hopper, both = comparison.compare(groups, "sb3-ddpg")
     assert (ant.where, hopper.where, both.where) == ("Ant-v5", "Hopper-v5", "all 2")
     assert (ant.normalized.value, hopper.normalized.value) == (2.0, 0.5)
-    assert both.normalized.value == 1.25  # of 0.5 and 2, three times each, without the outer ones
+    assert both.normalized.value == 1.25  # of 2 and 0.5
     assert (ant.improvement.value, hopper.improvement.value, both.improvement.value) == (1, 0, 0.5)
     assert both.steps == (1000, 1000)
     monkeypatch.setattr(comparison, "RANDOM_RETURNS", {"Ant-v5": 0.0})
@@ -116,6 +116,43 @@ def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -
     assert "the runs of td3 in Ant-v5 were never evaluated at the same step" in result.output
 
 
+def test_only_steps_at_which_both_sides_were_evaluated_count(tmp_path: Path) -> None:
+    sparse = _table(tmp_path, "td3-Ant-v5-0", [])
+    sparse.write_text("steps,return_mean\n" + "".join(f"{2000 * n},{n}\n" for n in range(1, 6)))
+    _table(tmp_path, "ddpg-Ant-v5-0", [n / 2 for n in range(1, 10)])  # the same line, to 9000
+    (found,) = comparison.compare(read_groups([tmp_path]), "ddpg")
+    assert found.steps == (8000,)
+    assert found.difference.value == 0.0
+    odd = _table(tmp_path, "td3-Ant-v5-0", [])
+    odd.write_text("steps,return_mean\n1500,1.0\n")
+    with pytest.raises(ValueError, match="td3 and ddpg were never evaluated at the same step of A"):
+        comparison.compare(read_groups([tmp_path]), "ddpg")
+
+
+def test_a_run_counts_once(tables: Path, tmp_path: Path) -> None:
+    heard: list[str] = []
+    table = tables / "td3-Walker2d-v5-0.csv"
+    (group,) = read_groups([table, tables / ".." / tables.name / table.name], say=heard.append)
+    assert (len(group.curves), heard) == (1, [])
+    (tmp_path / "more").mkdir()
+    again = _table(tmp_path / "more", "td3-Walker2d-v5-0", [1.0])
+    with pytest.raises(RunError, match="are both td3, Walker2d-v5, seed 0: leave one out"):
+        read_groups([table, again])
+
+
+def test_of_the_same_run_twice_the_longer_one_is_kept(tmp_path: Path) -> None:
+    from eagerly import Trainer, open_run
+
+    for name, steps in (("short", 200), ("long", 400)):
+        settings = {"env": "Pendulum-v1", "steps": steps, "warmup_steps": 400, "mode": "eager"}
+        settings |= {"evaluate_every_steps": 200, "evaluation_episodes": 1, "hidden_sizes": [8]}
+        with Trainer(open_run(tmp_path / name, "td3", settings)) as trainer:
+            trainer.train()
+    result = _plot(tmp_path, "-o", tmp_path / "x.png")
+    assert f"{tmp_path / 'short'} is left out: {tmp_path / 'long'} is the same" in result.output
+    assert "| Pendulum-v1 | td3 | 0 | 400 |" in result.output
+
+
 def test_what_came_later_can_be_left_out(tables: Path) -> None:
     words = tables, "-o", tables / "x.png", "--until"
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 2,000 | 5.5 ± 0.5 |" in _plot(*words, 2000).output
@@ -137,6 +174,11 @@ def test_time_is_an_axis_where_it_was_kept(tables: Path) -> None:
     result = _plot(*tables.glob("*Ant*.csv"), "--x", "time", "-o", tables / "ant.png")
     assert result.exit_code == 1
     assert "td3-8-environments, Ant-v5, seed 0: no times are kept" in result.output
+    late = _table(tables, "td3-Walker2d-v5-9", [])
+    late.write_text("steps,return_mean,seconds\n1000,1.0,900\n2000,1.0,1800\n")
+    result = _plot(*tables.glob("td3-Walker*.csv"), "--x", "time", "-o", tables / "time.png")
+    assert result.exit_code == 1
+    assert "first evaluated after 900 s, another lasted 240 s" in result.output
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -148,6 +190,36 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     assert "--output must end in .png or .svg" in _plot(table, "-o", tmp_path / "x.pdf").output
     result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "sb3")
     assert "--baseline must be one of ['td3'], got sb3" in result.output
+    result = _plot(table, "-o", tmp_path / "x.png", "--baseline", "td3")
+    assert result.exit_code == 1
+    assert "nothing stands beside td3: no other runs are in ['Ant-v5']" in result.output
+
+
+@pytest.mark.parametrize(
+    "rows", ["2000,1\n1000,1", "1000,1\n1000,1", "1000,nan", "1000,inf", "x,1"]
+)
+def test_a_damaged_table_is_named(tmp_path: Path, rows: str) -> None:
+    table = tmp_path / "td3-Ant-v5-0.csv"
+    table.write_text(f"steps,return_mean\n{rows}\n")
+    result = _plot(table, "-o", tmp_path / "x.png")
+    assert result.exit_code == 1
+    assert f"{table} is damaged" in result.output
+
+
+def test_an_empty_table_is_no_run_yet(tmp_path: Path) -> None:
+    (tmp_path / "td3-Ant-v5-0.csv").write_text("steps,return_mean,seconds\n")
+    result = _plot(tmp_path, "-o", tmp_path / "x.png", "--x", "time")
+    assert "there is no evaluation in these runs yet" in result.output
+
+
+def test_few_runs_are_called_few(tmp_path: Path) -> None:
+    for seed in range(5):
+        _table(tmp_path, f"td3-Ant-v5-{seed}", [1.0])
+        told = (
+            "intervals of fewer than 5 runs are too narrow"
+            in _plot(tmp_path, "-o", tmp_path / "x.png").output
+        )
+        assert told == (1 <= seed <= 3)  # one run has no interval
 
 
 def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None:
@@ -172,7 +244,7 @@ def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None
     assert [curve.seed for curve in groups["td3, tau 0.005"].curves] == [0, 1]
     seconds = groups["td3, tau 0.1"].curves[0].seconds
     assert 0.0 < seconds[0] < seconds[1]
-    result = _plot(tmp_path / "runs", "-o", tmp_path / "runs.svg", "--x", "time")
+    result = _plot(tmp_path / "runs" / "2", "-o", tmp_path / "runs.svg", "--x", "time")
     assert result.exit_code == 0, result.output
 
 
