@@ -39,7 +39,10 @@ def agent_class(name: str) -> Any:
     try:
         kind = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"agent {name} cannot be imported: {error}") from error
+        raise ValueError(
+            f"agent {name} cannot be imported: {error}. Run from the directory that holds it, or "
+            "put that on PYTHONPATH"
+        ) from error
     from eagerly.agents.agent import Agent
 
     if not (isinstance(kind, type) and issubclass(kind, Agent)):

@@ -95,6 +95,19 @@ def observation_normalization(config: Any, size: int) -> ObservationNormalizatio
     return ObservationNormalization(size, dtype=dtype)
 
 
+def _in_order(metrics: Mapping[str, tf.Tensor], *, moves: bool) -> tf.Tensor:
+    """Stacks what an update returned, `[len(METRICS)]`, with zeros where the actor stood still."""
+    expected = METRICS if moves else tuple(name for name in METRICS if name not in ACTOR_METRICS)
+    missing = [name for name in expected if name not in metrics]
+    if missing:
+        raise ValueError(
+            f"_update must return {', '.join(expected)} where moves is {moves}; "
+            f"missing: {', '.join(missing)}"
+        )
+    nothing = tf.zeros_like(metrics[METRICS[0]])
+    return tf.stack([metrics[name] if name in expected else nothing for name in METRICS])
+
+
 class Agent:
     """Networks, optimisers, exploration and a train body that runs as one compiled call.
 
@@ -329,11 +342,11 @@ class Agent:
         still = count - 1 if moves else count
         for k in range(still) if still <= _UNROLLED else tf.range(still):
             metrics = self._update(self._layout.unpack(rows[start + k]), noise[start + k], False)
-            history = history.write(start + k, tf.stack([metrics[name] for name in METRICS]))
+            history = history.write(start + k, _in_order(metrics, moves=False))
         if moves:
             k = start + still
             metrics = self._update(self._layout.unpack(rows[k]), noise[k], True)
-            history = history.write(k, tf.stack([metrics[name] for name in METRICS]))
+            history = history.write(k, _in_order(metrics, moves=True))
         return history
 
     def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
@@ -355,7 +368,7 @@ class Agent:
             moves: Whether the actor moves in it.
 
         Returns:
-            A scalar for each of `METRICS`; zeros for the actor's where it does not move.
+            A scalar for each of `METRICS`; those of the actor only where it moves.
         """
         raise NotImplementedError
 

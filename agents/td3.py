@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent, AgentConfig
+from eagerly.agents.agent import Agent, AgentConfig
 from eagerly.agents.noise import standard_normal, uniform_pairs
 from eagerly.agents.settings import setting
 from eagerly.buffers import Transition
@@ -60,23 +60,25 @@ class TD3(Agent):
         metrics = self._update_critic(batch, self.config.target_noise * standard_normal(noise))
         if moves:  # "if t mod d"
             metrics |= self._update_actor_and_targets(batch)
-        else:
-            metrics |= {name: tf.zeros_like(metrics[METRICS[0]]) for name in ACTOR_METRICS}
         return metrics
 
     def _update_critic(self, batch: Transition, noise: tf.Tensor) -> dict[str, tf.Tensor]:
         """Moves the critics, with smoothing noise `[B, A]`."""
-        nets = self.networks
         with tf.name_scope("target"):
-            # The target policy's next action, smoothed by clipped noise (Eq. 15).
-            next_action = losses.smoothed_action(
-                nets.actor_target(batch.next_observation), noise, self.config.target_noise_clip
-            )
-            # y = r + discount * the smaller of the target critics, one y for all critics (Eq. 10).
-            next_values = nets.critic_target(batch.next_observation, next_action)
-            target = losses.clipped_target(batch.reward, batch.discount, next_values)
+            target = self._target(batch, noise)
         # Each critic regresses on y.
-        return nets.regress(batch, target)
+        return self.networks.regress(batch, target)
+
+    def _target(self, batch: Transition, noise: tf.Tensor) -> tf.Tensor:
+        """Returns y `[B]`, on which all critics regress, with smoothing noise `[B, A]`."""
+        nets = self.networks
+        # The target policy's next action, smoothed by clipped noise (Eq. 15).
+        next_action = losses.smoothed_action(
+            nets.actor_target(batch.next_observation), noise, self.config.target_noise_clip
+        )
+        # y = r + discount * the smaller of the target critics, one y for all critics (Eq. 10).
+        next_values = nets.critic_target(batch.next_observation, next_action)
+        return losses.clipped_target(batch.reward, batch.discount, next_values)
 
     def _update_actor_and_targets(self, batch: Transition) -> dict[str, tf.Tensor]:
         # The actor climbs the first critic by the deterministic policy gradient.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -18,6 +20,7 @@ from eagerly.curves.tables import Group
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 _STYLES = ("-", "--", "-.", ":")
 _INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
+_FEW = 10  # evaluations, each of which is marked: one alone is no line
 _TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 
 
@@ -39,7 +42,7 @@ def learning_curves(
         title: Above it all.
     """
     envs = list(dict.fromkeys(group.env for group in groups))
-    looks = _looks(groups)
+    looks, unit = _looks(groups), _unit(groups, axis)
     columns = min(3, len(envs))
     rows = math.ceil(len(envs) / columns)
     with mpl.rc_context(rc=_style(theme)):
@@ -48,20 +51,61 @@ def learning_curves(
         panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
         for panel in panels[len(envs) :]:
             panel.set_visible(False)
+        lines = {}
         for env, panel in zip(envs, panels, strict=False):
             for group in groups:
                 if group.env == env:
-                    _draw(panel, group, axis, statistic, looks[group.label])
-            unit = "environment steps (thousands)" if axis == "steps" else "minutes"
-            panel.set(title=env, xlabel=unit)
+                    look = looks[group.label]
+                    lines[group.label] = _draw(panel, group, unit, statistic, look)
+            panel.set(title=env, xlabel=unit.name)
             panel.grid(alpha=0.25)
             panel.spines[["top", "right"]].set_visible(False)
-            panel.legend(frameon=False, fontsize="small")
         for panel in panels[::columns]:
             panel.set_ylabel(f"return, {_TITLES[statistic]} of runs")
         if title:
             figure.suptitle(title)
+        _legend(figure, lines, groups)
     return figure
+
+
+def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[Group]) -> None:
+    """Puts the labels below all panels, where long ones have room, with their numbers of runs."""
+    texts = []
+    for label in lines:
+        counts = sorted({len(group.curves) for group in groups if group.label == label})
+        runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+        text = f"{label} ({runs} run{'' if runs == '1' else 's'})"
+        texts.append(textwrap.fill(text, int(14 * figure.get_figwidth())))
+    longest = max(len(line) for text in texts for line in text.splitlines())
+    columns = max(1, min(len(texts), int(12 * figure.get_figwidth() / (longest + 8))))
+    figure.legend(
+        list(lines.values()),
+        texts,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize="small",
+    )
+    # The room that the legend takes is not taken from the panels.
+    rows = sum(text.count("\n") + 1 for text in texts[::columns])
+    figure.set_figheight(figure.get_figheight() + 0.17 * rows)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Of the horizontal axis: what it is called, what is divided by, and whether it is time."""
+
+    name: str
+    size: float
+    is_time: bool = True
+
+
+def _unit(groups: Sequence[Group], axis: str) -> _Unit:
+    if axis == "steps":
+        return _Unit("environment steps (thousands)", 1000, is_time=False)
+    longest = max(float(curve.seconds[-1]) for group in groups for curve in group.curves)
+    units = (_Unit("hours", 3600), _Unit("minutes", 60), _Unit("seconds", 1))
+    return next((unit for unit in units if longest >= 3 * unit.size), units[-1])
 
 
 def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str = "light") -> Figure:
@@ -97,19 +141,16 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     return figure
 
 
-def _draw(panel: Any, group: Group, axis: str, statistic: str, look: dict[str, str]) -> None:
-    if axis == "steps":
-        places, returns = group.over_steps()
-        places = places / 1000
-    else:
-        places, returns = group.over_seconds()
-        places = places / 60
+def _draw(panel: Any, group: Group, unit: _Unit, statistic: str, look: dict[str, str]) -> Any:
+    """Draws the runs of a group as a line, which is returned, and a band."""
+    places, returns = group.over_seconds() if unit.is_time else group.over_steps()
+    places = places / unit.size
     found = over_runs(returns, STATISTICS[statistic])
-    runs = len(group.curves)
-    label = f"{group.label} ({runs} run{'s' if runs > 1 else ''})"
-    panel.plot(places, found.value, label=label, linewidth=1.8, **look)
-    if runs > 1:
+    few = group.over_steps()[0].size < _FEW
+    (line,) = panel.plot(places, found.value, linewidth=1.8, marker="o" if few else None, **look)
+    if len(group.curves) > 1:
         panel.fill_between(places, found.low, found.high, alpha=0.2, color=look["color"], lw=0)
+    return line
 
 
 def _looks(groups: Sequence[Group]) -> dict[str, dict[str, str]]:

@@ -19,8 +19,15 @@ from eagerly.training.run_settings import build, recorded
 
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
-# What tells runs apart that are not of different kinds.
-_OF_A_RUN = {"seed", "env", "evaluation_seed"}
+# What tells runs apart that are not of different kinds: no training depends on it but on the seed.
+_OF_A_RUN = {
+    "seed",
+    "env",
+    "evaluation_seed",
+    "evaluation_episodes",
+    "evaluate_every_steps",
+    "summarize_every_steps",
+}
 
 
 @dataclass(frozen=True)
@@ -255,8 +262,15 @@ def _labels(runs: Sequence[dict[str, Any]]) -> list[str]:
         names = [name for name in alike[0] if name not in _OF_A_RUN]
         varied[agent] = [name for name in names if _differs(name, alike)]
     return [
-        ", ".join([s["agent"], *(f"{name} {s[name]}" for name in varied[s["agent"]])]) for s in runs
+        ", ".join([s["agent"], *(_described(name, s[name]) for name in varied[s["agent"]])])
+        for s in runs
     ]
+
+
+def _described(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value}"
 
 
 def _whole(settings: dict[str, Any]) -> dict[str, Any]:

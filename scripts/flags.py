@@ -57,10 +57,10 @@ def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
         only_free: Whether to leave out what a continued run may not change.
     """
     fields = [f for f in dataclasses.fields(config) if f.metadata["free"] or not only_free]
-    return [_option(field) for field in fields]
+    return [_option(field, saved=only_free) for field in fields]
 
 
-def _option(field: dataclasses.Field[Any]) -> click.Option:
+def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
     flag = flag_name(field.name)
     kind = kind_of(field)
     choices = field.metadata["choices"]
@@ -82,7 +82,9 @@ def _option(field: dataclasses.Field[Any]) -> click.Option:
     if field.metadata["needs"]:
         other, value = field.metadata["needs"]
         notes.append(f"with {flag_name(other)} {value}")
-    if field.default is not dataclasses.MISSING:
+    if saved:
+        notes.append("default as saved")
+    elif field.default is not dataclasses.MISSING:
         default = shown(field.default)
         notes.append(f"default {default.lower() if kind == 'bool' else default}")
     text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")

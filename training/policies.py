@@ -111,7 +111,10 @@ def load_policy(
             "with train.py resume and more --steps"
         )
     if which == "best" and manifest.best is None:
-        raise RunError(f"{run.path} has no evaluation yet: ask for the latest policy")
+        raise RunError(
+            f"{run.path} has no evaluation yet: ask for the latest policy, --which latest "
+            'or which="latest"'
+        )
     try:
         return _policy(run, saved, which)
     except RunError:

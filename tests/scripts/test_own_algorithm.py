@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, script
+from eagerly.agents import agent_class
+from tests.helpers import (
+    ROOT,
+    equal_weights,
+    filled_buffer,
+    script,
+    small_agent,
+    spaces,
+    weights_of,
+)
 
 PAGE = (ROOT / "docs" / "own-algorithm.md").read_text()
 FLAGS = [
@@ -19,9 +29,9 @@ FLAGS = [
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory with the file of the page."""
-    (code,) = re.findall(r"```python title=clipped\.py\n(.*?)```", PAGE, re.S)
-    (tmp_path / "clipped.py").write_text(code)
+    """A directory with the files of the page."""
+    for name, code in re.findall(r"```python title=(\w+\.py)\n(.*?)```", PAGE, re.S):
+        (tmp_path / name).write_text(code)
     return tmp_path
 
 
@@ -38,10 +48,35 @@ def test_the_example_is_trained_resumed_and_evaluated(outside: Path) -> None:
     assert "Weight of the smaller target value" in help_text
 
 
-def test_it_is_what_it_says(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eagerly.agents import agent_class
-    from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
+def test_a_variant_of_td3_is_td3_but_for_its_target(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(outside)
+    after = {}
+    for name, settings in (
+        ("td3", {}),
+        ("blended:Blended", {"pessimism": 1.0}),
+        ("blended:Blended", {"pessimism": 0.5}),
+    ):
+        agent = small_agent(name, mode="eager", precision="float64", **settings)
+        agent.train(filled_buffer(), 5)
+        after[settings.get("pessimism")] = weights_of(agent)
+    assert equal_weights(after[None], after[1.0])
+    assert not equal_weights(after[None], after[0.5])
 
+
+def test_metrics_that_are_missing_are_named() -> None:
+    class Silent(agent_class("ddpg")):
+        def _update(self, batch: Any, noise: Any, moves: bool) -> dict[str, Any]:
+            found = super()._update(batch, noise, moves)
+            return {name: value for name, value in found.items() if name != "losses/actor"}
+
+    agent = Silent(*spaces(), Silent.Config(hidden_sizes=(8,), mode="eager"), seed=0)
+    with pytest.raises(ValueError, match="where moves is True; missing: losses/actor"):
+        agent.train(filled_buffer(), 1)
+
+
+def test_it_is_what_it_says(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(outside)
     kind = agent_class("clipped:Clipped")
     after = {}

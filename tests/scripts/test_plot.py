@@ -263,6 +263,8 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults()
     # The first was trained before there was a choice.
     assert labels(walker, walker | {"normalize_observations": False}) == ["td3", "td3"]
     assert labels(walker, walker | {"normalize_observations": True}) == [
-        "td3, normalize_observations False",
-        "td3, normalize_observations True",
+        "td3, no normalize_observations",
+        "td3, normalize_observations",
     ]
+    often, seldom = {"evaluate_every_steps": 100}, {"evaluate_every_steps": 500}
+    assert labels(walker | often, walker | seldom) == ["td3", "td3"]
