@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import shlex
 import signal
@@ -133,6 +134,8 @@ def _train(
     profile_calls: int,
     **given: Any,
 ) -> None:
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)  # a crash in C code says where Python was
     find_packages_here()
     typed = {name: value for name, value in given.items() if value is not None}
     try:

@@ -9,10 +9,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _blocks(page: Path) -> list[str]:
+    """Python blocks of a page; one marked as continued is appended to the one before."""
+    blocks: list[str] = []
+    for mark, block in re.findall(r"```python( continued)?\n(.*?)```", page.read_text(), re.S):
+        if mark:
+            blocks[-1] += block
+        else:
+            blocks.append(block)
+    return blocks
+
+
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+    for number, block in enumerate(_blocks(page))
 ]
 
 

@@ -13,6 +13,8 @@ from eagerly.agents import agent_names
 from eagerly.training.errors import RunError
 from eagerly.training.presets import ENVIRONMENTS, preset_names
 from eagerly.training.run_directory import Run
+from eagerly.training.run_settings import flag_name
+from tests.helpers import ROOT
 
 
 def _opened(tmp_path: Path, agent: str = "td3", **given: Any) -> Run:
@@ -81,3 +83,10 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
     assert (again.config.discount, again.preset) == (0.5, "")
     with pytest.raises(RunError, match=r"--discount: the run has 0\.5, you gave 0\.9999"):
         _opened(tmp_path, preset="environment")
+
+
+def test_the_documentation_lists_them() -> None:
+    page = (ROOT / "docs" / "environments.md").read_text()
+    for env, preset in ENVIRONMENTS.items():
+        given = [f"`{flag_name(name)} {value}`" for name, value in preset.settings.items()]
+        assert f"| {env} | {', '.join(given) or 'nothing'} |\n" in page + "\n", env
