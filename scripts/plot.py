@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from eagerly.scripts.flags import Command
+from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def main(
 
     if output.suffix not in (".png", ".svg"):
         raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
+    if axis == "time" and any(path.is_dir() for path in paths):
+        with quiet_tensorflow():  # which reads event files
+            pass
     try:
         groups = read_groups(paths, times=axis == "time", say=_note)
         groups = [group.until(until) if until else group for group in groups]
