@@ -34,6 +34,7 @@ from eagerly.training.run_settings import build, expanded, recorded
 MINUTES_PER_PROCESS = 15.0
 _STOPPED = 143  # the exit code of a process that saved itself when asked to end
 _SECONDS_TO_SAVE = 120.0
+_CRASHES = 2  # of one cell, after which it has failed
 _PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
 _PHYSICS = ("gymnasium", "mujoco")  # what both sides must have the same of
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -124,11 +125,15 @@ class Reproduction:
 
     def _run(self, cell: Cell, folder: Path) -> bool:
         """Runs a cell process by process."""
-        code, began = _STOPPED, time.monotonic()
+        code, crashes, began = _STOPPED, 0, time.monotonic()
         if not self.stopped:
             self._begin(cell, folder)
         while code == _STOPPED and not self.stopped:
             code = self._process(cell, folder)
+            if code < 0 and crashes < _CRASHES:
+                name = signal.Signals(-code).name
+                self._say(f"{cell.name}: died of {name}, goes on from its last checkpoint")
+                code, crashes = _STOPPED, crashes + 1
         if code == _STOPPED:
             if folder.exists():
                 self._say(f"{cell.name}: stopped, goes on where it is")

@@ -159,6 +159,30 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(
     assert not made.is_complete(CELL)
 
 
+def test_a_run_that_crashes_goes_on_twice_and_says_so(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str], tmp_path: Path
+) -> None:
+    crashing = """
+        import os, pathlib, sys
+        run = pathlib.Path(sys.argv[1]) / "run"
+        run.mkdir(exist_ok=True)
+        begun = len(list(run.iterdir()))
+        (run / str(begun)).touch()
+        if begun < CRASHES:
+            os.kill(os.getpid(), 11)
+        (run / "evaluations.csv").write_text("steps,return_mean\\n100,1.5\\n200,2.5\\n")
+    """
+    _stand_in(monkeypatch, crashing.replace("CRASHES", "2"))
+    assert made.make([CELL], 1) == []
+    assert made.is_complete(CELL)
+    told = f"{CELL.name}: died of SIGSEGV, goes on from its last checkpoint"
+    assert heard.count(told) == 2
+    _stand_in(monkeypatch, crashing.replace("CRASHES", "3"))
+    other = dataclasses.replace(CELL, seed=4)
+    assert made.make([other], 1) == [other]
+    assert any("failed with -11" in line for line in heard)
+
+
 def test_stopping_lets_a_run_save_itself_and_begins_no_other(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str], tmp_path: Path
 ) -> None:
