@@ -89,8 +89,8 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
         "normalization": [
             *plain,
             *cells("td3-normalized", CHEETAH, 100_000, seeds, normalize_observations=True),
-            *cells("td3", STANDUP, 100_000, seeds),
-            *cells("td3-normalized", STANDUP, 100_000, seeds, normalize_observations=True),
+            *cells("td3", STANDUP, 50_000, seeds),
+            *cells("td3-normalized", STANDUP, 50_000, seeds, normalize_observations=True),
         ],
         "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
     }
