@@ -78,6 +78,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3 TD3 --rename sb3-td3 "TD3 of Stable-Baselines3" -o docs/pictures/learning.png
 	$(PLOT) $(LEARNING)/ddpg-HalfCheetah-v5-*.csv $(LEARNING)/sb3-ddpg-HalfCheetah-v5-*.csv \
 	    --rename ddpg DDPG --rename sb3-ddpg "DDPG of Stable-Baselines3" -o docs/pictures/ddpg.png
+	$(PLOT) $(LEARNING)/td3-Walker2d-v5-*.csv $(LEARNING)/ddpg-Walker2d-v5-*.csv \
+	    --rename td3 TD3 --rename ddpg DDPG -o docs/pictures/walker.png
 	$(PLOT) $(LEARNING)/td3-InvertedDoublePendulum-v5-*.csv $(LEARNING)/td3-InvertedPendulum-v5-*.csv \
 	    $(LEARNING)/td3-Reacher-v5-*.csv --rename td3 TD3 -o docs/pictures/solved.png
 
