@@ -28,7 +28,7 @@ from eagerly.training.errors import RunError
 from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.presets import OF_THE_ENVIRONMENT
 from eagerly.training.results import read_results
-from eagerly.training.run_settings import build, expanded, recorded
+from eagerly.training.run_settings import build, expanded, flag_name, recorded, shown
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.
 MINUTES_PER_PROCESS = 15.0
@@ -246,9 +246,11 @@ def _settings(cell: Cell) -> dict[str, Any]:
 
 
 def _own_command(cell: Cell, folder: Path) -> list[str]:
-    settings = _given(cell)
     words = [sys.executable, "-m", "eagerly.scripts.train", cell.agent]
-    for name, value in settings.items():
-        written = value if isinstance(value, str) else json.dumps(value)
-        words += [f"--{name.replace('_', '-')}", written]
+    for name, value in _given(cell).items():
+        flag = flag_name(name)
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, shown(value)]
     return [*words, "--run-dir", str(folder / "run"), "--no-progress"]

@@ -8,12 +8,14 @@ import textwrap
 import threading
 from pathlib import Path
 
+import click
 import mujoco
 import pytest
 
 from eagerly.benchmarks import reproduction
 from eagerly.benchmarks.grid import Cell, cells, parts
-from eagerly.benchmarks.reproduction import Reproduction, _own_command
+from eagerly.benchmarks.reproduction import Reproduction, _given, _own_command
+from eagerly.scripts.train import main
 from eagerly.training.results import read_results
 
 CELL = Cell("td3-fake", "td3", "Pendulum-v1", 3, 200)
@@ -65,6 +67,16 @@ def test_a_label_says_agent_and_side() -> None:
     command = _own_command(own, Path("x"))
     assert command[command.index("--num-envs") + 1] == "8"
     assert command[command.index("--intra-op-threads") + 1] == "1"
+
+
+def test_the_command_line_understands_every_run_of_the_grid() -> None:
+    unlike = {(cell.label, cell.env): cell for part in parts().values() for cell in part}
+    for cell in (cell for cell in unlike.values() if not cell.peer):
+        words = _own_command(cell, Path("x"))[3:]
+        command = main.get_command(click.Context(main), words[0])
+        assert command is not None
+        typed = command.make_context("train", words[1:]).params
+        assert _given(cell).items() <= typed.items()
 
 
 def test_a_process_that_lasts_long_is_stopped_and_begun_again(
