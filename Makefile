@@ -80,6 +80,9 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename ddpg DDPG --rename sb3-ddpg "DDPG of Stable-Baselines3" -o docs/pictures/ddpg.png
 	$(PLOT) $(LEARNING)/td3-Walker2d-v5-*.csv $(LEARNING)/ddpg-Walker2d-v5-*.csv \
 	    --rename td3 TD3 --rename ddpg DDPG -o docs/pictures/walker.png
+	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/td3-8-environments-HalfCheetah-v5-*.csv \
+	    --until 100000 --rename td3 "TD3, 1 environment" \
+	    --rename td3-8-environments "TD3, 8 environments" -o docs/pictures/vector.png
 	$(PLOT) $(LEARNING)/td3-InvertedDoublePendulum-v5-*.csv $(LEARNING)/td3-InvertedPendulum-v5-*.csv \
 	    $(LEARNING)/td3-Reacher-v5-*.csv --rename td3 TD3 -o docs/pictures/solved.png
 
