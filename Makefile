@@ -84,6 +84,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --until 100000 --rename td3 "TD3, 1 environment" \
 	    --rename td3-8-environments "TD3, 8 environments" -o docs/pictures/vector.png
 	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/td3-normalized-HalfCheetah-v5-*.csv \
+	    $(LEARNING)/td3-Reacher-v5-*.csv $(LEARNING)/td3-normalized-Reacher-v5-*.csv \
+	    $(LEARNING)/td3-Pendulum-v1-*.csv $(LEARNING)/td3-normalized-Pendulum-v1-*.csv \
 	    --until 100000 --rename td3 TD3 \
 	    --rename td3-normalized "TD3, normalised observations" -o docs/pictures/normalization.png
 	$(PLOT) $(LEARNING)/td3-InvertedDoublePendulum-v5-*.csv $(LEARNING)/td3-InvertedPendulum-v5-*.csv \
