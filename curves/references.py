@@ -42,6 +42,5 @@ RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
         "InvertedPendulum-v5": 5.50,
         "InvertedDoublePendulum-v5": 48.58,
         "Pendulum-v1": -1239.56,
-        "HumanoidStandup-v5": 33516.52,
     }
 )
