@@ -29,7 +29,7 @@ from tests.helpers import (
 MODES = ("eager", "graph", "xla")
 Make = Callable[..., Agent]
 SEEDS_AND_AGENTS = [
-    pytest.param(name, seed, id=f"{name}-{seed}") for name in agent_names() for seed in range(3)
+    pytest.param(name, seed, id=f"{name}-{seed}") for name in agent_names() for seed in range(2)
 ]
 
 

@@ -47,8 +47,9 @@ gymnasium.register("MyArm-v0", entry_point=Arm)
 """
 SETTINGS = [
     *("td3", "--env", "my_robots:MyArm-v0", "--env-kwargs", '{"goal": 0.5, "gain": 0.25}'),
-    *("--num-envs", "2", "--warmup-steps", "200", "--updates-per-call", "10", "--mode", "graph"),
+    *("--num-envs", "2", "--warmup-steps", "200", "--updates-per-call", "10", "--mode", "eager"),
     *("--evaluate-every-steps", "300", "--hidden-sizes", "16,16", "--batch-size", "16"),
+    *("--replay-ratio", "0.1"),
 ]
 
 
@@ -110,7 +111,7 @@ def test_it_trains_continues_and_evaluates_in_turns_and_in_processes(outside: Pa
     again = script("train.py", *words, cwd=outside)
     assert again.returncode == 0, again.stderr
     assert f"continues at step {step}" in again.stdout
-    assert "finished: 900 steps, 700 updates" in again.stdout
+    assert "finished: 900 steps, 70 updates" in again.stdout
     for name in ("networks.data-00000-of-00001", "policy.npz", "episodes.npz"):
         one, other = (
             next((outside / run).glob(f"checkpoints/*900-*/{name}"))

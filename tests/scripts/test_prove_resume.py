@@ -8,8 +8,9 @@ from pathlib import Path
 from tests.helpers import script
 
 FLAGS = [
-    *("--env", "Pendulum-v1", "--steps", "900", "--warmup-steps", "300", "--mode", "graph"),
-    *("--hidden-sizes", "16,16", "--evaluate-every-steps", "250", "--summarize-every-steps", "100"),
+    *("--env", "Pendulum-v1", "--steps", "600", "--warmup-steps", "300", "--mode", "eager"),
+    *("--hidden-sizes", "16,16", "--evaluate-every-steps", "250", "--replay-ratio", "0.2"),
+    *("--summarize-every-steps", "100"),
 ]
 
 

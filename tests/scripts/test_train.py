@@ -52,7 +52,8 @@ def _replay(run: Path) -> bytes:
 
 def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> None:
     words = ["td3", "--env", "InvertedPendulum-v5", "--steps", "1500", "--run-dir", "runs/pole"]
-    words += [*SMALL, "--mode", "graph", "--intra-op-threads", "1", "--inter-op-threads", "3"]
+    words += [*SMALL, "--mode", "eager", "--replay-ratio", "0.05"]
+    words += ["--intra-op-threads", "1", "--inter-op-threads", "3"]
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
         cwd=tmp_path,
@@ -78,14 +79,9 @@ def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> 
     again = script("train.py", *words, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert f"continues at step {step}, to step 1500" in again.stdout
-    assert "finished: 1500 steps, 1300 updates" in again.stdout
+    assert "finished: 1500 steps, 60 updates" in again.stdout
     assert again.stderr == ""
     assert [int(row["steps"]) for row in rows(run)] == [300, 600, 900, 1200, 1500]
-
-    finished = script("train.py", *words, cwd=tmp_path)
-    assert finished.returncode == 0
-    assert "is finished: it has 1500 steps" in finished.stdout
-    assert "--steps 3000" in finished.stdout
 
     best = max(rows(run), key=lambda row: float(row["return_mean"]))
     evaluated = script("evaluate.py", "runs/pole", "--json", cwd=tmp_path)

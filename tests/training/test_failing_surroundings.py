@@ -241,7 +241,7 @@ def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["td3", "--env", "Pendulum-v1", "--run-dir", run, "--hidden-sizes", "8,8"]
-    words += ["--mode", "graph", "--replay-ratio", "0.1"]
+    words += ["--mode", "eager", "--replay-ratio", "0.01", "--updates-per-call", "10"]
     unlimited = 2**30
     assert limited(unlimited, *words, "--steps", "1000").returncode == 0
     process = limited(100_000, *words, "--steps", "9000")
