@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+
+_ENDS = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if __name__ == "__main__" and _ENDS:
+    # Ctrl-C during the imports below, which take a second, ends the process without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import faulthandler
 import json
 import shlex
-import signal
 import sys
 import time
 from contextlib import suppress
@@ -305,4 +311,6 @@ class _Screen(Reporter):
 
 
 if __name__ == "__main__":
+    if _ENDS:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
