@@ -27,15 +27,29 @@ class Transition(NamedTuple):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where the parts of a transition stand in a packed row of `width` floats."""
+    """Where the parts of a transition stand in a packed row of `width` floats.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
 
     observation_size: int
     action_size: int
+
+    def __post_init__(self) -> None:
+        for name in ("observation_size", "action_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
 
     @property
     def width(self) -> int:
         """Floats in a row: 2 O + A + 2."""
         return 2 * self.observation_size + self.action_size + 2
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes."""
+        return 4 * self.width
 
     def unpack(self, rows: Any) -> Transition:
         """Splits rows `[..., width]`, an array or a tensor, into views or slices."""

@@ -1,0 +1,109 @@
+"""A window of steps of one episode, and how it is packed into rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+# What a step of a window is for.
+PADDING, BURN_IN, LEARNED = 0.0, 1.0, 2.0
+
+
+class Window(NamedTuple):
+    """T consecutive steps of an episode, or an array or tensor of such windows `[...]`.
+
+    Fewer steps than T are followed by padding, whatever stands there.
+
+    Attributes:
+        observation: `[..., T + 1, O]`, what the agent saw before each step, and after the last.
+        previous_action: `[..., T + 1, A]`, the action that led to each of these, in [-1, 1]; 0
+            where the episode began.
+        previous_reward: `[..., T + 1]`, the reward that came with each of them; 0 where the
+            episode began.
+        discount: `[..., T]`, as in `Transition`.
+        role: `[..., T]`, what each step is for: `PADDING`, `BURN_IN` or `LEARNED`.
+    """
+
+    observation: Any
+    previous_action: Any
+    previous_reward: Any
+    discount: Any
+    role: Any
+
+    @property
+    def action(self) -> Any:
+        """`[..., T, A]`, what the agent did in each step."""
+        return self.previous_action[..., 1:, :]
+
+    @property
+    def reward(self) -> Any:
+        """`[..., T]`, what it got."""
+        return self.previous_reward[..., 1:]
+
+
+class _Parts(NamedTuple):
+    """The columns of rows, see `SequenceLayout`."""
+
+    action: Any
+    reward: Any
+    discount: Any
+    observation: Any
+    back: Any
+
+
+@dataclass(frozen=True)
+class SequenceLayout:
+    """Where the parts of a step stand in a packed row of `width` floats, and what a window is.
+
+    A row is what a step led to: action, reward, discount, observation. Its last number is, in a
+    buffer, how many rows before it the step before stands, 0 where an episode begins; in a
+    window it is the role of the step.
+
+    Raises:
+        ValueError: If a size is out of range.
+    """
+
+    observation_size: int
+    action_size: int
+    length: int
+    burn_in: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("observation_size", 1),
+            ("action_size", 1),
+            ("length", 2),
+            ("burn_in", 0),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.burn_in > self.length - 2:
+            raise ValueError(
+                f"burn_in must leave 2 steps of {self.length} to learn from; got {self.burn_in}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Floats in a row: A + O + 3."""
+        return self.action_size + self.observation_size + 3
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes, with the number of the row after it."""
+        return 4 * self.width + 8
+
+    def split(self, rows: Any) -> _Parts:
+        """Splits rows `[..., width]` into views or slices of their columns."""
+        reward = self.action_size
+        return _Parts(
+            action=rows[..., :reward],
+            reward=rows[..., reward],
+            discount=rows[..., reward + 1],
+            observation=rows[..., reward + 2 : -1],
+            back=rows[..., -1],
+        )
+
+    def unpack(self, rows: Any) -> Window:
+        """Splits windows `[..., T + 1, width]`, an array or a tensor, into views or slices."""
+        action, reward, discount, observation, role = self.split(rows)
+        return Window(observation, action, reward, discount[..., 1:], role[..., 1:])

@@ -1,0 +1,250 @@
+"""What remembers: LSTM, GRU and causal self-attention, over whole sequences and step by step.
+
+Each core maps a sequence of features to a sequence of what is known at each step, from the steps
+up to it. `call` does it at once, `step` for the next step alone, from a state; both give the same
+outputs. A state is a list of arrays `[N, ...]`, zeros at the beginning of an episode.
+"""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.initializers import linear_initializers, weight_seeds
+from eagerly.networks.layers import LAYER_NORM_EPSILON, Linear
+from eagerly.networks.recurrence import gru_cell, lstm_cell, run
+
+MEMORIES = ("lstm", "gru", "attention")
+
+
+class RecurrentCore(keras.layers.Layer):
+    """An LSTM or a GRU; weights, their order and first values are those of Keras' layers.
+
+    Glorot's uniform draws for the inputs, an orthogonal matrix for the state, biases of 0 and, at
+    an LSTM's forget gate, 1 (Jozefowicz et al. 2015).
+
+    Args:
+        kind: "lstm" or "gru".
+        inputs: Length of the features.
+        units: H, length of the outputs.
+        seed: Seed of the weights.
+        dtype: Dtype of weights and products.
+        name: Name of the layer.
+    """
+
+    def __init__(
+        self, kind: str, inputs: int, units: int, *, seed: int, dtype: str, name: str = "memory"
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._cell, gates = {"lstm": (lstm_cell, 4), "gru": (gru_cell, 3)}[kind]
+        self.units, self._parts = units, 2 if kind == "lstm" else 1
+        input_seed, state_seed = weight_seeds(seed, 2)
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(inputs, gates * units),
+            initializer=keras.initializers.GlorotUniform(seed=input_seed),
+        )
+        self.recurrent_kernel = self.add_weight(
+            name="recurrent_kernel",
+            shape=(units, gates * units),
+            initializer=keras.initializers.Orthogonal(seed=state_seed),
+        )
+        first = np.zeros(gates * units)
+        if kind == "lstm":
+            first[units : 2 * units] = 1.0
+        self.bias = self.add_weight(
+            name="bias",
+            shape=first.shape,
+            initializer=lambda shape, dtype: tf.constant(first, dtype),
+        )
+        # Keras' GRU has one for the state, too, because the reset gate acts on it.
+        self.recurrent_bias = (
+            self.add_weight(name="recurrent_bias", shape=first.shape, initializer="zeros")
+            if kind == "gru"
+            else None
+        )
+        self.built = True
+
+    def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+        """Maps features `[B, S, I]` to outputs `[B, S, H]`.
+
+        `valid` `[B, S]` makes no difference: padding comes behind, and nothing goes backwards.
+        """
+        inputs = tf.transpose(tf.matmul(features, self.kernel) + self.bias, [1, 0, 2])
+        size = tf.shape(features)[0]
+        outputs = run(
+            self._cell,
+            inputs,
+            tf.convert_to_tensor(self.recurrent_kernel),
+            self._added(),
+            [tf.zeros([features.shape[0] or size, self.units], inputs.dtype)] * self._parts,
+        )
+        return tf.transpose(outputs, [1, 0, 2])
+
+    def state_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the parts of a state, without N."""
+        return [(self.units,)] * self._parts
+
+    def step(
+        self, features: tf.Tensor, state: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Maps features `[N, I]` and a state to outputs `[N, H]` and the next state."""
+        inputs = tf.matmul(features, self.kernel) + self.bias
+        recurrent = tf.matmul(state[0], self.recurrent_kernel) + self._added()
+        state = self._cell(inputs, recurrent, state)
+        return state[0], state
+
+    def _added(self) -> tf.Tensor:
+        if self.recurrent_bias is None:
+            return tf.zeros_like(self.bias)
+        return tf.convert_to_tensor(self.recurrent_bias)
+
+
+class AttentionCore(keras.layers.Layer):
+    """Causal self-attention over the last T steps, added to what it is fed.
+
+    x + W softmax(q k / √d + b) v, with q, k and v of the normalised x (Vaswani et al. 2017, in
+    the order of Xiong et al. 2020), and b a number for each head and distance in time (Raffel et
+    al. 2020), so that what is seen does not depend on when an episode began.
+
+    Args:
+        units: H, length of features and outputs.
+        heads: Heads, a divisor of H.
+        length: T, how many steps are seen, the current one among them.
+        seed: Seed of the weights.
+        dtype: Dtype of weights and products.
+        name: Name of the layer.
+    """
+
+    def __init__(
+        self, units: int, heads: int, length: int, *, seed: int, dtype: str, name: str = "memory"
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self.units, self._heads, self._length = units, heads, length
+        self._norm = keras.layers.LayerNormalization(
+            epsilon=LAYER_NORM_EPSILON, name="norm", dtype=dtype
+        )
+        self._norm.build((None, units))
+        self._linear = []
+        for name_, seed_ in zip(("query", "key", "value", "out"), weight_seeds(seed, 4), strict=True):
+            kernel, bias = linear_initializers("glorot_uniform", units, seed_)
+            layer = Linear(
+                units, kernel_initializer=kernel, bias_initializer=bias, name=name_, dtype=dtype
+            )
+            layer.build((None, units))
+            self._linear.append(layer)
+        self.distances = self.add_weight(
+            name="distances", shape=(heads, length), initializer="zeros"
+        )
+        self.built = True
+
+    def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+        """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]` is false in padding."""
+        steps = features.shape[1]
+        query, key, value = self._projected(features)
+        ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
+        seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
+        return features + self._seen(query, key, value, self._offsets(ago), seen)
+
+    def weights(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+        """Returns the weights of each step's look at each, `[B, heads, S, S]`."""
+        query, key, _ = self._projected(features)
+        steps = features.shape[1]
+        ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
+        seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
+        return self._weights(query, key, self._offsets(ago), seen)
+
+    def state_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the parts of a state, without N: keys, values, how many steps were seen."""
+        return [(self._length, self.units), (self._length, self.units), ()]
+
+    def step(
+        self, features: tf.Tensor, state: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Maps features `[N, H]` and a state to outputs `[N, H]` and the next state."""
+        query, key, value = self._projected(features[:, tf.newaxis])
+        keys, values = (
+            tf.concat([old[:, 1:], self._together(new)], axis=1)
+            for old, new in ((state[0], key), (state[1], value))
+        )
+        count = tf.minimum(state[2] + 1.0, tf.cast(self._length, state[2].dtype))
+        ago = np.arange(self._length)[::-1][np.newaxis]
+        seen = tf.constant(ago, count.dtype) < count[:, tf.newaxis, tf.newaxis]
+        found = self._seen(
+            query, self._apart(keys), self._apart(values), self._offsets(ago), seen
+        )
+        return features + found[:, 0], [keys, values, count]
+
+    def _projected(self, features: tf.Tensor) -> list[tf.Tensor]:
+        """Returns query, key and value of `[B, S, H]`, `[B, heads, S, d]` each."""
+        normal = self._norm(features)
+        return [self._apart(layer(normal)) for layer in self._linear[:3]]
+
+    def _apart(self, features: tf.Tensor) -> tf.Tensor:
+        """Splits `[B, S, H]` into heads, `[B, heads, S, d]`."""
+        size, steps = tf.shape(features)[0], features.shape[1]
+        split = tf.reshape(features, [size, steps, self._heads, self.units // self._heads])
+        return tf.transpose(split, [0, 2, 1, 3])
+
+    def _together(self, features: tf.Tensor) -> tf.Tensor:
+        """Joins heads again: `[B, heads, S, d]` to `[B, S, H]`."""
+        size, steps = tf.shape(features)[0], features.shape[2]
+        return tf.reshape(tf.transpose(features, [0, 2, 1, 3]), [size, steps, self.units])
+
+    def _offsets(self, ago: np.ndarray) -> tf.Tensor:
+        """Returns what distances `[Q, S]` in time add to scores, `[heads, Q, S]`.
+
+        As a product, whose gradient adds up in the same order on every device.
+        """
+        chosen = np.arange(self._length)[:, np.newaxis] == ago.reshape(-1)  # none outside
+        offsets = tf.matmul(self.distances, tf.constant(chosen, self.variable_dtype))
+        return tf.reshape(offsets, [self._heads, *ago.shape])
+
+    def _seen(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        offsets: tf.Tensor,
+        seen: tf.Tensor,
+    ) -> tf.Tensor:
+        weights = self._weights(query, key, offsets, seen)
+        return self._linear[3](self._together(tf.matmul(weights, value)))
+
+    def _weights(
+        self, query: tf.Tensor, key: tf.Tensor, offsets: tf.Tensor, seen: tf.Tensor
+    ) -> tf.Tensor:
+        scores = tf.matmul(query, key, transpose_b=True) / math.sqrt(query.shape[-1]) + offsets
+        return masked_softmax(scores, seen[:, tf.newaxis])
+
+
+def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Returns weights over the last axis that are exactly 0 where the mask is false.
+
+    Over the rest they add up to 1; where nothing is left all are 0. Adding a large negative number
+    to the scores instead leaves weight on padding where all scores are small, and spreads it
+    evenly where everything is padding.
+
+    Args:
+        scores: `[..., S]`.
+        mask: bool, of a shape that broadcasts to that of `scores`.
+    """
+    lowest = tf.constant(scores.dtype.min, scores.dtype)
+    highest = tf.reduce_max(tf.where(mask, scores, lowest), axis=-1, keepdims=True)
+    # The inner choice keeps the exponential, and its gradient, of what is masked finite.
+    raised = tf.exp(tf.where(mask, scores - tf.stop_gradient(highest), 0.0))
+    raised = tf.where(mask, raised, tf.zeros_like(raised))
+    total = tf.reduce_sum(raised, axis=-1, keepdims=True)
+    return raised / tf.where(total > 0.0, total, tf.ones_like(total))
+
+
+def memory_core(
+    kind: str, units: int, *, heads: int, length: int, seed: int, dtype: str
+) -> RecurrentCore | AttentionCore:
+    """Makes the core of a kind, one of `MEMORIES`, on features of the length of its outputs."""
+    if kind == "attention":
+        return AttentionCore(units, heads, length, seed=seed, dtype=dtype)
+    return RecurrentCore(kind, units, units, seed=seed, dtype=dtype)

@@ -1,0 +1,170 @@
+"""A recurrent cell over whole sequences, with a gradient whose large products are made once.
+
+Differentiating a loop adds up the gradient of the recurrent kernel step by step, a small product
+each. Here the loop backwards gives the gradients of what the cell is fed alone, and the kernel's
+is one product over all steps at the end. It works in eager, graph and XLA mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+# Maps what the inputs add `[B, G]`, what the state adds `[B, G]`, and the state, a list of `[B, H]`
+# whose first is the output, to the next state.
+Cell = Callable[[tf.Tensor, tf.Tensor, list[tf.Tensor]], list[tf.Tensor]]
+
+
+def lstm_cell(
+    inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Makes a step of long short-term memory (Hochreiter and Schmidhuber 1997, Gers et al. 2000).
+
+    Args:
+        inputs: `[B, 4 H]`: for input gate, forget gate, candidate and output gate, in this order.
+        recurrent: The same from the state.
+        state: Output and cell, each `[B, H]`.
+    """
+    enter, keep, candidate, show = tf.split(inputs + recurrent, 4, axis=-1)
+    cell = tf.sigmoid(keep) * state[1] + tf.sigmoid(enter) * tf.tanh(candidate)
+    return [tf.sigmoid(show) * tf.tanh(cell), cell]
+
+
+def gru_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Makes a step of a gated recurrent unit (Cho et al. 2014).
+
+    As in Keras and cuDNN the reset gate acts after the product with the recurrent kernel.
+
+    Args:
+        inputs: `[B, 3 H]`: for update gate, reset gate and candidate, in this order.
+        recurrent: The same from the state.
+        state: The output `[B, H]`.
+    """
+    (update, reset, candidate), (update_, reset_, candidate_) = (
+        tf.split(part, 3, axis=-1) for part in (inputs, recurrent)
+    )
+    keep = tf.sigmoid(update + update_)
+    new = tf.tanh(candidate + tf.sigmoid(reset + reset_) * candidate_)
+    return [keep * state[0] + (1.0 - keep) * new]
+
+
+def run(
+    cell: Cell, inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, initial: list[tf.Tensor]
+) -> tf.Tensor:
+    """Runs a cell over sequences.
+
+    Args:
+        cell: `lstm_cell` or `gru_cell`.
+        inputs: `[T, B, G]`, what the inputs add in each step; T is known.
+        kernel: `[H, G]`, multiplied with the output of the step before.
+        bias: `[G]`, added to that product.
+        initial: The state before the first step, `[B, H]` each.
+
+    Returns:
+        The outputs `[T, B, H]`.
+    """
+
+    @tf.custom_gradient
+    def outputs(
+        inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, *initial: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        states = _forward(cell, inputs, kernel, bias, list(initial))
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return _backward(cell, inputs, kernel, bias, list(initial), states, upstream)
+
+        return states[0], gradient
+
+    return outputs(inputs, kernel, bias, *initial)
+
+
+def _forward(
+    cell: Cell,
+    inputs: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    initial: list[tf.Tensor],
+) -> list[tf.Tensor]:
+    """Returns the states after each step, `[T, B, H]` each."""
+    steps = inputs.shape[0]
+    arrays = [_array(steps, part) for part in initial]
+
+    def step(t: tf.Tensor, state: list[tf.Tensor], arrays: list[Any]) -> tuple[Any, ...]:
+        state = cell(inputs[t], tf.matmul(state[0], kernel) + bias, state)
+        return t + 1, state, [a.write(t, part) for a, part in zip(arrays, state, strict=True)]
+
+    *_, arrays = tf.while_loop(
+        lambda t, *_: t < steps, step, (tf.constant(0), initial, arrays), maximum_iterations=steps
+    )
+    return [_stacked(array, inputs, part) for array, part in zip(arrays, initial, strict=True)]
+
+
+def _backward(
+    cell: Cell,
+    inputs: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    initial: list[tf.Tensor],
+    states: list[tf.Tensor],
+    upstream: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Returns the gradients of inputs, kernel, bias and initial state."""
+    steps = inputs.shape[0]
+    before = [
+        tf.concat([part[tf.newaxis], after[:-1]], axis=0)
+        for part, after in zip(initial, states, strict=True)
+    ]
+    recurrent = _product(before[0], kernel) + bias
+    of_inputs, of_recurrent = _array(steps, inputs[0]), _array(steps, inputs[0])
+
+    def step(
+        t: tf.Tensor, of_state: list[tf.Tensor], of_inputs: Any, of_recurrent: Any
+    ) -> tuple[Any, ...]:
+        fed = [inputs[t], recurrent[t], *(part[t] for part in before)]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(fed)
+            after = cell(fed[0], fed[1], fed[2:])
+        of_state = [of_state[0] + upstream[t], *of_state[1:]]
+        # An LSTM's output moves its next state through the product alone.
+        from_inputs, from_recurrent, *of_before = tape.gradient(
+            after, fed, of_state, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        of_before[0] += tf.matmul(from_recurrent, kernel, transpose_b=True)
+        return (
+            t - 1,
+            of_before,
+            of_inputs.write(t, from_inputs),
+            of_recurrent.write(t, from_recurrent),
+        )
+
+    _, of_initial, of_inputs, of_recurrent = tf.while_loop(
+        lambda t, *_: t >= 0,
+        step,
+        (tf.constant(steps - 1), [tf.zeros_like(part) for part in initial], of_inputs, of_recurrent),
+        maximum_iterations=steps,
+    )
+    stacked = _stacked(of_recurrent, inputs, inputs[0])
+    flat = tf.reshape(stacked, [-1, stacked.shape[-1]])
+    outputs = tf.reshape(before[0], [-1, kernel.shape[0]])
+    return (
+        _stacked(of_inputs, inputs, inputs[0]),
+        tf.matmul(outputs, flat, transpose_a=True),
+        tf.reduce_sum(flat, axis=0),
+        *of_initial,
+    )
+
+
+def _product(sequence: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Multiplies `[T, B, H]` by `[H, G]` at once."""
+    flat = tf.matmul(tf.reshape(sequence, [-1, kernel.shape[0]]), kernel)
+    return tf.reshape(flat, [*tf.unstack(tf.shape(sequence)[:-1]), kernel.shape[1]])
+
+
+def _array(steps: int, like: tf.Tensor) -> tf.TensorArray:
+    return tf.TensorArray(like.dtype, size=steps, element_shape=like.shape)
+
+
+def _stacked(array: tf.TensorArray, inputs: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(array.stack(), [inputs.shape[0], *like.shape])

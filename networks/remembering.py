@@ -1,0 +1,232 @@
+"""Actor and critic with a memory: an encoder of the history each, in front of the usual network."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.activations import TENSOR
+from eagerly.networks.actor import Actor
+from eagerly.networks.cores import memory_core
+from eagerly.networks.critic import Critic
+from eagerly.networks.initializers import linear_initializers, weight_seeds
+from eagerly.networks.layers import Linear
+from eagerly.networks.normalization import ObservationNormalization
+
+
+class History(NamedTuple):
+    """What agents have seen over S steps; padding comes behind, and holds zeros.
+
+    Attributes:
+        observation: `[B, S, O]`.
+        previous_action: `[B, S, A]`, the action that led to each; 0 where an episode began.
+        previous_reward: `[B, S]`, the reward that came with each; 0 where an episode began.
+        valid: `[B, S]` bool, false in padding.
+        skip: How many steps at the beginning are context alone: networks return no output for
+            them.
+    """
+
+    observation: Any
+    previous_action: Any
+    previous_reward: Any
+    valid: Any
+    skip: int = 0
+
+
+class HistoryEncoder(keras.layers.Layer):
+    """Maps histories to features: what a memory makes of them, and the observation itself.
+
+    Observation, previous action and previous reward go through one layer into the memory. All of
+    it is computed in the dtype of the weights, also with mixed precision.
+
+    Args:
+        observation_size: O.
+        action_size: A.
+        kind: The memory, one of `networks.cores.MEMORIES`.
+        units: H, its length.
+        heads: Heads of attention.
+        length: Steps that attention sees.
+        activation: Activation of the layer before the memory.
+        initializer: Initial weights of that layer.
+        normalization: What observations go through first.
+        seed: Seed of the weights.
+        dtype: Dtype of the weights.
+        name: Name of the layer.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_size: int,
+        *,
+        kind: str,
+        units: int,
+        heads: int,
+        length: int,
+        activation: str,
+        initializer: str,
+        normalization: ObservationNormalization | None,
+        seed: int,
+        dtype: str,
+        name: str = "encoder",
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._normalization, self._activation = normalization, TENSOR[activation]
+        self.features = units + observation_size
+        inputs = observation_size + action_size + 1
+        layer_seed, core_seed = weight_seeds(seed, 2)
+        kernel, bias = linear_initializers(initializer, inputs, layer_seed)
+        self._linear = Linear(
+            units, kernel_initializer=kernel, bias_initializer=bias, name="inputs", dtype=dtype
+        )
+        self._linear.build((None, inputs))
+        self.core = memory_core(
+            kind, units, heads=heads, length=length, seed=core_seed, dtype=dtype
+        )
+        self.built = True
+
+    def call(self, history: History) -> tf.Tensor:
+        """Maps a history to features `[B · (S - skip), H + O]`."""
+        observation, inputs = self._inputs(*history[:3])
+        known = self.core(inputs, history.valid)
+        features = tf.concat([known, observation], axis=-1)[:, history.skip :]
+        return tf.reshape(features, [-1, self.features])
+
+    def step(
+        self,
+        observation: tf.Tensor,
+        previous_action: tf.Tensor,
+        previous_reward: tf.Tensor,
+        state: list[tf.Tensor],
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Maps the next step `[N, ...]` and a state to features `[N, H + O]` and the next state."""
+        observation, inputs = self._inputs(observation, previous_action, previous_reward)
+        known, state = self.core.step(inputs, state)
+        return tf.concat([known, observation], axis=-1), state
+
+    def _inputs(
+        self, observation: tf.Tensor, previous_action: tf.Tensor, previous_reward: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if self._normalization is not None:
+            observation = self._normalization(observation)
+        parts = (observation, previous_action, previous_reward[..., tf.newaxis])
+        joined = tf.concat([tf.cast(part, self.variable_dtype) for part in parts], axis=-1)
+        return tf.cast(observation, self.variable_dtype), self._activation(self._linear(joined))
+
+
+class MemoryActor(keras.Model):
+    """An actor that acts on histories.
+
+    Args:
+        observation_size: O.
+        action_size: A.
+        memory: Settings of its `HistoryEncoder`: kind, units, heads and length.
+        normalization: What observations go through first.
+        seed: Seed of the weights.
+        dtype: Precision of the network behind the encoder.
+        name: Name under which the graph shows the model.
+        **network: Settings of the `Actor` behind it.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_size: int,
+        *,
+        memory: dict[str, Any],
+        normalization: ObservationNormalization | None = None,
+        seed: int = 0,
+        dtype: str = "float32",
+        name: str = "actor",
+        **network: Any,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._encoder = _encoder(
+            observation_size, action_size, memory, normalization, seed, dtype, network
+        )
+        self._network = Actor(
+            self._encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
+        )
+        self.built = True
+
+    def call(self, history: History) -> tf.Tensor:
+        """Maps a history to actions `[B · (S - skip), A]` in [-1, 1]."""
+        return self._network(self._encoder(history))
+
+    def step(
+        self,
+        observation: tf.Tensor,
+        previous_action: tf.Tensor,
+        previous_reward: tf.Tensor,
+        state: list[tf.Tensor],
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Maps the next step `[N, ...]` and a state to actions `[N, A]` and the next state."""
+        features, state = self._encoder.step(observation, previous_action, previous_reward, state)
+        return self._network(features), state
+
+    def initial_state(self, count: int) -> list[np.ndarray]:
+        """Returns the state in which N episodes begin."""
+        dtype = tf.dtypes.as_dtype(self.variable_dtype).as_numpy_dtype
+        return [np.zeros((count, *shape), dtype) for shape in self._encoder.core.state_shapes()]
+
+
+class MemoryCritic(keras.Model):
+    """An ensemble of critics that share a memory.
+
+    The arguments are those of `MemoryActor`, with the settings of the `Critic` behind it.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_size: int,
+        *,
+        memory: dict[str, Any],
+        normalization: ObservationNormalization | None = None,
+        seed: int = 0,
+        dtype: str = "float32",
+        name: str = "critic",
+        **network: Any,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._encoder = _encoder(
+            observation_size, action_size, memory, normalization, seed, dtype, network
+        )
+        self._network = Critic(
+            self._encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
+        )
+        self.built = True
+
+    def call(self, history: History, action: tf.Tensor) -> tf.Tensor:
+        """Maps a history and actions `[M, A]`, M = B · (S - skip), to values `[n_critics, M]`."""
+        return self._network(self._encoder(history), action)
+
+    def first(self, history: History, action: tf.Tensor) -> tf.Tensor:
+        """Maps a history and actions `[M, A]` to the values `[M]` of member 0."""
+        with tf.name_scope(f"{self.name}_first"):
+            return self._network.first(self._encoder(history), action)
+
+
+def _encoder(
+    observation_size: int,
+    action_size: int,
+    memory: dict[str, Any],
+    normalization: ObservationNormalization | None,
+    seed: int,
+    dtype: str,
+    network: dict[str, Any],
+) -> HistoryEncoder:
+    """Makes the encoder of one model, with activation and first weights of its network."""
+    return HistoryEncoder(
+        observation_size,
+        action_size,
+        **memory,
+        activation=network["activation"],
+        initializer=network["initializer"],
+        normalization=normalization,
+        seed=weight_seeds(seed, 1)[0],
+        dtype=keras.DTypePolicy(dtype).variable_dtype,
+    )
