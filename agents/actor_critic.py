@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.adam import Adam
+from eagerly.agents.batches import Batch
 from eagerly.agents.persistence import VariableCheckpoint
-from eagerly.buffers import Transition
-from eagerly.networks import ActingPolicy
+from eagerly.networks import acting_policy
+from eagerly.networks.padding import masked_mean
 
 
 class ActorCritic:
@@ -24,6 +25,7 @@ class ActorCritic:
     Args:
         build_actor: Makes an actor with the given name; twice, for the target.
         build_critic: The same for the critics.
+        action_size: A.
         actor_learning_rate: Adam's step size for the actor.
         critic_learning_rate: Adam's step size for the critics.
         epsilon: Adam's epsilon, in the place where Keras adds it.
@@ -40,6 +42,7 @@ class ActorCritic:
         self,
         build_actor: Callable[[str], keras.Model],
         build_critic: Callable[[str], keras.Model],
+        action_size: int,
         *,
         actor_learning_rate: float,
         critic_learning_rate: float,
@@ -56,7 +59,7 @@ class ActorCritic:
         self.critic_optimizer.build(self.critic.trainable_variables)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.updates_made = 0
-        self.policy = ActingPolicy(self.actor)
+        self.policy = acting_policy(self.actor, action_size)
         self._checkpoint = VariableCheckpoint(
             updates=[self.updates],
             actor=self.actor.variables,
@@ -72,26 +75,26 @@ class ActorCritic:
         shared = {id(variable) for variable in self.actor.variables}
         return [variable for variable in model.variables if id(variable) not in shared]
 
-    def regress(self, batch: Transition, target: tf.Tensor) -> dict[str, tf.Tensor]:
+    def regress(self, batch: Batch, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Moves every critic towards the target `[B]`, and as its own penalties ask.
 
         The critics alone get a gradient.
         """
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             values = self.critic(batch.observation, batch.action)
-            loss = losses.critic_loss(values, target)
+            loss = losses.critic_loss(values, target, batch.mask)
             for penalty in self.critic.losses:
                 loss += penalty
         variables = self.critic.trainable_variables
         self.critic_optimizer.apply(tape.gradient(loss, variables), variables)
         return {
             "losses/critic": loss,
-            "values/mean": tf.reduce_mean(values[0]),
-            "values/max": tf.reduce_max(values[0]),
-            "values/target_mean": tf.reduce_mean(target),
+            "values/mean": losses.mean(values[0], batch.mask),
+            "values/max": _greatest(values[0], batch.mask),
+            "values/target_mean": losses.mean(target, batch.mask),
         }
 
-    def climb(self, observation: tf.Tensor) -> dict[str, tf.Tensor]:
+    def climb(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Moves the actor up the first critic's values of its actions.
 
         The gradient goes through the action; the critic's own weights get none.
@@ -102,11 +105,12 @@ class ActorCritic:
             tf.GradientTape(watch_accessed_variables=False) as tape,
         ):
             tape.watch([variable.value for variable in variables])
-            action = self.actor(observation)
-            loss = losses.actor_loss(self.critic.first(observation, action))
+            action = self.actor(batch.observation)
+            values = self.critic.first(batch.observation, action)
+            loss = losses.actor_loss(values, batch.mask)
         self.actor_optimizer.apply(tape.gradient(loss, variables), variables)
         saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
-        return {"losses/actor": loss, "actions/saturation": tf.reduce_mean(saturated)}
+        return {"losses/actor": loss, "actions/saturation": _over_rows(saturated, batch.mask)}
 
     def follow(self, tau: float) -> None:
         """Moves every target network by `tau` towards its network; what they share stays."""
@@ -142,3 +146,17 @@ class ActorCritic:
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the actor's weights, by their path."""
         return {variable.path: variable.numpy() for variable in self.actor.variables}
+
+
+def _greatest(values: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """Returns the greatest of values `[B]` that count."""
+    if mask is None:
+        return tf.reduce_max(values)
+    return tf.reduce_max(tf.where(mask, values, values.dtype.min))
+
+
+def _over_rows(values: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """Averages values `[B, A]` over rows that count, and over dimensions."""
+    if mask is None:
+        return tf.reduce_mean(values)
+    return masked_mean(values, mask[:, tf.newaxis])

@@ -17,22 +17,38 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic
+from eagerly.agents.batches import Batch, batch_of
 from eagerly.agents.execution import MODES, compiled, named_metrics
 from eagerly.agents.exploration import EXPLORATIONS, exploration_noise
 from eagerly.agents.settings import check_settings, setting
-from eagerly.buffers import ReplayBuffer, RowLayout, Stream, Transition, seed_sequence, seed_word
+from eagerly.buffers import (
+    ReplayBuffer,
+    RowLayout,
+    SequenceLayout,
+    SequenceReplayBuffer,
+    Stream,
+    seed_sequence,
+    seed_word,
+)
 from eagerly.networks import (
     ActionBounds,
     Actor,
     Critic,
+    Episodes,
+    MemoryActor,
+    MemoryCritic,
+    MemoryPolicy,
     ObservationNormalization,
     observation_size,
 )
 from eagerly.networks.activations import ACTIVATIONS
+from eagerly.networks.cores import MEMORIES
 from eagerly.networks.initializers import INITIALIZERS
 
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
+NO_MEMORY = "none"
+_WITH_MEMORY = ("memory", MEMORIES)
 # Updates that are written out one after the other in a program; more of them become a loop.
 _UNROLLED = 4
 METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
@@ -56,7 +72,45 @@ class AgentConfig:
     adam_epsilon: float = setting(
         1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
     )
-    batch_size: int = setting(256, "Per update (authors)", unit="transitions", at_least=1)
+    batch_size: int = setting(
+        256,
+        "Per update (authors)",
+        unit="transitions",
+        at_least=1,
+        needs=("memory", (NO_MEMORY,)),
+    )
+    memory: str = setting(
+        NO_MEMORY,
+        "What actor and critics remember of an episode with (docs/memory.md)",
+        choices=(NO_MEMORY, *MEMORIES),
+    )
+    memory_units: int = setting(
+        64, "Length of what is remembered", at_least=1, at_most=2**14, needs=_WITH_MEMORY
+    )
+    attention_heads: int = setting(
+        4,
+        "Heads of attention, a divisor of memory_units",
+        at_least=1,
+        needs=("memory", ("attention",)),
+    )
+    sequence_length: int = setting(
+        32,
+        "Length of the windows that are learned from, and how far attention sees",
+        unit="steps",
+        at_least=2,
+        at_most=2**12,
+        needs=_WITH_MEMORY,
+    )
+    burn_in: int = setting(
+        0,
+        "First steps of a window that only warm the memory (Kapturowski et al. 2019)",
+        unit="steps",
+        at_least=0,
+        needs=_WITH_MEMORY,
+    )
+    sequences_per_update: int = setting(
+        32, "In place of batch_size", unit="windows", at_least=1, needs=_WITH_MEMORY
+    )
     tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
     exploration: str = setting(
         "gaussian", "Exploration noise: independent, or correlated in time", choices=EXPLORATIONS
@@ -69,13 +123,43 @@ class AgentConfig:
         "Share by which the noise returns to 0 in a step (Lillicrap et al. 2016)",
         above=0,
         at_most=1,
-        needs=("exploration", "ornstein_uhlenbeck"),
+        needs=("exploration", ("ornstein_uhlenbeck",)),
     )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
     precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.remembers and self.burn_in > self.sequence_length - 2:
+            raise ValueError(
+                f"burn_in must leave 2 steps of sequence_length, {self.sequence_length}, to learn "
+                f"from; got {self.burn_in}"
+            )
+        if self.memory == "attention" and self.memory_units % self.attention_heads:
+            raise ValueError(
+                f"attention_heads must be a divisor of memory_units, {self.memory_units}; got "
+                f"{self.attention_heads}"
+            )
+
+    @property
+    def remembers(self) -> bool:
+        """Whether actor and critics have a memory."""
+        return self.memory != NO_MEMORY
+
+    def layout(self, observation_size: int, action_size: int) -> RowLayout | SequenceLayout:
+        """Returns what a row of the replay buffer holds."""
+        if not self.remembers:
+            return RowLayout(observation_size, action_size)
+        return SequenceLayout(observation_size, action_size, self.sequence_length, self.burn_in)
+
+    def memories(self) -> dict[str, Any]:
+        """Returns what the memory of a network is made of."""
+        return {
+            "kind": self.memory,
+            "units": self.memory_units,
+            "heads": self.attention_heads,
+            "length": self.sequence_length,
+        }
 
     def networks(self) -> dict[str, Any]:
         """What actor and critics have in common."""
@@ -141,13 +225,14 @@ class Agent:
     ) -> None:
         self.config = config = self.Config() if config is None else config
         sizes = observation_size(observation_space), ActionBounds(action_space).size
-        self._layout, self._seed = RowLayout(*sizes), seed
+        self._layout, self._seed = config.layout(*sizes), seed
         self._dtype = tf.dtypes.as_dtype(keras.DTypePolicy(config.precision).variable_dtype)
         self.normalization = observation_normalization(config, sizes[0])
         parts: dict[str, Any] = {"seed": seed, "normalization": self.normalization}
         self.networks = ActorCritic(
             lambda name: self.build_actor(config, *sizes, name=name, **parts),
             lambda name: self.build_critic(config, *sizes, name=name, **parts),
+            sizes[1],
             actor_learning_rate=config.actor_learning_rate,
             critic_learning_rate=config.critic_learning_rate,
             epsilon=config.adam_epsilon,
@@ -158,6 +243,8 @@ class Agent:
             config.ou_theta,
             seed_sequence(seed, Stream.EXPLORATION),
         )
+        self._episodes: Episodes | None = None  # those that `observe` and `stepped` tell of
+        self._chosen = np.zeros((0, sizes[1]), np.float32)
         self._compiled_train_body = compiled(self._train_body, config.mode)
 
     @classmethod
@@ -175,12 +262,16 @@ class Agent:
 
         Without a `normalization` that it is to share it gets one of its own, if `config` says so.
         """
-        return Actor(
+        kind, memory = (
+            (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
+        )
+        return kind(
             observations,
             actions,
             seed=seed_word(seed, Stream.ACTOR),
             name=name,
             normalization=normalization or observation_normalization(config, observations),
+            **memory,
             **config.networks(),
         )
 
@@ -196,12 +287,16 @@ class Agent:
         normalization: ObservationNormalization | None = None,
     ) -> keras.Model:
         """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
-        return Critic(
+        kind, memory = (
+            (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})
+        )
+        return kind(
             observations,
             actions,
             seed=seed_word(seed, Stream.CRITIC),
             name=name,
             normalization=normalization or observation_normalization(config, observations),
+            **memory,
             **config.networks(),
             **config.critics(),
         )
@@ -216,18 +311,40 @@ class Agent:
         """Updates from one in which the actor moves to the next."""
         return 1
 
+    @property
+    def layout(self) -> RowLayout | SequenceLayout:
+        """What a row of the replay buffer must hold; `buffers.replay_buffer` makes one of it."""
+        return self._layout
+
+    @property
+    def windows_per_update(self) -> int:
+        """Rows of the sample of an update: transitions, or windows with a memory."""
+        return int(
+            self.config.sequences_per_update if self.config.remembers else self.config.batch_size
+        )
+
+    @property
+    def rows_per_update(self) -> int:
+        """B, how many steps a batch has; with a memory padding is among them."""
+        length = self.config.sequence_length if self.config.remembers else 1
+        return self.windows_per_update * length
+
     def act(self, observations: np.ndarray, explore: bool) -> np.ndarray:
         """Chooses actions for a batch of environments.
+
+        With a memory they are for what `observe` was told last, which must be the same
+        observations.
 
         Args:
             observations: `[N, O]`.
             explore: Whether exploration noise is added.
 
         Returns:
-            `[N, A]`, float32, in [-1, 1]; without exploration a function of `observations` alone.
+            `[N, A]`, float32, in [-1, 1]; without exploration and memory a function of
+            `observations` alone.
 
         Raises:
-            ValueError: If the observations have another shape.
+            ValueError: If the observations have another shape, or a memory was not told of them.
             FloatingPointError: If an action is NaN, because a weight or an observation is.
         """
         if observations.shape[1:] != (self._layout.observation_size,):
@@ -235,29 +352,85 @@ class Agent:
                 f"observations must have shape [N, {self._layout.observation_size}], got "
                 f"{observations.shape}: pass one observation as observation[np.newaxis]"
             )
-        actions = self.networks.policy(observations).astype(np.float32, copy=False)
+        actions = self._actions(observations).astype(np.float32, copy=False)
         if not math.isfinite(actions.sum()):
             raise FloatingPointError(f"action became {actions.tolist()} for {observations}")
         return self.exploration(actions) if explore else actions
+
+    def _actions(self, observations: np.ndarray) -> np.ndarray:
+        policy = self.networks.policy
+        if not isinstance(policy, MemoryPolicy):
+            return policy(observations)
+        if self._episodes is None or not self._episodes.waits:
+            raise ValueError(
+                "an agent with a memory acts upon what it was told of: call "
+                "agent.observe(observations), [N, O], before agent.act, and agent.stepped(actions, "
+                "rewards, ended) after each step"
+            )
+        return self._chosen
 
     def observe(self, observations: np.ndarray) -> None:
         """Takes observations `[N, O]` that the environments gave, before they are acted upon.
 
         With `normalize_observations` their mean and deviation are counted; acting and training use
-        them from the next call of `train` on. Whoever collects calls it once for each step.
+        them from the next call of `train` on. With a memory they are remembered. Whoever collects
+        calls it once for each step.
+
+        Raises:
+            ValueError: If a memory was not told by `stepped` what came of those before.
         """
         if self.normalization is not None:
             self.normalization.observe(observations)
+        if isinstance(self.networks.policy, MemoryPolicy):
+            if self._episodes is None or len(self._episodes) != len(observations):
+                self._episodes = Episodes(self.networks.policy, len(observations))
+            self._chosen = self._episodes.act(observations)
+
+    def stepped(self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Takes what was done in the environments, and what came of it.
+
+        Whoever collects calls it once for each step, with actions that were random, too.
+
+        Args:
+            actions: `[N, A]` in [-1, 1].
+            rewards: `[N]`.
+            ended: `[N]` bool, in which of them the episode ended: what `act` remembers of these
+                goes.
+
+        Raises:
+            ValueError: If a memory was not told by `observe` what was acted upon.
+        """
+        if self._episodes is not None:
+            self._episodes.acted(actions, rewards, ended)
+        self.exploration.begin_episodes(ended)
 
     def begin_episodes(self, began: np.ndarray) -> None:
-        """Says which environments begin an episode, `[N]` bool: what `act` remembers of them goes.
+        """Says which environments begin an episode, `[N]` bool, though no step ended one.
 
-        Whoever acts with exploration calls it when episodes end; at the very beginning it is not
-        needed.
+        What `act` remembers of them goes.
         """
+        if self._episodes is not None and len(began) == len(self._episodes):
+            self._episodes.begin(began)
         self.exploration.begin_episodes(began)
 
-    def train(self, buffer: ReplayBuffer, updates: int) -> dict[str, np.ndarray]:
+    def remembered(self) -> dict[str, np.ndarray]:
+        """Returns what a memory holds of the episodes in progress, as arrays by name."""
+        return {} if self._episodes is None else self._episodes.state()
+
+    def remember(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over what `remembered` returned.
+
+        Raises:
+            ValueError: If it is of another memory.
+        """
+        policy = self.networks.policy
+        if isinstance(policy, MemoryPolicy) and "previous_rewards" in state:
+            self._episodes = Episodes(policy, len(state["previous_rewards"]))
+            self._episodes.restore(state)
+
+    def train(
+        self, buffer: ReplayBuffer | SequenceReplayBuffer, updates: int
+    ) -> dict[str, np.ndarray]:
         """Makes `updates` gradient steps in one call of the compiled train body.
 
         Each new number of updates is traced and compiled once more, which takes seconds.
@@ -281,7 +454,7 @@ class Agent:
                 )
             self.normalization.publish()
         first = self.updates + 1
-        rows = buffer.sample_rows(updates, self.config.batch_size)
+        rows = buffer.sample_rows(updates, self.windows_per_update)
         since_move = (first - 1) % self.policy_delay
         history, weights = self._compiled_train_body(self._transferred(rows), since_move)
         self.networks.updates_made += updates
@@ -305,7 +478,7 @@ class Agent:
         A branch inside the compiled program would copy every variable that it could change.
 
         Args:
-            rows: `[K, B, width]`.
+            rows: `[K, B, width]`, or windows `[K, N, T + 1, width]`.
             since_move: Updates since one in which the actor moved, less than `policy_delay`; a
                 Python number, and each one is another program.
 
@@ -341,11 +514,11 @@ class Agent:
         """Makes `count` updates from `start` on; in the last one the actor moves if `moves`."""
         still = count - 1 if moves else count
         for k in range(still) if still <= _UNROLLED else tf.range(still):
-            metrics = self._update(self._layout.unpack(rows[start + k]), noise[start + k], False)
+            metrics = self._update(batch_of(self._layout, rows[start + k]), noise[start + k], False)
             history = history.write(start + k, _in_order(metrics, moves=False))
         if moves:
             k = start + still
-            metrics = self._update(self._layout.unpack(rows[k]), noise[k], True)
+            metrics = self._update(batch_of(self._layout, rows[k]), noise[k], True)
             history = history.write(k, _in_order(metrics, moves=True))
         return history
 
@@ -359,11 +532,11 @@ class Agent:
         """
         return tf.zeros((updates, 0), self._dtype)
 
-    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the algorithm.
 
         Args:
-            batch: Tensors `[B, ...]`.
+            batch: What is learned from.
             noise: What `_noise` drew for it.
             moves: Whether the actor moves in it.
 
@@ -379,10 +552,12 @@ class Agent:
         """
         if self.config.mode == "eager":
             return None
-        rows = tf.TensorSpec((self.config.batch_size, self._layout.width), self._dtype)
+        steps = (self.config.sequence_length + 1,) if self.config.remembers else ()
+        shape = self.windows_per_update, *steps, self._layout.width
+        rows = tf.TensorSpec(shape, self._dtype)
 
         def update(rows: tf.Tensor) -> dict[str, tf.Tensor]:
             first = self.networks.updates.value() + 1
-            return self._update(self._layout.unpack(rows), self._noise(first, 1)[0], True)
+            return self._update(batch_of(self._layout, rows), self._noise(first, 1)[0], True)
 
         return tf.function(update).get_concrete_function(rows).graph

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent, AgentConfig
+from eagerly.agents.batches import Batch
 from eagerly.agents.settings import setting
-from eagerly.buffers import Transition
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
 _OUR = {
@@ -95,7 +95,7 @@ class DDPG(Agent):
     PRESETS = MappingProxyType({"our": _OUR, "article": _ARTICLE, "lillicrap": _LILLICRAP})
     config: DDPGConfig
 
-    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
         nets = self.networks
         with tf.name_scope("target"):
@@ -106,7 +106,7 @@ class DDPG(Agent):
         # The critic regresses on y (Eq. 4).
         metrics = nets.regress(batch, target)
         # The actor climbs the critic by the deterministic policy gradient (Eq. 6).
-        metrics |= nets.climb(batch.observation)
+        metrics |= nets.climb(batch)
         # Both targets follow.
         nets.follow(self.config.tau)
         return metrics

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from eagerly.agents.shapes import expect_rank, expect_same_batch, expect_same_shape
+from eagerly.networks.padding import masked_mean
 
 
 def smoothed_action(action: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tensor:
@@ -50,7 +51,7 @@ def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
     return tf.stop_gradient(reward + discount * tf.reduce_min(next_values, axis=0))
 
 
-def critic_loss(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+def critic_loss(values: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the mean squared error of each critic, summed over critics (TD3, Algorithm 1).
 
     The sum gives every critic the gradient that it would get alone.
@@ -58,14 +59,15 @@ def critic_loss(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     Args:
         values: `[C, B]`.
         target: `[B]`.
+        mask: `[B]` bool, which rows count; None: all.
     """
     expect_rank("values", values, 2)
     expect_rank("target", target, 1)
     expect_same_batch("values", values, "target", target)
-    return tf.reduce_sum(tf.reduce_mean(tf.square(values - target), axis=1))
+    return tf.reduce_sum(mean(tf.square(values - target), mask, axis=1))
 
 
-def actor_loss(values: tf.Tensor) -> tf.Tensor:
+def actor_loss(values: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
     """Returns minus the mean value of the actor's own actions (DPG, Eq. 9).
 
     Its gradient with respect to the actor's weights, through the action alone, is the
@@ -73,9 +75,25 @@ def actor_loss(values: tf.Tensor) -> tf.Tensor:
 
     Args:
         values: `[B]`, one critic's values at (observation, actor(observation)).
+        mask: `[B]` bool, which rows count; None: all.
     """
     expect_rank("values", values, 1)
-    return -tf.reduce_mean(values)
+    return -mean(values, mask)
+
+
+def mean(values: tf.Tensor, mask: tf.Tensor | None, axis: int | None = None) -> tf.Tensor:
+    """Averages over rows that count: their sum over their number, never over padding too.
+
+    Args:
+        values: `[B]` or `[C, B]`.
+        mask: `[B]` bool; None counts all rows.
+        axis: As in `tf.reduce_mean`.
+    """
+    if mask is None:
+        return tf.reduce_mean(values, axis=axis)
+    expect_rank("mask", mask, 1)
+    expect_same_batch("mask", mask, "values", values)
+    return masked_mean(values, mask, axis)
 
 
 def polyak_update(

@@ -23,7 +23,7 @@ def setting(
     longest: int | None = None,
     choices: tuple[str, ...] = (),
     free: bool = False,
-    needs: tuple[str, Any] | None = None,
+    needs: tuple[str, tuple[Any, ...]] | None = None,
 ) -> Any:
     """Declares a field of a settings dataclass.
 
@@ -38,7 +38,7 @@ def setting(
         longest: Most elements of a tuple.
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
-        needs: Another field and the value that it must have for this one to act.
+        needs: Another field and the values, one of which it must have for this one to act.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"help": help, "unit": unit, "choices": choices, "free": free, **ends}

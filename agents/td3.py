@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent, AgentConfig
+from eagerly.agents.batches import Batch
 from eagerly.agents.noise import standard_normal, uniform_pairs
 from eagerly.agents.settings import setting
-from eagerly.buffers import Transition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +52,24 @@ class TD3(Agent):
 
     def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
         """Draws what target smoothing noise is made of, `[K, 2, B, A]`."""
-        shape = updates, self.config.batch_size, self._layout.action_size
+        shape = updates, self.rows_per_update, self._layout.action_size
         return uniform_pairs(shape, self._seed, first, self._dtype)
 
-    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
         metrics = self._update_critic(batch, self.config.target_noise * standard_normal(noise))
         if moves:  # "if t mod d"
             metrics |= self._update_actor_and_targets(batch)
         return metrics
 
-    def _update_critic(self, batch: Transition, noise: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _update_critic(self, batch: Batch, noise: tf.Tensor) -> dict[str, tf.Tensor]:
         """Moves the critics, with smoothing noise `[B, A]`."""
         with tf.name_scope("target"):
             target = self._target(batch, noise)
         # Each critic regresses on y.
         return self.networks.regress(batch, target)
 
-    def _target(self, batch: Transition, noise: tf.Tensor) -> tf.Tensor:
+    def _target(self, batch: Batch, noise: tf.Tensor) -> tf.Tensor:
         """Returns y `[B]`, on which all critics regress, with smoothing noise `[B, A]`."""
         nets = self.networks
         # The target policy's next action, smoothed by clipped noise (Eq. 15).
@@ -80,9 +80,9 @@ class TD3(Agent):
         next_values = nets.critic_target(batch.next_observation, next_action)
         return losses.clipped_target(batch.reward, batch.discount, next_values)
 
-    def _update_actor_and_targets(self, batch: Transition) -> dict[str, tf.Tensor]:
+    def _update_actor_and_targets(self, batch: Batch) -> dict[str, tf.Tensor]:
         # The actor climbs the first critic by the deterministic policy gradient.
-        metrics = self.networks.climb(batch.observation)
+        metrics = self.networks.climb(batch)
         # All targets follow.
         self.networks.follow(self.config.tau)
         return metrics

@@ -84,6 +84,9 @@ class RowBuffer:
     def restore_state(self, state: dict[str, Any]) -> None:
         """Takes over what `state` returned, after the rows."""
 
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Says which environments, `[N]` bool, begin an episode though none was said to end."""
+
     @property
     def random_state(self) -> dict[str, Any]:
         """The state of the sampling generator, plain numbers that JSON can hold."""

@@ -125,14 +125,20 @@ class AttentionCore(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype, autocast=False)
         self.units, self._heads, self._length = units, heads, length
         self._norm = keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name="norm", dtype=dtype
+            epsilon=LAYER_NORM_EPSILON, name=f"{name}_norm", dtype=dtype
         )
         self._norm.build((None, units))
         self._linear = []
-        for name_, seed_ in zip(("query", "key", "value", "out"), weight_seeds(seed, 4), strict=True):
-            kernel, bias = linear_initializers("glorot_uniform", units, seed_)
+        for part, part_seed in zip(
+            ("query", "key", "value", "out"), weight_seeds(seed, 4), strict=True
+        ):
+            kernel, bias = linear_initializers("glorot_uniform", units, part_seed)
             layer = Linear(
-                units, kernel_initializer=kernel, bias_initializer=bias, name=name_, dtype=dtype
+                units,
+                kernel_initializer=kernel,
+                bias_initializer=bias,
+                name=f"{name}_{part}",
+                dtype=dtype,
             )
             layer.build((None, units))
             self._linear.append(layer)
@@ -142,14 +148,14 @@ class AttentionCore(keras.layers.Layer):
         self.built = True
 
     def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-        """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]` is false in padding."""
+        """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]`: no padding."""
         steps = features.shape[1]
         query, key, value = self._projected(features)
         ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
         seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
         return features + self._seen(query, key, value, self._offsets(ago), seen)
 
-    def weights(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+    def attention(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Returns the weights of each step's look at each, `[B, heads, S, S]`."""
         query, key, _ = self._projected(features)
         steps = features.shape[1]
@@ -173,9 +179,7 @@ class AttentionCore(keras.layers.Layer):
         count = tf.minimum(state[2] + 1.0, tf.cast(self._length, state[2].dtype))
         ago = np.arange(self._length)[::-1][np.newaxis]
         seen = tf.constant(ago, count.dtype) < count[:, tf.newaxis, tf.newaxis]
-        found = self._seen(
-            query, self._apart(keys), self._apart(values), self._offsets(ago), seen
-        )
+        found = self._seen(query, self._apart(keys), self._apart(values), self._offsets(ago), seen)
         return features + found[:, 0], [keys, values, count]
 
     def _projected(self, features: tf.Tensor) -> list[tf.Tensor]:

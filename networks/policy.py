@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.actor import Policy
+from eagerly.networks.episodes import MemoryPolicy
 
 
 class ActingPolicy:
@@ -50,3 +51,10 @@ class ActingPolicy:
             rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
             self._concrete = tf.function(self._actor).get_concrete_function(rows)
         return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())
+
+
+def acting_policy(actor: keras.Model, action_size: int) -> ActingPolicy | MemoryPolicy:
+    """Makes what calls an actor at every step: one that remembers is handed its state."""
+    if hasattr(actor, "initial_state"):
+        return MemoryPolicy(actor, action_size)
+    return ActingPolicy(actor)

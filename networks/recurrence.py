@@ -17,9 +17,7 @@ import tensorflow as tf
 Cell = Callable[[tf.Tensor, tf.Tensor, list[tf.Tensor]], list[tf.Tensor]]
 
 
-def lstm_cell(
-    inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]
-) -> list[tf.Tensor]:
+def lstm_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -> list[tf.Tensor]:
     """Makes a step of long short-term memory (Hochreiter and Schmidhuber 1997, Gers et al. 2000).
 
     Args:
@@ -142,7 +140,12 @@ def _backward(
     _, of_initial, of_inputs, of_recurrent = tf.while_loop(
         lambda t, *_: t >= 0,
         step,
-        (tf.constant(steps - 1), [tf.zeros_like(part) for part in initial], of_inputs, of_recurrent),
+        (
+            tf.constant(steps - 1),
+            [tf.zeros_like(part) for part in initial],
+            of_inputs,
+            of_recurrent,
+        ),
         maximum_iterations=steps,
     )
     stacked = _stacked(of_recurrent, inputs, inputs[0])

@@ -25,15 +25,15 @@ class History(NamedTuple):
         previous_action: `[B, S, A]`, the action that led to each; 0 where an episode began.
         previous_reward: `[B, S]`, the reward that came with each; 0 where an episode began.
         valid: `[B, S]` bool, false in padding.
-        skip: How many steps at the beginning are context alone: networks return no output for
-            them.
+        asked: `[B, S']`, the last S' columns of `valid`: for these steps networks return outputs,
+            those before are context alone.
     """
 
     observation: Any
     previous_action: Any
     previous_reward: Any
     valid: Any
-    skip: int = 0
+    asked: Any
 
 
 class HistoryEncoder(keras.layers.Layer):
@@ -80,7 +80,11 @@ class HistoryEncoder(keras.layers.Layer):
         layer_seed, core_seed = weight_seeds(seed, 2)
         kernel, bias = linear_initializers(initializer, inputs, layer_seed)
         self._linear = Linear(
-            units, kernel_initializer=kernel, bias_initializer=bias, name="inputs", dtype=dtype
+            units,
+            kernel_initializer=kernel,
+            bias_initializer=bias,
+            name=f"{name}_inputs",
+            dtype=dtype,
         )
         self._linear.build((None, inputs))
         self.core = memory_core(
@@ -89,11 +93,11 @@ class HistoryEncoder(keras.layers.Layer):
         self.built = True
 
     def call(self, history: History) -> tf.Tensor:
-        """Maps a history to features `[B · (S - skip), H + O]`."""
+        """Maps a history to features `[B · S', H + O]`."""
         observation, inputs = self._inputs(*history[:3])
         known = self.core(inputs, history.valid)
-        features = tf.concat([known, observation], axis=-1)[:, history.skip :]
-        return tf.reshape(features, [-1, self.features])
+        features = tf.concat([known, observation], axis=-1)
+        return tf.reshape(features[:, -history.asked.shape[1] :], [-1, self.features])
 
     def step(
         self,
@@ -153,7 +157,7 @@ class MemoryActor(keras.Model):
         self.built = True
 
     def call(self, history: History) -> tf.Tensor:
-        """Maps a history to actions `[B · (S - skip), A]` in [-1, 1]."""
+        """Maps a history to actions `[B · S', A]` in [-1, 1]."""
         return self._network(self._encoder(history))
 
     def step(
@@ -201,7 +205,7 @@ class MemoryCritic(keras.Model):
         self.built = True
 
     def call(self, history: History, action: tf.Tensor) -> tf.Tensor:
-        """Maps a history and actions `[M, A]`, M = B · (S - skip), to values `[n_critics, M]`."""
+        """Maps a history and actions `[M, A]`, M = B · S', to values `[n_critics, M]`."""
         return self._network(self._encoder(history), action)
 
     def first(self, history: History, action: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from eagerly.agents.settings import describe_range, kind_of
-from eagerly.training.run_settings import flag_name, shown
+from eagerly.training.run_settings import flag_name, needed, shown
 
 
 class _Sizes(click.ParamType):
@@ -80,8 +80,7 @@ def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
         if allowed != "finite":
             notes.append(allowed)
     if field.metadata["needs"]:
-        other, value = field.metadata["needs"]
-        notes.append(f"with {flag_name(other)} {value}")
+        notes.append(f"with {needed(field.metadata['needs'])}")
     if saved:
         notes.append("default as saved")
     elif field.default is not dataclasses.MISSING:

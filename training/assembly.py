@@ -10,7 +10,15 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.buffers import ReplayBuffer, RowLayout, Stream, seed_sequence
+from eagerly.buffers import (
+    ReplayBuffer,
+    RowLayout,
+    SequenceLayout,
+    SequenceReplayBuffer,
+    Stream,
+    replay_buffer,
+    seed_sequence,
+)
 from eagerly.networks import ActionBounds, observation_size
 from eagerly.training.config import RunConfig
 from eagerly.training.devices import check_precision, set_device, set_threads
@@ -39,7 +47,7 @@ class Assembly:
 
     bounds: ActionBounds
     agent: Agent
-    buffer: ReplayBuffer
+    buffer: ReplayBuffer | SequenceReplayBuffer
     environments: Environments
     evaluation_env: GuardedEnvironment
     camera: Camera | None
@@ -82,7 +90,7 @@ def assemble(
     camera = None
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
-    buffer = _buffer(config, *sizes)
+    buffer = _buffer(config, run.agent_config.layout(*sizes))
     try:
         agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
@@ -100,15 +108,16 @@ def assemble(
     return Assembly(bounds, agent, buffer, environments, guarded, camera)
 
 
-def _buffer(config: RunConfig, observation_size: int, action_size: int) -> ReplayBuffer:
+def _buffer(
+    config: RunConfig, layout: RowLayout | SequenceLayout
+) -> ReplayBuffer | SequenceReplayBuffer:
     """Makes the replay buffer, if the run will not be short of memory for it."""
     rows = min(config.replay_capacity, config.steps + config.num_envs)
-    width = RowLayout(observation_size, action_size).width
-    what = f"the replay buffer, {rows} transitions of {width} float32 numbers,"
-    check_memory(4 * width * rows, what, "give a smaller --replay-capacity")
+    what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
+    check_memory(layout.row_bytes * rows, what, "give a smaller --replay-capacity")
     sampling = seed_sequence(config.seed, Stream.SAMPLING)
     try:
-        return ReplayBuffer(config.replay_capacity, observation_size, action_size, seed=sampling)
+        return replay_buffer(layout, config.replay_capacity, seed=sampling)
     except (MemoryError, ValueError) as error:  # more than the machine lets anybody reserve
         raise RunError(
             f"no memory for replay_capacity {config.replay_capacity}: {error}; "

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers import ReplayBuffer
+from eagerly.buffers import RowBuffer
 from eagerly.training.arrays import npy_chunks, npz_chunks
 from eagerly.training.files import (
     cut,
@@ -76,7 +76,7 @@ class Checkpoints:
         write_networks: Callable[[str], None],
         policy: Mapping[str, np.ndarray],
         best: tuple[int, Mapping[str, np.ndarray]] | None,
-        buffer: ReplayBuffer,
+        buffer: RowBuffer,
         episodes: Mapping[str, np.ndarray],
         growing: Sequence[Path],
         state: dict[str, Any],
@@ -157,7 +157,7 @@ class Checkpoints:
         return parts
 
     def _append_replay(
-        self, buffer: ReplayBuffer, previous: list[Manifest], parts: dict[str, Described]
+        self, buffer: RowBuffer, previous: list[Manifest], parts: dict[str, Described]
     ) -> tuple[Segment, ...]:
         oldest = buffer.added - len(buffer)
         last = previous[-1] if previous else None

@@ -37,7 +37,11 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
         policy=trainer.agent.networks.policy_weights(),
         best=(trainer.best[0], trainer.best[2]) if trainer.best else None,
         buffer=trainer.buffer,
-        episodes={"observations": episodes["observations"], **arrays},
+        episodes={
+            "observations": episodes["observations"],
+            **arrays,
+            **trainer.agent.remembered(),
+        },
         growing=growing,
         state={
             "owed": str(trainer.debt.updates),
@@ -48,6 +52,8 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
             "best": trainer.best[:2] if trainer.best else None,
             "summaries": trainer.summaries.state(),
             "spaces": _spaces(trainer),
+            "rows": trainer.buffer.added,
+            "replay": trainer.buffer.state(),
             "normalization": normalization.state() if normalization else None,
             "random": {
                 "exploration": trainer.agent.exploration.state(),
@@ -115,11 +121,15 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
     if trainer.agent.normalization is not None:
         trainer.agent.normalization.restore(state["normalization"])
     saved.restore_buffer(trainer.buffer)
+    trainer.buffer.restore_state(state.get("replay", {}))  # runs of format 1 and 2 have none
+    trainer.agent.remember(arrays)
     lost = trainer.environments.restore(episodes)
     trainer.agent.exploration.restore(state["random"]["exploration"])
     trainer.steps, trainer.updates = manifest.steps, manifest.updates
     trainer.debt.updates = Fraction(state["owed"])
-    trainer.agent.begin_episodes(np.isin(np.arange(len(trainer.environments)), lost))
+    began = np.isin(np.arange(len(trainer.environments)), lost)
+    trainer.agent.begin_episodes(began)
+    trainer.buffer.begin_episodes(began)
     trainer.buffer.random_state = state["random"]["sampling"]
     trainer.warmup.bit_generator.state = state["random"]["warmup"]
     # After an override scores may not be comparable: the search for the best policy begins anew.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -63,8 +63,19 @@ def single_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, user_api="blas")
 
 
+Act = Callable[[np.ndarray, float | None], np.ndarray]
+
+
+@runtime_checkable
+class PlaysEpisodes(Protocol):
+    """A policy that may remember: it is told where an episode begins, and of rewards."""
+
+    def begin_episodes(self) -> Act:
+        """Returns what acts in one episode, from observation and the reward that came with it."""
+
+
 def evaluate(
-    policy: Callable[[np.ndarray], np.ndarray],
+    policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes,
     env: gymnasium.Env[Any, Any],
     seeds: list[int],
     *,
@@ -73,7 +84,8 @@ def evaluate(
     """Runs one episode per seed, one after the other.
 
     Args:
-        policy: Maps an observation `[O]` to an action `[A]` in the environment's units.
+        policy: Maps an observation `[O]` to an action `[A]` in the environment's units, or begins
+            an episode that does, such as `Policy`.
         env: An environment that nothing else steps.
         seeds: Reset seeds.
         watch: Called after every reset and step.
@@ -95,13 +107,15 @@ def evaluate(
 
 
 def _episode(
-    policy: Callable[[np.ndarray], np.ndarray],
+    policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes,
     env: gymnasium.Env[Any, Any],
     seed: int,
     watch: Callable[[], None] | None,
 ) -> tuple[float, int, dict[str, float]]:
+    act = _acting(policy)
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
+    reward: Any = None
     while not ended:
         if watch:
             watch()
@@ -110,10 +124,16 @@ def _episode(
                 f"observation must be finite in float32; step {length} of an evaluation episode "
                 f"gave {observation}"
             )
-        observation, reward, terminated, truncated, info = env.step(policy(observation))
+        observation, reward, terminated, truncated, info = env.step(act(observation, reward))
         total += float(reward)
         length += 1
         ended = terminated or truncated
     if watch:
         watch()
     return total, length, numeric_items(info)
+
+
+def _acting(policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes) -> Act:
+    if isinstance(policy, PlaysEpisodes):
+        return policy.begin_episodes()
+    return lambda observation, reward: policy(observation)

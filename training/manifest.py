@@ -23,7 +23,7 @@ _LARGEST = 10**12  # steps: what twelve digits hold
 
 @dataclass(frozen=True)
 class Segment:
-    """The transitions `start` to `stop`, counted over the whole run, in one file."""
+    """The rows `start` to `stop` of the replay buffer, counted over the whole run, in one file."""
 
     start: int
     stop: int
@@ -147,8 +147,9 @@ def _check(manifest: Manifest, path: Path) -> None:
         if segment.path not in manifest.parts or not follows or segment.stop <= segment.start:
             raise ValueError(f"the replay segment {segment.path} does not follow the one before")
         stop = segment.stop
-    if (stop or 0) != manifest.steps:
-        raise ValueError(f"its replay segments end at {stop}, not at step {manifest.steps}")
     for name in ("state", "conditions"):
         if not isinstance(getattr(manifest, name), dict):
             raise ValueError(f"its {name} is not a JSON object")
+    rows = manifest.state.get("rows", manifest.steps)
+    if (stop or 0) != rows:
+        raise ValueError(f"its replay segments end at {stop}, not at {rows}")

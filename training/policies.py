@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from eagerly.agents import agent_class
-from eagerly.networks import ActingPolicy, ActionBounds
+from eagerly.networks import ActionBounds, Episodes, MemoryPolicy, acting_policy
 from eagerly.training.errors import RunError
 from eagerly.training.run_directory import Run, open_run
 from eagerly.training.saved import Saved, newest_intact
@@ -20,10 +20,10 @@ WHICH = ("best", "latest")
 
 
 class Policy:
-    """A deterministic policy: a function of the observation alone.
+    """A deterministic policy: a function of the observation, or with a memory of the episode.
 
     Args:
-        act: Maps observations `[N, O]` to actions `[N, A]` in [-1, 1].
+        act: Maps observations `[N, O]` to actions `[N, A]` in [-1, 1], or steps through episodes.
         observation_size: O.
         bounds: Converts actions to the environment's units.
         steps: Environment steps that it was trained for.
@@ -32,17 +32,19 @@ class Policy:
         observation_size: O.
         action_size: A.
         steps: Environment steps that it was trained for.
+        remembers: Whether it has a memory: then it acts in episodes, see `begin_episodes`.
     """
 
     def __init__(
         self,
-        act: Callable[[np.ndarray], np.ndarray],
+        act: Callable[[np.ndarray], np.ndarray] | MemoryPolicy,
         observation_size: int,
         bounds: ActionBounds,
         steps: int,
     ) -> None:
         self._act, self._bounds = act, bounds
         self.observation_size, self.action_size, self.steps = observation_size, bounds.size, steps
+        self.remembers = isinstance(act, MemoryPolicy)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Chooses an action, or one for each row of a batch.
@@ -56,9 +58,30 @@ class Policy:
             `[A]` or `[N, A]`, in the environment's units, within its bounds, of its dtype.
 
         Raises:
-            ValueError: If the observation has another shape.
+            ValueError: If the observation has another shape, or the policy remembers.
             FloatingPointError: If the action would be NaN, because the observation is.
         """
+        act = self._act
+        if isinstance(act, MemoryPolicy):
+            raise ValueError(
+                "this policy has a memory: begin an episode with act = policy.begin_episodes(), "
+                "then call act(observation), and act(observation, reward) after each step"
+            )
+        rows, single = self._rows(observation)
+        actions = self._bounds.to_environment(self._finite(act(rows), rows))
+        return actions[0] if single else actions
+
+    def begin_episodes(self, count: int | None = None) -> PlayedEpisodes:
+        """Begins an episode, or N side by side; what is returned acts in them, step by step.
+
+        Without a memory it does what the policy itself does.
+
+        Args:
+            count: N; None for one episode, whose observations are `[O]`.
+        """
+        return PlayedEpisodes(self, count)
+
+    def _rows(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
         rows = np.asarray(observation, np.float32)
         if rows.ndim not in (1, 2) or rows.shape[-1] != self.observation_size:
             size = self.observation_size
@@ -66,17 +89,80 @@ class Policy:
                 f"observation must have shape [{size}] or [N, {size}]; got {rows.shape}"
             )
         single = rows.ndim == 1
-        actions = self._act(rows[np.newaxis] if single else rows).astype(np.float32, copy=False)
+        return rows[np.newaxis] if single else rows, single
+
+    def _finite(self, actions: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        actions = actions.astype(np.float32, copy=False)
         if not math.isfinite(actions.sum()):
             if not np.isfinite(rows).all():
-                raise FloatingPointError(f"observation must be finite; got {observation}")
-            raise FloatingPointError(f"action became {actions.tolist()} for {observation}")
-        actions = self._bounds.to_environment(actions)
-        return actions[0] if single else actions
+                raise FloatingPointError(f"observation must be finite; got {rows}")
+            raise FloatingPointError(f"action became {actions.tolist()} for {rows}")
+        return actions
 
     def __repr__(self) -> str:
         sizes = f"observation_size={self.observation_size}, action_size={self.action_size}"
         return f"Policy({sizes}, steps={self.steps})"
+
+
+class PlayedEpisodes:
+    """Acts in one episode, or in N side by side, from what it has seen of them.
+
+    `Policy.begin_episodes` makes it.
+
+    Args:
+        policy: The policy.
+        count: N; None for one episode, whose observations are `[O]`.
+    """
+
+    def __init__(self, policy: Policy, count: int | None) -> None:
+        self._policy, self._count = policy, count
+        act = policy._act
+        self._episodes = Episodes(act, count or 1) if isinstance(act, MemoryPolicy) else None
+        self._acted: np.ndarray | None = None
+
+    def __call__(
+        self,
+        observation: np.ndarray,
+        reward: float | np.ndarray | None = None,
+        ended: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Chooses the next action.
+
+        Args:
+            observation: `[O]`, or `[N, O]` where N episodes were begun.
+            reward: What came with it, of the action before; `[N]` for N episodes. Not at the first
+                observation; without a memory it makes no difference.
+            ended: Which of N episodes ended before this observation, `[N]` bool: it is the first
+                of another one there. One episode that ends is begun anew by `begin_episodes`.
+
+        Returns:
+            `[A]`, or `[N, A]`, in the environment's units.
+
+        Raises:
+            ValueError: If a shape is wrong, or a memory lacks the reward.
+            FloatingPointError: If the action would be NaN.
+        """
+        policy, episodes = self._policy, self._episodes
+        if episodes is None:
+            return policy(observation)
+        rows, single = policy._rows(observation)
+        if single != (self._count is None) or len(rows) != len(episodes):
+            size = policy.observation_size
+            expected = f"[{size}]" if self._count is None else f"[{self._count}, {size}]"
+            raise ValueError(f"observation must have shape {expected}; got {np.shape(observation)}")
+        if self._acted is not None:
+            if reward is None:
+                raise ValueError(
+                    "reward is missing: a policy with a memory is told what came of its last action"
+                )
+            rewards = np.broadcast_to(np.asarray(reward, np.float32), (len(rows),))
+            none = np.zeros(len(rows), bool)
+            episodes.acted(self._acted, rewards, none if ended is None else np.asarray(ended, bool))
+        elif reward is not None or ended is not None:
+            raise ValueError("reward and ended belong to observations after the first one")
+        self._acted = policy._finite(episodes.act(rows), rows)
+        actions = policy._bounds.to_environment(self._acted)
+        return actions[0] if single else actions
 
 
 def load_policy(
@@ -136,7 +222,7 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
         run.agent_config, size, bounds.size, seed=run.config.seed
     )
     assign_weights(actor, weights)
-    return Policy(ActingPolicy(actor), size, bounds, steps)
+    return Policy(acting_policy(actor, bounds.size), size, bounds, steps)
 
 
 def recorded_spaces(observation_size: int, bounds: ActionBounds) -> dict[str, object]:

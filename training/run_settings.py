@@ -55,11 +55,16 @@ def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> Non
     for part in (config, agent_config):
         for name in (f.name for f in dataclasses.fields(part) if f.name in given):
             needs = part.__dataclass_fields__[name].metadata["needs"]
-            if needs and getattr(part, needs[0]) != needs[1]:
+            if needs and getattr(part, needs[0]) not in needs[1]:
                 raise RunError(
-                    f"{flag_name(name)} acts only with {flag_name(needs[0])} {needs[1]}; the run "
-                    f"has {getattr(part, needs[0])}"
+                    f"{flag_name(name)} acts only with {needed(needs)}; the run has "
+                    f"{getattr(part, needs[0])}"
                 )
+
+
+def needed(needs: tuple[str, tuple[Any, ...]]) -> str:
+    """Writes what another setting must be, as it is typed."""
+    return f"{flag_name(needs[0])} {' or '.join(map(str, needs[1]))}"
 
 
 def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:

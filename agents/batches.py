@@ -1,0 +1,75 @@
+"""What an update learns from: transitions, or the steps of windows, as rows of one batch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from eagerly.buffers import BURN_IN, LEARNED, PADDING, RowLayout, SequenceLayout, Window
+from eagerly.networks import History
+
+
+class Batch(NamedTuple):
+    """B steps, as tensors; with a memory those of all windows one behind the other.
+
+    Attributes:
+        observation: What actor and critics are called with: `[B, O]`, or with a memory the
+            `History` of each step.
+        action: `[B, A]` in [-1, 1].
+        reward: `[B]`.
+        discount: `[B]` in [0, 1], see `Transition`.
+        next_observation: As `observation`, one step later.
+        mask: `[B]` bool, which steps losses and metrics count; None counts all.
+    """
+
+    observation: Any
+    action: tf.Tensor
+    reward: tf.Tensor
+    discount: tf.Tensor
+    next_observation: Any
+    mask: tf.Tensor | None = None
+
+
+def batch_of(layout: RowLayout | SequenceLayout, rows: tf.Tensor) -> Batch:
+    """Makes a batch of packed rows `[B, width]`, or of windows `[B, T + 1, width]`."""
+    if isinstance(layout, RowLayout):
+        return Batch(*layout.unpack(rows))
+    return batch_of_windows(layout.unpack(rows))
+
+
+def batch_of_windows(window: Window) -> Batch:
+    """Lays the steps of windows `[N, T, ...]` out as a batch of N · T.
+
+    What stands in padding is put to 0 here, whatever it was, NaN too: no network meets it. Steps
+    of burn-in reach the memories, and are left out of the mask.
+    """
+    goes_on = window.role > PADDING
+    valid = tf.concat([tf.ones_like(goes_on[:, :1]), goes_on], axis=1)  # [N, T + 1]
+
+    def clean(part: tf.Tensor, keep: tf.Tensor) -> tf.Tensor:
+        keep = keep[..., tf.newaxis] if part.shape.rank > keep.shape.rank else keep
+        return tf.where(keep, part, tf.zeros_like(part))
+
+    def flat(part: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(part, [-1, *part.shape[2:]])
+
+    history = History(
+        clean(window.observation, valid),
+        clean(window.previous_action, valid),
+        clean(window.previous_reward, valid),
+        valid,
+        goes_on,
+    )
+    before = [part[:, :-1] for part in history[:4]]
+    return Batch(
+        observation=History(*before, asked=before[-1]),
+        action=flat(history.previous_action[:, 1:]),
+        reward=flat(history.previous_reward[:, 1:]),
+        discount=flat(clean(window.discount, goes_on)),
+        next_observation=history,
+        mask=flat(window.role > BURN_IN),
+    )
+
+
+assert PADDING < BURN_IN < LEARNED  # what the comparisons above take for granted

@@ -1,0 +1,131 @@
+"""Wrappers that hide a part of what an environment shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+Env = gymnasium.Env[Any, Any]
+
+
+class HideCoordinates(
+    gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.RecordConstructorArgs
+):
+    """Leaves chosen coordinates out of a flat observation.
+
+    Args:
+        env: An environment with a flat `Box` of O observations.
+        hidden: Which coordinates are left out, in [0, O).
+
+    Raises:
+        ValueError: If the observations are no flat `Box`, a coordinate is not one of theirs, or
+            none would be left.
+    """
+
+    def __init__(self, env: Env, hidden: Sequence[int]) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, hidden=tuple(hidden))
+        super().__init__(env)
+        space = _flat(env)
+        size = space.shape[0]
+        outside = [index for index in hidden if not 0 <= index < size]
+        if outside:
+            raise ValueError(f"hidden coordinates must be in [0, {size}); got {outside}")
+        self._kept = np.setdiff1d(np.arange(size), np.array(hidden, np.int64))
+        if not self._kept.size:
+            raise ValueError(f"all {size} coordinates would be hidden: leave one")
+        self.observation_space = gymnasium.spaces.Box(
+            space.low[self._kept], space.high[self._kept], dtype=space.dtype.type
+        )
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Returns what is left of an observation."""
+        return observation[self._kept]
+
+
+class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
+    """Shows something else than the observation at random steps, drawn from the episode's seed.
+
+    The draws have a generator of their own: those of the environment stay what they are. The
+    observation that a reset returns is always shown.
+    """
+
+    def __init__(self, env: Env, probability: float) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, probability=probability)
+        super().__init__(env)
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"probability must be in [0, 1]; got {probability}")
+        _flat(env)
+        self._probability = probability
+        self._draws = np.random.default_rng(0)
+        self._shown: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Resets the environment; with a seed the draws begin anew, too."""
+        if seed is not None:
+            self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,)))
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._shown = observation
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment."""
+        observation, *rest = self.env.step(action)
+        if self._draws.random() < self._probability:
+            observation = self._instead(observation)
+        self._shown = observation
+        return observation, *rest
+
+    def _instead(self, observation: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+class DropObservations(_Unreliable):
+    """At random steps shows the observation before again, as a sensor does that misses a beat.
+
+    Args:
+        env: An environment with a flat `Box` of observations.
+        probability: That of each step, in [0, 1].
+
+    Raises:
+        ValueError: If the observations are no flat `Box`, or the probability is none.
+    """
+
+    def _instead(self, observation: np.ndarray) -> np.ndarray:
+        return self._shown
+
+
+class Flicker(_Unreliable):
+    """At random steps shows zeros, as a camera does whose picture fails.
+
+    Hausknecht and Stone 2015, "Deep Recurrent Q-Learning for Partially Observable MDPs", with a
+    probability of 0.5.
+
+    Args:
+        env: An environment with a flat `Box` of observations, in whose bounds 0 lies.
+        probability: That of each step, in [0, 1].
+
+    Raises:
+        ValueError: If the observations are no flat `Box`, 0 is none, or the probability is none.
+    """
+
+    def __init__(self, env: Env, probability: float) -> None:
+        super().__init__(env, probability)
+        space = _flat(env)
+        if not space.contains(np.zeros(space.shape, space.dtype)):
+            raise ValueError(f"0 must be an observation, to be shown instead; got {space}")
+
+    def _instead(self, observation: np.ndarray) -> np.ndarray:
+        return np.zeros_like(observation)
+
+
+def _flat(env: Env) -> gymnasium.spaces.Box:
+    space = env.observation_space
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise ValueError(
+            f"observations must be a flat Box of shape (O,); got {space}. Wrap the environment "
+            "in gymnasium.wrappers.FlattenObservation first."
+        )
+    return space

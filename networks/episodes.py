@@ -1,0 +1,162 @@
+"""Acting with a memory: step by step, with a state for each episode in progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class MemoryPolicy:
+    """Calls an actor with a memory on NumPy arrays, one step at a time.
+
+    It holds no state: that is handed in and out. `Episodes` keeps one.
+
+    Args:
+        actor: A model with `step` and `initial_state`, such as `networks.MemoryActor`.
+        action_size: A.
+    """
+
+    def __init__(self, actor: keras.Model, action_size: int) -> None:
+        self._actor, self.action_size = actor, action_size
+        self._dtype = tf.dtypes.as_dtype(actor.variable_dtype)
+        self._concrete: Callable[..., Any] | None = None
+
+    def weights(self) -> tuple[tf.Tensor, ...]:
+        """Reads nothing: the model itself is called, as it is then."""
+        return ()
+
+    def refresh(self, weights: Any = ()) -> None:
+        """Has nothing to do: the model itself is called, as it is then."""
+
+    def initial_state(self, count: int) -> list[np.ndarray]:
+        """Returns the state in which N episodes begin; it is all zeros."""
+        return list(self._actor.initial_state(count))
+
+    def step(
+        self,
+        observations: np.ndarray,
+        previous_actions: np.ndarray,
+        previous_rewards: np.ndarray,
+        state: list[np.ndarray],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Chooses actions.
+
+        Args:
+            observations: `[N, O]`.
+            previous_actions: `[N, A]` in [-1, 1], the actions that led to them; 0 at a beginning.
+            previous_rewards: `[N]`, the rewards that came with them; 0 at a beginning.
+            state: What `initial_state` or the step before returned.
+
+        Returns:
+            Actions `[N, A]` in [-1, 1], and the next state.
+        """
+        given = [observations, previous_actions, previous_rewards, *state]
+        if self._concrete is None:
+            specs = [tf.TensorSpec((None, *part.shape[1:]), self._dtype) for part in given]
+            step = tf.function(
+                lambda first, second, third, *rest: self._actor.step(
+                    first, second, third, list(rest)
+                )
+            )
+            self._concrete = step.get_concrete_function(*specs)
+        actions, state = self._concrete(*(tf.constant(part, self._dtype) for part in given))
+        return actions.numpy(), [part.numpy() for part in state]
+
+
+class Episodes:
+    """N episodes in progress, as a policy with a memory lives through them.
+
+    `act` and `acted` are called in turns: what was observed, then what was done and came of it.
+
+    Args:
+        policy: The policy.
+        count: N.
+    """
+
+    def __init__(self, policy: MemoryPolicy, count: int) -> None:
+        self._policy, self._count = policy, count
+        self._state = policy.initial_state(count)
+        self._actions = np.zeros((count, policy.action_size), np.float32)
+        self._rewards = np.zeros(count, np.float32)
+        self._waits = False  # for what came of an observation
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def waits(self) -> bool:
+        """Whether `acted` is due, instead of `act`."""
+        return self._waits
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """Remembers observations `[N, O]` and chooses actions `[N, A]` in [-1, 1].
+
+        Raises:
+            ValueError: If what came of those before is not known, or N is another one.
+        """
+        if self._waits:
+            raise ValueError(
+                "two observations without the action and reward between them: say what was done, "
+                "and what came of it, after each"
+            )
+        if len(observations) != self._count:
+            raise ValueError(f"there are {self._count} episodes; got {len(observations)}")
+        actions, self._state = self._policy.step(
+            observations, self._actions, self._rewards, self._state
+        )
+        self._waits = True
+        return actions
+
+    def acted(self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Remembers what was done, `[N, A]`, and what came of it; forgets episodes that ended.
+
+        Args:
+            actions: `[N, A]` in [-1, 1].
+            rewards: `[N]`.
+            ended: `[N]` bool.
+
+        Raises:
+            ValueError: If nothing was observed before, or a shape is wrong.
+        """
+        if not self._waits:
+            raise ValueError("an action without an observation before it")
+        if np.shape(actions) != self._actions.shape or np.shape(rewards) != (self._count,):
+            raise ValueError(
+                f"actions and rewards must have shape {self._actions.shape} and ({self._count},); "
+                f"got {np.shape(actions)} and {np.shape(rewards)}"
+            )
+        self._actions = np.array(actions, np.float32)
+        self._rewards = np.array(rewards, np.float32)
+        self._waits = False
+        self.begin(ended)
+
+    def begin(self, began: np.ndarray) -> None:
+        """Forgets what was before in the episodes `[N]` that begin anew."""
+        if np.any(began):
+            for part in (self._actions, self._rewards, *self._state):
+                part[began] = 0
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Returns everything that is remembered, as arrays by name."""
+        parts = {f"memory_{index}": part for index, part in enumerate(self._state)}
+        return {"previous_actions": self._actions, "previous_rewards": self._rewards, **parts}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over what `state` returned of as many episodes.
+
+        Raises:
+            ValueError: If it is of another memory.
+        """
+        own = self.state()
+        found = {name: np.shape(state[name]) for name in own if name in state}
+        expected = {name: part.shape for name, part in own.items()}
+        if found != expected:
+            raise ValueError(f"expected a memory of {expected}, got {found}")
+        parts = {name: np.array(state[name], part.dtype) for name, part in own.items()}
+        self._actions, self._rewards = parts["previous_actions"], parts["previous_rewards"]
+        self._state = [parts[f"memory_{index}"] for index in range(len(self._state))]
+        self._waits = False

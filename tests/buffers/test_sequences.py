@@ -1,0 +1,259 @@
+"""Windows of episodes by arithmetic: an observation is 100 times its episode and its step."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from eagerly.buffers import BURN_IN, LEARNED, PADDING, SequenceReplayBuffer, Transition, Window
+from eagerly.buffers.window import SequenceLayout
+
+
+class Feeder:
+    """Feeds a buffer from N environments, whose episodes have lengths of their own.
+
+    In episode e of environment n observation t is [100 e + t, n]; the step that leads to it has
+    that number as its reward, its thousandth as action, and discount 0.5, or 0 at every second
+    end.
+    """
+
+    def __init__(self, buffer: SequenceReplayBuffer, lengths: tuple[int, ...]) -> None:
+        self.buffer, self.lengths = buffer, lengths
+        self.episode, self.step = (np.zeros(len(lengths), int) for _ in range(2))
+
+    def observations(self) -> np.ndarray:
+        values = 100.0 * self.episode + self.step
+        return np.stack([values, np.arange(len(values))], axis=1)
+
+    def feed(self, rounds: int) -> SequenceReplayBuffer:
+        for _ in range(rounds):
+            before = self.observations()
+            self.step += 1
+            after = self.observations()
+            ended = self.step == self.lengths
+            final = ended & (self.episode % 2 == 0)
+            reward = after[:, 0]
+            discount = np.where(final, 0.0, 0.5)
+            self.buffer.add(
+                Transition(before, reward[:, np.newaxis] / 1000, reward, discount, after), ended
+            )
+            self.episode += ended
+            self.step[ended] = 0
+        return self.buffer
+
+
+def buffer_of(
+    capacity: int = 1000, lengths: tuple[int, ...] = (5, 3), rounds: int = 30, **options: int
+) -> SequenceReplayBuffer:
+    buffer = SequenceReplayBuffer(capacity, 2, 1, **{"length": 4, "seed": 0} | options)
+    return Feeder(buffer, lengths).feed(rounds)
+
+
+def check(window: Window, lengths: tuple[int, ...]) -> None:
+    """Checks one window `[T]` in every number."""
+    role = window.role
+    there = role != PADDING
+    count = int(there.sum())
+    assert count, "no window is empty"
+    assert there[:count].all(), "padding comes behind"
+    assert (np.diff(role[:count]) >= 0).all(), "burn-in comes before what is learned"
+    environment = int(window.observation[0, 1])
+    episode, first = divmod(window.observation[0, 0], 100)
+    last = lengths[environment]
+    numbers = 100 * episode + first + np.arange(count + 1)
+    np.testing.assert_array_equal(window.observation[: count + 1, 0], numbers)
+    np.testing.assert_array_equal(window.observation[: count + 1, 1], environment)
+    np.testing.assert_array_equal(window.reward[:count], numbers[1:])
+    np.testing.assert_allclose(window.action[:count, 0], numbers[1:] / 1000, rtol=1e-6)
+    # What came before the window is known too, unless the episode began there.
+    before = numbers[0] if first else 0.0
+    assert window.previous_reward[0] == before
+    np.testing.assert_allclose(window.previous_action[0], before / 1000, rtol=1e-6)
+    is_end = numbers[1:] % 100 == last
+    assert not is_end[:-1].any(), "no window crosses an end"
+    np.testing.assert_array_equal(
+        window.discount[:count], np.where(is_end & (episode % 2 == 0), 0.0, 0.5)
+    )
+
+
+def windows(buffer: SequenceReplayBuffer, updates: int = 20, batch: int = 50) -> list[Window]:
+    sampled = buffer.sample(updates, batch)
+    flat = [part.reshape(-1, *part.shape[2:]) for part in sampled]
+    return [Window(*parts) for parts in zip(*flat, strict=True)]
+
+
+@pytest.mark.parametrize("burn_in", [0, 1, 3])
+@pytest.mark.parametrize("capacity", [1000, 60, 17])
+@pytest.mark.parametrize("lengths", [(5, 3), (1,), (1, 2, 30), (40,)])
+def test_windows_are_steps_of_one_episode_with_nothing_wrong(
+    capacity: int, lengths: tuple[int, ...], burn_in: int
+) -> None:
+    feeder = Feeder(SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=burn_in), lengths)
+    for _ in range(5):
+        for window in windows(feeder.feed(9), 4, 50):
+            check(window, lengths)
+
+
+@pytest.mark.parametrize(("length", "burn_in"), [(2, 0), (4, 0), (6, 3), (9, 0)])
+def test_every_step_is_learned_from_with_the_same_probability(length: int, burn_in: int) -> None:
+    buffer = buffer_of(rounds=30, lengths=(5, 3), length=length, burn_in=burn_in)
+    sampled = buffer.sample(200, 300)
+    learned = sampled.role == LEARNED
+    keys = np.stack([sampled.reward[learned], sampled.observation[..., 1:, 1][learned]], axis=1)
+    steps, counts = np.unique(keys, axis=0, return_counts=True)
+    assert len(steps) == 60  # of both environments, first and last steps of episodes too
+    expected = counts.mean()
+    # Steps of a window come together: the deviation is that of windows, times their steps.
+    assert np.abs(counts - expected).max() < 6 * np.sqrt(expected * (length - burn_in))
+
+
+def test_burn_in_goes_back_as_far_as_there_are_steps() -> None:
+    buffer = buffer_of(lengths=(20,), rounds=60, length=8, burn_in=5)
+    for window in windows(buffer):
+        first = int(window.observation[0, 0]) % 100
+        warmed = int((window.role == BURN_IN).sum())
+        assert warmed == 5 or first == 0
+        assert (window.role == LEARNED).any()
+
+
+def test_how_many_updates_are_sampled_at_once_changes_no_window() -> None:
+    whole = buffer_of().sample_rows(12, 5).copy()
+    other = buffer_of()
+    parts = [other.sample_rows(updates, 5).copy() for updates in (1, 4, 7)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_the_array_is_used_again_and_aligned() -> None:
+    buffer = buffer_of()
+    first = buffer.sample_rows(3, 8)
+    again = buffer.sample_rows(3, 8)
+    assert np.shares_memory(first, again)
+    assert first.ctypes.data % 64 == 0
+    assert first.shape == (3, 8, 5, buffer.layout.width)
+
+
+@pytest.mark.parametrize("capacity", [1000, 40, 37])
+@pytest.mark.parametrize("rounds", [1, 4, 15, 50])
+def test_a_buffer_that_was_put_back_gives_the_same_windows_ever_after(
+    capacity: int, rounds: int
+) -> None:
+    feeder = Feeder(SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=2, seed=3), (7, 4, 2))
+    buffer = feeder.feed(rounds)
+    buffer.sample_rows(2, 3)
+    copy = SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=2, seed=9)
+    start = buffer.added - len(buffer)
+    middle = start + len(buffer) // 2
+    copy.restore(start, buffer.stored(start, middle))
+    copy.restore(middle, buffer.stored(middle, buffer.added))
+    copy.restore_state(json.loads(json.dumps(buffer.state())))
+    copy.random_state = buffer.random_state
+    again = Feeder(copy, feeder.lengths)
+    again.episode, again.step = feeder.episode.copy(), feeder.step.copy()
+    for _ in range(12):
+        np.testing.assert_array_equal(copy.sample_rows(3, 40), buffer.sample_rows(3, 40))
+        feeder.feed(5)
+        again.feed(5)
+    assert copy.state() == buffer.state()
+
+
+def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> None:
+    feeder = Feeder(SequenceReplayBuffer(30, 2, 1, length=4), (5, 3))
+    segments = []
+    for _ in range(6):
+        start = feeder.buffer.added
+        feeder.feed(4)
+        segments.append((start, feeder.buffer.stored(start, feeder.buffer.added)))
+    copy = SequenceReplayBuffer(30, 2, 1, length=4)
+    for start, rows in segments[2:]:
+        copy.restore(start, rows)
+    copy.restore_state(feeder.buffer.state())
+    np.testing.assert_array_equal(copy.sample_rows(5, 50), feeder.buffer.sample_rows(5, 50))
+
+
+def test_episodes_that_begin_anew_are_not_joined_to_those_before() -> None:
+    feeder = Feeder(SequenceReplayBuffer(100, 2, 1, length=6), (50, 50))
+    feeder.feed(3)
+    feeder.buffer.begin_episodes(np.array([True, False]))
+    feeder.episode[0], feeder.step[0] = 1, 0
+    feeder.feed(3)
+    for window in windows(feeder.buffer):
+        check(window, feeder.lengths)
+
+
+def test_the_number_of_environments_may_change_where_all_begin_anew() -> None:
+    buffer = buffer_of(lengths=(50, 50), rounds=3)
+    other = Feeder(buffer, (50, 50, 50))
+    with pytest.raises(ValueError, match="there were 2 environments, and are 3"):
+        other.feed(1)
+    with pytest.raises(ValueError, match=r"began must have shape \[2\]"):
+        buffer.begin_episodes(np.array([True, False, True]))
+    other = Feeder(buffer, (50, 50, 50))
+    buffer.begin_episodes(np.ones(3, bool))
+    for window in windows(other.feed(5)):
+        check(window, other.lengths)
+
+
+def test_an_end_that_was_not_said_is_noticed() -> None:
+    feeder = Feeder(SequenceReplayBuffer(100, 2, 1, length=6), (50, 50))
+    feeder.feed(3)
+    feeder.step[1] = 7
+    before = feeder.buffer.added
+    with pytest.raises(ValueError, match=r"environment 1 was not left where its step begins: say"):
+        feeder.feed(1)
+    assert feeder.buffer.added == before
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "error", "message"),
+    [
+        ("reward", np.zeros((2, 1)), ValueError, r"reward must have shape \[N\]"),
+        ("action", np.zeros((2, 3)), ValueError, r"action must have shape \[N, 1\]"),
+        ("reward", np.array([0.0, np.nan]), FloatingPointError, "reward must be finite .*nan in"),
+        ("observation", np.array([[0.0, 1e39]] * 2), FloatingPointError, "observation must be fin"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_stored(
+    part: str, value: np.ndarray, error: type[Exception], message: str
+) -> None:
+    buffer = SequenceReplayBuffer(100, 2, 1, length=6)
+    good = Transition(np.zeros((2, 2)), np.zeros((2, 1)), np.zeros(2), np.ones(2), np.ones((2, 2)))
+    with pytest.raises(error, match=message):
+        buffer.add(good._replace(**{part: value}), np.zeros(2, bool))
+    assert not buffer.added
+    with pytest.raises(ValueError, match=r"ended must have shape \[2\]; got \(1,\)"):
+        buffer.add(good, np.zeros(1, bool))
+    with pytest.raises(ValueError, match="cannot sample from an empty buffer"):
+        buffer.sample_rows(1, 1)
+
+
+def test_sizes_are_checked() -> None:
+    for options, message in (
+        ({"length": 1}, "length must be at least 2; got 1"),
+        ({"length": 5, "burn_in": 4}, "burn_in must leave 2 steps of 5"),
+        ({"length": 5, "burn_in": -1}, "burn_in must be at least 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SequenceReplayBuffer(10, 2, 1, **options)
+    with pytest.raises(ValueError, match="at least 4 for each of 3 environments; got 11"):
+        Feeder(SequenceReplayBuffer(11, 2, 1, length=3), (2, 2, 2)).feed(1)
+
+
+def test_rows_that_are_no_steps_are_not_put_back() -> None:
+    for wrong in (-1.0, 0.5, 7.0, np.nan):
+        rows = np.zeros((3, SequenceLayout(2, 1, 4).width), np.float32)
+        rows[1, -1] = wrong
+        with pytest.raises(ValueError, match="are no steps of episodes"):
+            SequenceReplayBuffer(10, 2, 1, length=4).restore(0, rows)
+    buffer = buffer_of(rounds=2)
+    with pytest.raises(ValueError, match="which are not there"):
+        buffer.restore_state({"last": [999, -1]})
+
+
+def test_an_observation_is_kept_once() -> None:
+    layout = SequenceLayout(17, 6, 32)
+    assert layout.width == 6 + 1 + 1 + 17 + 1
+    assert layout.row_bytes == 4 * layout.width + 8
+    buffer = buffer_of(lengths=(5,), rounds=10)
+    assert buffer.added == 12  # ten steps, two beginnings
