@@ -108,7 +108,7 @@ class RowBuffer:
         """Gathers rows by their place in the ring into an array that the next call uses again."""
         shape = (*places.shape, self._rows.shape[1])
         if self._sampled.shape != shape:
-            self._sampled = _aligned(shape)
+            self._sampled = aligned(shape)
         # mode="clip" lets take() write straight into out; the places are always in range.
         return self._rows.take(places, axis=0, out=self._sampled, mode="clip")
 
@@ -165,7 +165,7 @@ def count_of(transitions: Transition) -> int:
     return int(np.shape(transitions.reward)[0]) if np.ndim(transitions.reward) else 0
 
 
-def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+def aligned(shape: tuple[int, ...]) -> np.ndarray:
     """Reserves a float32 array that begins at a multiple of 64 bytes."""
     size = 4 * math.prod(shape)
     memory = np.empty(size + _ALIGNMENT, np.uint8)

@@ -16,7 +16,12 @@ import numpy as np
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.buffers import ReplayBuffer, Transition
+from eagerly.buffers import (
+    ReplayBuffer,
+    SequenceReplayBuffer,
+    Transition,
+    replay_buffer,
+)
 from eagerly.training.files import sealed, unsealed
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +80,33 @@ def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> R
     buffer = ReplayBuffer(capacity, OBSERVATION_SIZE, ACTION_SIZE, seed=seed)
     buffer.add(random_transitions(count, seed=seed))
     return buffer
+
+
+def buffer_for(
+    agent: Agent, count: int = 200, *, seed: int = 0
+) -> ReplayBuffer | SequenceReplayBuffer:
+    """A buffer of what an agent learns from: transitions, or episodes of 1 to 12 steps."""
+    if not agent.config.remembers:
+        return filled_buffer(count, seed=seed)
+    buffer = replay_buffer(agent.layout, 1000, seed=seed)
+    steps, random = random_transitions(count, seed=seed), np.random.default_rng(seed)
+    ended = random.uniform(size=count) < 0.2
+    for index in range(count):
+        step = Transition(*(np.array(part[index : index + 1]) for part in steps))
+        if index and not ended[index - 1]:
+            step = step._replace(observation=steps.next_observation[index - 1 : index])
+        if not ended[index]:
+            step = step._replace(discount=np.array([0.99]))
+        buffer.add(step, ended[index : index + 1])
+    return buffer
+
+
+def acted(agent: Agent, observations: np.ndarray, *, explore: bool) -> np.ndarray:
+    """One step of whoever collects: what is observed, done, and came of it."""
+    agent.observe(observations)
+    actions = agent.act(observations, explore=explore)
+    agent.stepped(actions, np.ones(len(observations)), np.zeros(len(observations), bool))
+    return actions
 
 
 def random_transitions(

@@ -18,6 +18,8 @@ from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
 from eagerly.agents.settings import check_settings, setting
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.helpers import (
+    acted,
+    buffer_for,
     equal_weights,
     filled_buffer,
     random_transitions,
@@ -359,14 +361,18 @@ FIELDS = [
 def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns settings in which the field acts, and the same with another value of it."""
     needs = field.metadata["needs"]
-    base = {needs[0]: needs[1]} if needs else {}
-    value = getattr(small_agent(name, mode="eager").config, field.name)
+    base = {needs[0]: needs[1][0]} if needs else {}
+    if agent_class(name).Config(**base).remembers:
+        base |= {"memory_units": 8, "sequence_length": 6, "sequences_per_update": 3}
+    value = getattr(small_agent(name, **{"mode": "eager"} | base).config, field.name)
     if field.metadata["choices"]:
         changed = next(choice for choice in reversed(field.metadata["choices"]) if choice != value)
     elif isinstance(value, bool):
         changed = not value
     elif isinstance(value, tuple):
         changed = (8,)
+    elif field.name == "attention_heads":
+        changed = value * 2  # a divisor of the units, too
     else:
         changed = value + 1 if isinstance(value, int) else 0.3
     return base, base | {field.name: changed}
@@ -376,10 +382,12 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     agent = small_agent(name, **{"mode": "eager"} | dict(settings))  # nothing is traced
     agent.observe(np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
-    agent.train(filled_buffer(), 6)
+    if agent.config.remembers:
+        agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+    agent.train(buffer_for(agent), 6)
     compiled = getattr(agent._compiled_train_body, "_jit_compile", None)
-    acted = [agent.act(np.ones((2, 4)), explore=True).tobytes() for _ in range(2)]
-    return (compiled, *acted, *(weights.tobytes() for weights in weights_of(agent).values()))
+    actions = [acted(agent, np.ones((2, 4)), explore=True).tobytes() for _ in range(2)]
+    return (compiled, *actions, *(weights.tobytes() for weights in weights_of(agent).values()))
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)

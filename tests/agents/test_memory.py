@@ -1,0 +1,338 @@
+"""Agents with a memory: padding is nothing, steps and sequences agree, an update by slow loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from eagerly.agents import losses
+from eagerly.agents.agent import Agent
+from eagerly.agents.batches import Batch, batch_of, batch_of_windows
+from eagerly.agents.td3 import TD3, TD3Config
+from eagerly.buffers import PADDING, SequenceLayout, Window
+from eagerly.buffers.rows import aligned
+from eagerly.networks import History
+from eagerly.networks.cores import MEMORIES
+from tests.agents.reference_memory import ReferenceUpdate
+from tests.helpers import acted, buffer_for, equal_weights, small_agent, spaces, weights_of
+
+KINDS = [
+    pytest.param("td3", "lstm", id="td3-lstm"),
+    pytest.param("ddpg", "gru", id="ddpg-gru"),
+    pytest.param("td3", "attention", id="td3-attention"),
+]
+SMALL = {
+    "memory_units": 8,
+    "attention_heads": 2,
+    "sequence_length": 6,
+    "burn_in": 2,
+    "sequences_per_update": 5,
+    "hidden_sizes": (16,),
+}
+
+
+def agent_with(name: str, memory: str, **settings: Any) -> Any:
+    config = SMALL | {"memory": memory} | settings
+    return small_agent(name, **{k: v for k, v in config.items() if k != "batch_size"})
+
+
+class Given:
+    """A buffer that hands out the same windows again and again."""
+
+    def __init__(self, layout: SequenceLayout, rows: np.ndarray) -> None:
+        self.layout, self._rows = layout, rows
+
+    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
+        assert self._rows.shape[1] == batch_size
+        rows = aligned((updates, *self._rows.shape[1:]))
+        rows[...] = self._rows
+        return rows
+
+
+# --- padding is nothing -----------------------------------------------------------------------
+
+
+def with_padding(rows: np.ndarray, fill: Callable[[tuple[int, ...]], Any]) -> np.ndarray:
+    """Puts something else where padding is, but for the number that says so."""
+    changed = rows.copy()
+    padding = rows[..., -1] == PADDING
+    padding[..., 0] = False  # the row before the first step is none
+    changed[padding, :-1] = fill(changed[padding, :-1].shape)
+    assert padding.any()
+    return changed
+
+
+FILLS = {
+    "random": lambda shape: np.random.default_rng(1).normal(size=shape),
+    "huge": lambda shape: 1e38,
+    "nan": lambda shape: np.nan,
+    "infinite": lambda shape: -np.inf,
+}
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize(("name", "memory"), KINDS)
+def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
+    name: str, memory: str, fill: str
+) -> None:
+    results = []
+    for change in (lambda shape: 0.0, FILLS[fill]):
+        agent = agent_with(name, memory, normalize_observations=True)
+        agent.observe(np.arange(8.0).reshape(2, 4))
+        rows = with_padding(buffer_for(agent).sample_rows(1, 5), change)
+        metrics = agent.train(Given(agent.layout, rows), 4)
+        results.append((metrics, weights_of(agent)))
+    (metrics, weights), (other_metrics, other_weights) = results
+    assert equal_weights(weights, other_weights)
+    assert equal_weights(metrics, other_metrics)
+
+
+@pytest.mark.parametrize(("name", "memory"), KINDS)
+def test_more_padding_changes_nothing_beyond_rounding(name: str, memory: str) -> None:
+    after = []
+    for length in (6, 11):
+        more = {"adam_epsilon": 1e-3} | ({"target_noise": 0.0} if name == "td3" else {})
+        agent = agent_with(name, memory, sequence_length=length, precision="float64", **more)
+        rows = buffer_for(agent_with(name, memory)).sample_rows(1, 5)
+        rows = np.pad(rows, ((0, 0), (0, 0), (0, length - 6), (0, 0)))
+        agent.train(Given(agent.layout, rows), 4)
+        after.append(weights_of(agent))
+    for path, values in after[0].items():
+        other = after[1][path]
+        if "distances" in path:  # a number for each step that attention sees
+            assert not np.any(other[..., 6:])
+            other = other[..., :6]
+        np.testing.assert_allclose(other, values, 1e-8, 1e-11, err_msg=path)
+
+
+@pytest.mark.parametrize(("name", "memory"), KINDS)
+def test_the_masked_loss_is_that_of_the_sequences_one_by_one(name: str, memory: str) -> None:
+    agent = agent_with(name, memory, precision="float64", burn_in=0)
+    rows = buffer_for(agent).sample(1, 5)
+    window = Window(*(part[0].astype(np.float64) for part in rows))
+    nets = agent.networks
+
+    def loss_of(batch: Batch, counted: bool) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        variables = [
+            v.value for v in (*nets.critic.trainable_variables, *nets.actor.trainable_variables)
+        ]
+        with tf.GradientTape() as tape:
+            values = nets.critic(batch.observation, batch.action)
+            target = tf.stop_gradient(batch.reward * 0.3)
+            mask = batch.mask if counted else None
+            loss = losses.critic_loss(values, target, mask)
+            action = nets.actor(batch.observation)
+            loss += losses.actor_loss(nets.critic.first(batch.observation, action), mask)
+        return loss, tape.gradient(loss, variables)
+
+    whole, gradients = loss_of(batch_of_windows(Window(*map(tf.constant, window))), True)
+    lengths = (window.role != PADDING).sum(axis=1)
+    assert len(set(lengths)) > 2
+    total, sums = 0.0, [0.0] * len(gradients)
+    for row, length in enumerate(lengths):
+        alone = Window(
+            *(part[row : row + 1, : length + 1] for part in window[:3]),
+            *(part[row : row + 1, :length] for part in window[3:]),
+        )
+        loss, parts = loss_of(batch_of_windows(Window(*map(tf.constant, alone))), False)
+        weight = length / lengths.sum()
+        total += weight * loss
+        sums = [s + weight * part for s, part in zip(sums, parts, strict=True)]
+    np.testing.assert_allclose(whole, total, 1e-12)
+    for found, expected in zip(gradients, sums, strict=True):
+        np.testing.assert_allclose(found, expected, 1e-9, 1e-12)
+
+
+def test_losses_refuse_masks_that_would_broadcast() -> None:
+    values, target = tf.zeros((2, 4)), tf.zeros(4)
+    for mask, message in (
+        (tf.ones((2, 4), tf.bool), r"mask must have shape \[B\], got \(2, 4\)"),
+        (tf.ones(1, tf.bool), r"mask must have the batch of values, 4; got \(1,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            losses.critic_loss(values, target, mask)
+    mask = tf.constant([True, True, False, False])
+    values = tf.constant([[1.0, 3.0, np.nan, 1e30], [0.0, 2.0, 5.0, -7.0]])
+    assert losses.critic_loss(values, tf.constant([1.0, 1.0, np.nan, 0.0]), mask) == 2 + 1
+    assert losses.actor_loss(values[0], mask) == -2
+
+
+def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
+    agent = agent_with("td3", "gru", burn_in=3)
+    window = buffer_for(agent).sample(1, 5)
+    batch = batch_of_windows(Window(*(tf.constant(part[0]) for part in window)))
+    learned = np.array(window.role[0] == 2).reshape(-1)
+    np.testing.assert_array_equal(batch.mask, learned)
+    assert batch.observation.valid.numpy().sum() > learned.sum()
+
+
+# --- an update by slow loops --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", ["lstm", "gru"])
+def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str) -> None:
+    settings = {
+        "memory": memory,
+        "memory_units": 3,
+        "hidden_sizes": (4,),
+        "sequence_length": 4,
+        "burn_in": 1,
+        "sequences_per_update": 3,
+        "policy_delay": 1,
+        "target_noise": 0.0,
+        "adam_epsilon": 0.1,  # with a small one a first step is the sign of the gradient
+        "actor_learning_rate": 0.125,
+        "critic_learning_rate": 0.25,
+        "tau": 0.25,
+        "activation": "tanh",  # finite differences dislike kinks
+    }
+    config = TD3Config(**settings, precision="float64", mode="graph")
+    agent = TD3(*spaces(4, 2), config, seed=0)
+    window = Window(*(part[0].astype(np.float64) for part in buffer_for(agent, 60).sample(1, 3)))
+    assert {0.0, 1.0, 2.0} <= set(window.role.ravel())
+    reference = ReferenceUpdate(agent, memory)
+    agent.train(buffer_for(agent, 60), 1)
+    reference.update(window)
+    for name, expected in reference.weights().items():
+        variables = getattr(agent.networks, name).variables
+        for variable, value in zip(variables, expected, strict=True):
+            np.testing.assert_allclose(
+                variable.numpy(), value, 1e-7, 1e-8, err_msg=f"{name} {variable.path}"
+            )
+
+
+# --- acting -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "memory"), KINDS)
+def test_acting_step_by_step_is_acting_on_the_whole_episode(name: str, memory: str) -> None:
+    agent, random = agent_with(name, memory, precision="float64"), np.random.default_rng(0)
+    observations = random.normal(size=(2, 9, 4)).astype(np.float32)
+    rewards = random.normal(size=(2, 9)).astype(np.float32)
+    ends = {3: 0, 6: 1}  # step: environment whose episode ends with it
+    chosen, done = np.zeros((2, 9, 2)), np.zeros((2, 9, 2), np.float32)
+    for step in range(9):
+        agent.observe(observations[:, step])
+        chosen[:, step] = agent.act(observations[:, step], explore=False)
+        done[:, step] = agent.act(observations[:, step], explore=True)
+        agent.stepped(done[:, step], rewards[:, step], np.arange(2) == ends.get(step))
+    for row, end in ((0, 4), (1, 7)):
+        for piece in (slice(0, end), slice(end, 9)):
+            count = piece.stop - piece.start
+            assert count <= 7
+            before = np.zeros((1, count, 2)), np.zeros((1, count))
+            before[0][0, 1:], before[1][0, 1:] = (part[row, piece][:-1] for part in (done, rewards))
+            valid = tf.ones((1, count), tf.bool)
+            parts = (observations[row : row + 1, piece].astype(np.float64), *before)
+            whole = agent.networks.actor(History(*map(tf.constant, parts), valid, valid))
+            np.testing.assert_allclose(chosen[row, piece], whole, 1e-5, 1e-6)
+
+
+def test_what_is_told_out_of_turn_is_refused() -> None:
+    agent, observations = agent_with("td3", "gru"), np.zeros((2, 4))
+    with pytest.raises(ValueError, match=r"call agent\.observe\(observations\), \[N, O\], before"):
+        agent.act(observations, explore=True)
+    agent.observe(observations)
+    with pytest.raises(ValueError, match="two observations without the action and reward between"):
+        agent.observe(observations)
+    with pytest.raises(ValueError, match=r"must have shape \(2, 2\) and \(2,\); got \(2, 3\)"):
+        agent.stepped(np.zeros((2, 3)), np.zeros(2), np.zeros(2, bool))
+    agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+    with pytest.raises(ValueError, match="an action without an observation before it"):
+        agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memory: str) -> None:
+    agent, random = agent_with("td3", memory), np.random.default_rng(0)
+    for _ in range(8):
+        acted(agent, random.normal(size=(2, 4)), explore=True)
+    other = agent_with("td3", memory)
+    other.remember({name: part.copy() for name, part in agent.remembered().items()})
+    observations = random.normal(size=(2, 4))
+    for each in (agent, other):
+        each.begin_episodes(np.array([False, True]))
+        each.observe(observations)
+    both = agent.act(observations, explore=False), other.act(observations, explore=False)
+    np.testing.assert_array_equal(*both)
+    fresh = agent_with("td3", memory)
+    fresh.observe(observations)
+    new = fresh.act(observations, explore=False)
+    np.testing.assert_array_equal(new[1], both[0][1])
+    assert not np.allclose(new[0], both[0][0])
+    with pytest.raises(ValueError, match="expected a memory of"):
+        agent_with("td3", memory, memory_units=16).remember(agent.remembered())
+
+
+# --- as every agent -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "memory"), KINDS)
+def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_path: Path) -> None:
+    def trained(mode: str, calls: tuple[int, ...]) -> Agent:
+        agent = agent_with(name, memory, precision="float64", mode=mode)
+        buffer = buffer_for(agent)
+        for updates in calls:
+            agent.train(buffer, updates)
+        return agent
+
+    whole = weights_of(trained("graph", (4,)))
+    assert equal_weights(whole, weights_of(trained("graph", (2, 2))))
+    for mode in ("eager", "xla"):
+        for path, values in weights_of(trained(mode, (4,))).items():
+            np.testing.assert_allclose(values, whole[path], 1e-7, 1e-12, err_msg=path)
+    agent, buffer = trained("graph", (2,)), None
+    agent.networks.save(str(tmp_path / "networks"))
+    restored = agent_with(name, memory, precision="float64", seed=9)
+    restored._seed = 0
+    restored.networks.restore(str(tmp_path / "networks"))
+    buffer = buffer_for(agent)
+    buffer.sample_rows(2, 5)
+    restored.train(buffer, 2)
+    assert equal_weights(whole, weights_of(restored))
+
+
+@pytest.mark.parametrize(("name", "memory"), KINDS)
+def test_each_step_moves_all_that_it_should_and_nothing_else(name: str, memory: str) -> None:
+    agent = agent_with(name, memory, mode="eager", initializer="torch_linear")
+    batch = batch_of(agent.layout, tf.constant(buffer_for(agent).sample_rows(1, 5)[0]))
+    for step, mine in (
+        (lambda: agent.networks.regress(batch, tf.ones(30)), ("critic:", "critic_optimizer:")),
+        (lambda: agent.networks.climb(batch), ("actor:", "actor_optimizer:")),
+    ):
+        before = weights_of(agent)
+        step()
+        after = weights_of(agent)
+        for path in before:
+            moved = not np.array_equal(before[path], after[path])
+            assert moved == (path.startswith(mine) and "learning_rate" not in path), path
+
+
+def test_mixed_precision_trains() -> None:
+    agent = agent_with("td3", "gru", precision="mixed_bfloat16")
+    metrics = agent.train(buffer_for(agent), 4)
+    assert np.isfinite(metrics["losses/critic"]).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"memory": "gru", "burn_in": 31}, "burn_in must leave 2 steps of sequence_length, 32"),
+        ({"memory": "attention", "attention_heads": 5}, "attention_heads must be a divisor of mem"),
+        ({"memory": "elman"}, "memory must be one of none, lstm, gru, attention; got 'elman'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TD3Config(**settings)
+
+
+def test_a_buffer_of_transitions_is_refused() -> None:
+    agent, flat = agent_with("td3", "gru"), small_agent("td3")
+    with pytest.raises(ValueError, match=r"the buffer must hold SequenceLayout.* got RowLayout"):
+        agent.train(buffer_for(flat), 1)
