@@ -10,7 +10,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from eagerly.benchmarks.grid import CHEETAH, SEEDS, SOLVED, SOLVED_BY, WALKER
+from eagerly.benchmarks.grid import (
+    CHEETAH,
+    HARDER_SEEDS,
+    HARDER_STEPS,
+    HOPPER_POSITIONS,
+    MEMORIES,
+    MEMORY_STEPS,
+    PENDULUM,
+    PENDULUM_POSITIONS,
+    SEEDS,
+    SOLVED,
+    SOLVED_BY,
+    WALKER,
+)
 from eagerly.curves.statistics import difference, interquartile_mean
 from eagerly.curves.tables import Group, read_groups
 
@@ -64,6 +77,18 @@ class Gates:
             self._ordering("walker", "td3", "ddpg", WALKER, 200_000),
             *(self._solved("solved", "td3", env, least) for env, least in SOLVED.items()),
             self._parity("vector", "td3-8-environments", "td3", 100_000),
+            *(verdict for memory in MEMORIES for verdict in self._memory(f"td3-{memory}")),
+            self._ordering(
+                "harder", "td3-gru", "td3-without", HOPPER_POSITIONS, HARDER_STEPS, HARDER_SEEDS
+            ),
+        ]
+
+    def _memory(self, label: str) -> list[Verdict]:
+        """Gates of an agent with a memory: it swings up, better than without, and so with speed."""
+        return [
+            self._reached("memory", label, PENDULUM_POSITIONS, MEMORY_STEPS, each=-300, mean=-250),
+            self._ordering("memory", label, "td3-without", PENDULUM_POSITIONS, MEMORY_STEPS),
+            self._reached("memory", label, PENDULUM, MEMORY_STEPS, each=-200, mean=-200),
         ]
 
     def _parity(
@@ -87,7 +112,15 @@ class Gates:
         sides = [(label, CHEETAH) for label in (first, second)]
         return self._judged(part, claim, sides, steps, judge, second_look=True)
 
-    def _ordering(self, part: str, first: str, second: str, env: str, steps: int) -> Verdict:
+    def _ordering(
+        self,
+        part: str,
+        first: str,
+        second: str,
+        env: str,
+        steps: int,
+        seeds: Sequence[int] = SEEDS,
+    ) -> Verdict:
         """Gate of order: the interval of the difference lies above 0."""
         claim = f"{first} above {second}, {env}, {steps:,} steps: interval of the difference > 0"
 
@@ -96,7 +129,27 @@ class Gates:
             apart = difference(upper.scores, lower.scores)
             return f"IQM {means[0]:.0f} and {means[1]:.0f}; difference {apart}", apart.low > 0
 
-        return self._judged(part, claim, [(label, env) for label in (first, second)], steps, judge)
+        sides = [(label, env) for label in (first, second)]
+        return self._judged(part, claim, sides, steps, judge, seeds=seeds)
+
+    def _reached(
+        self, part: str, label: str, env: str, steps: int, *, each: float, mean: float
+    ) -> Verdict:
+        """Gate of scores, means of the last evaluations: most runs reach one, their IQM another."""
+        claim = (
+            f"{label}, {env}, {steps:,} steps: score at least {each:g} in {SOLVED_SHARE:.0%} of "
+            f"the runs, IQM at least {mean:g}"
+        )
+
+        def judge(group: Group) -> tuple[str, bool]:
+            scores = [float(score) for score in group.scores]
+            reached = sum(score >= each for score in scores)
+            middle = interquartile_mean(group.scores)
+            found = f"{reached} of {len(scores)}, IQM {middle:.1f}: "
+            found += ", ".join(f"{score:.1f}" for score in scores)
+            return found, reached >= SOLVED_SHARE * len(scores) and middle >= mean
+
+        return self._judged(part, claim, [(label, env)], steps, judge)
 
     def _solved(self, part: str, label: str, env: str, least: float) -> Verdict:
         """Gate of tasks that are solved early, and at times unlearnt again: the best counts."""
@@ -122,12 +175,13 @@ class Gates:
         judge: Callable[..., tuple[str, bool]],
         *,
         second_look: bool = False,
+        seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
         """Judges with the first seeds; where that fails, and there is a second look, with ten."""
-        missing = [text for label, env in sides for text in self._missing(label, env, steps, SEEDS)]
+        missing = [text for label, env in sides for text in self._missing(label, env, steps, seeds)]
         if missing:
             return Verdict(part, claim, "; ".join(missing), None)
-        found, holds = judge(*(self._group(*side, steps, SEEDS) for side in sides))
+        found, holds = judge(*(self._group(*side, steps, seeds) for side in sides))
         if holds or not second_look:
             return Verdict(part, claim, found, bool(holds))
         if any(self._missing(*side, steps, TEN_SEEDS) for side in sides):

@@ -21,6 +21,16 @@ SOLVED = {
 }
 SOLVED_BY = 50_000
 PENDULUM = "Pendulum-v1"
+PENDULUM_POSITIONS, HOPPER_POSITIONS = "PendulumPositions-v1", "HopperPositions-v5"
+MEMORIES = ("lstm", "gru", "attention")
+MEMORY_STEPS, HARDER_STEPS, HARDER_SEEDS = 20_000, 100_000, (0, 1, 2)
+_MEMORY: dict[str, Any] = {
+    "hidden_sizes": (64, 64),
+    "evaluate_every_steps": 1000,
+    "evaluation_episodes": 20,
+}
+_WINDOWS: dict[str, Any] = {"memory_units": 64, "sequence_length": 32, "sequences_per_update": 32}
+_HARDER: dict[str, Any] = {"replay_ratio": 0.5}
 
 
 @dataclass(frozen=True)
@@ -101,4 +111,33 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             ),
         ],
         "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
+        "memory": [
+            *(
+                cell
+                for env in (PENDULUM_POSITIONS, PENDULUM)
+                for memory in MEMORIES
+                for cell in cells(
+                    f"td3-{memory}", env, MEMORY_STEPS, seeds, memory=memory, **_MEMORY, **_WINDOWS
+                )
+            ),
+            *cells("td3-without", PENDULUM_POSITIONS, MEMORY_STEPS, seeds, **_MEMORY),
+        ],
+        "harder": [
+            *cells(
+                "td3-gru",
+                HOPPER_POSITIONS,
+                HARDER_STEPS,
+                (seed for seed in seeds if seed in HARDER_SEEDS),
+                memory="gru",
+                **_WINDOWS,
+                **_HARDER,
+            ),
+            *cells(
+                "td3-without",
+                HOPPER_POSITIONS,
+                HARDER_STEPS,
+                (seed for seed in seeds if seed in HARDER_SEEDS),
+                **_HARDER,
+            ),
+        ],
     }

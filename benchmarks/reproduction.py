@@ -79,7 +79,7 @@ class Reproduction:
         except (OSError, ValueError, KeyError, TypeError, RunError):
             return False
         here = machine()["versions"]
-        same = made["settings"] == _settings(cell) and all(
+        same = _made_as(cell, made["settings"]) and all(
             versions.get(package) == here[package] for package in _PHYSICS
         )
         return same and bool(steps.size) and int(steps[-1]) >= cell.steps
@@ -243,6 +243,14 @@ def _settings(cell: Cell) -> dict[str, Any]:
         free = {field.name for field in dataclasses.fields(part) if field.metadata["free"]}
         found |= {name: value for name, value in recorded(part).items() if name not in free}
     return dict(json.loads(json.dumps(found)))
+
+
+def _made_as(cell: Cell, made: dict[str, Any]) -> bool:
+    """Whether settings are those of a cell; one that came later had its default then."""
+    wanted = _settings(cell)
+    defaults = {} if cell.peer else _settings(dataclasses.replace(cell, settings={}))
+    later = {name: value for name, value in defaults.items() if name not in made}
+    return {**later, **made} == wanted
 
 
 def _own_command(cell: Cell, folder: Path) -> list[str]:

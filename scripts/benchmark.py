@@ -20,10 +20,11 @@ _TABLES = {
     "limit": "D. Distance to the limit: updates of TD3 beside float32 matrix products",
     "parity": "The article's second picture: learning in PyTorch and here",
     "scale": "E. Scale: replay sizes, and environments of HalfCheetah-v5",
+    "sequences": "F. Sequences: padding, and recurrent updates beside PyTorch's",
 }
 
 # An interval of 90 % needs 5 rounds; the first two tables are about ratios, the last about trends.
-_ROUNDS = {"article": 9, "runs": 9, "budget": 5, "limit": 5, "scale": 3}
+_ROUNDS = {"article": 9, "runs": 9, "budget": 5, "limit": 5, "scale": 3, "sequences": 5}
 
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -60,7 +61,7 @@ def main(
     loaded: bool,
     report_only: bool,
 ) -> None:
-    """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale.
+    """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale, sequences.
 
     Takes two hours or more and wants the machine for itself.
     """
@@ -109,7 +110,7 @@ def _parity(output: Path, peers: Path | None) -> None:
 
 
 def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
-    from eagerly.benchmarks import inside, measuring, whole_runs
+    from eagerly.benchmarks import inside, measuring, sequences, whole_runs
 
     if table in ("article", "runs"):
         python = measuring.peers_python(peers, _say)
@@ -117,6 +118,8 @@ def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
             return whole_runs.measure_article(python, rounds, _say)
         environments = whole_runs.CHEETAH, whole_runs.HUMANOID
         return {env: whole_runs.measure_runs(python, env, rounds, _say) for env in environments}
+    if table == "sequences":
+        return sequences.measure_sequences(measuring.peers_python(peers, _say), rounds, _say)
     if table == "limit":
         return inside.measure_limit(rounds, _say)
     measure: Callable[..., dict[str, Any]] = {
@@ -127,7 +130,7 @@ def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
 
 
 def _report(table: str, found: dict[str, Any], output: Path) -> None:
-    from eagerly.benchmarks import inside, measuring, pictures, whole_runs
+    from eagerly.benchmarks import inside, measuring, pictures, sequences, whole_runs
 
     lines = [f"# {_TABLES[table]}", ""]
     if table == "article":
@@ -142,6 +145,7 @@ def _report(table: str, found: dict[str, Any], output: Path) -> None:
             "budget": inside.budget_table,
             "limit": inside.limit_table,
             "scale": inside.scale_table,
+            "sequences": sequences.sequences_table,
         }[table]
         lines += write(found)
         if table == "limit":

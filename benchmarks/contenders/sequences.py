@@ -1,0 +1,116 @@
+"""Padding in three ways, and recurrent updates, in this process.
+
+Run as `python -m eagerly.benchmarks.contenders.sequences padding`, or `... updates SETTINGS`:
+prints one line of JSON. SETTINGS are those of TD3, and `updates_per_call`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
+from eagerly.buffers import Transition, replay_buffer
+from eagerly.networks.padding import pad
+
+# The thread in which padding by scatter was found measured 100 sequences of 10 to 50 steps.
+COUNT, LEAST, MOST, FEATURES = 100, 10, 50, 10
+SECONDS = 1.0
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """Returns what a call takes, the median of as many as fit into a second."""
+    for _ in range(3):
+        call()
+    times, ends = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < ends:
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return float(np.median(times))
+
+
+def by_loop(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Pads in NumPy, a sequence after the other."""
+    padded, start = np.zeros((len(lengths), MOST, flat.shape[1]), flat.dtype), 0
+    for row, length in enumerate(lengths):
+        for step in range(length):
+            padded[row, step] = flat[start + step]
+        start += length
+    return padded
+
+
+def by_slices(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Pads in NumPy, a slice for each sequence."""
+    padded, start = np.zeros((len(lengths), MOST, flat.shape[1]), flat.dtype), 0
+    for row, length in enumerate(lengths):
+        padded[row, :length] = flat[start : start + length]
+        start += length
+    return padded
+
+
+@tf.function
+def by_while_loop(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """Pads in a graph, a sequence after the other."""
+    ends = tf.cumsum(lengths)
+    rows = tf.TensorArray(flat.dtype, size=COUNT, element_shape=(MOST, FEATURES))
+
+    def step(row: tf.Tensor, rows: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        part = flat[ends[row] - lengths[row] : ends[row]]
+        return row + 1, rows.write(row, tf.pad(part, [[0, MOST - lengths[row]], [0, 0]]))
+
+    _, rows = tf.while_loop(lambda row, _: row < COUNT, step, (tf.constant(0), rows))
+    return rows.stack()
+
+
+def padding() -> dict[str, float]:
+    """Times every way of padding; all give the same."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(LEAST, MOST + 1, COUNT).astype(np.int32)
+    flat = random.normal(size=(lengths.sum(), FEATURES)).astype(np.float32)
+    tensors = tf.constant(flat), tf.constant(lengths)
+    scatter = tf.function(lambda x, n: pad(x, n, max_length=MOST))
+    compiled = tf.function(lambda x, n: pad(x, n, max_length=MOST), jit_compile=True)
+    ways: dict[str, Callable[[], Any]] = {
+        "NumPy, a loop over steps": lambda: by_loop(flat, lengths),
+        "NumPy, a slice for each sequence": lambda: by_slices(flat, lengths),
+        "`while_loop`": lambda: by_while_loop(*tensors).numpy(),
+        "`pad`, graph": lambda: scatter(*tensors).numpy(),
+        "`pad`, XLA": lambda: compiled(*tensors).numpy(),
+    }
+    for way in ways.values():
+        np.testing.assert_array_equal(way(), by_loop(flat, lengths))
+    return {name: seconds_of(way) for name, way in ways.items()}
+
+
+def updates(settings: dict[str, Any]) -> dict[str, float]:
+    """Times recurrent updates of TD3 with windows without padding, sampling included."""
+    per_call = settings.pop("updates_per_call")
+    settings["hidden_sizes"] = tuple(settings["hidden_sizes"])
+    agent = cheetah_agent("td3", **settings)
+    buffer = replay_buffer(agent.layout, 20_000)
+    random, never = np.random.default_rng(0), np.zeros(1, bool)
+    observation = random.normal(size=(1, OBSERVATION_SIZE))
+    for _ in range(10_000):
+        after = random.normal(size=(1, OBSERVATION_SIZE))
+        action = random.uniform(-1.0, 1.0, (1, ACTION_SIZE))
+        buffer.add(Transition(observation, action, np.ones(1), np.ones(1), after), never)
+        observation = after
+    took = seconds_of(lambda: agent.train(buffer, per_call))
+    sequences = agent.config.sequences_per_update
+    return {"seconds_per_update": took / per_call, "sequences": sequences}
+
+
+if __name__ == "__main__":
+    what, *given = sys.argv[1:]
+    found = padding() if what == "padding" else updates(json.loads(given[0]))
+    sys.stdout.write(json.dumps(found) + "\n")

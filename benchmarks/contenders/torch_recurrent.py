@@ -1,0 +1,137 @@
+"""Updates of a recurrent TD3 in plain PyTorch, written from the papers: what table F compares with.
+
+The same as here: actor and critics with an encoder each of observation, previous action and reward
+through one layer into `nn.LSTM` or `nn.GRU`; its output beside the observation goes into a network
+of two hidden layers; twin critics share an encoder. Fused Adam, targets in one call, a critic that
+is frozen while the actor moves, batches sampled from an array of episodes by one gather.
+
+Run in an environment with torch and numpy: `torch_recurrent.py SIZES` prints one line of JSON.
+SIZES is JSON with `memory`, `observation`, `action`, `units`, `hidden` (two), `length` and
+`sequences`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+SECONDS, UPDATES = 1.0, 50
+TAU, NOISE, CLIP = 0.005, 0.2, 0.5
+
+
+class Encoder(nn.Module):
+    """Maps what was seen `[B, S, ...]` to what is known `[B, S, units + observation]`."""
+
+    def __init__(self, sizes: dict[str, Any]) -> None:
+        super().__init__()
+        units = sizes["units"]
+        self.inputs = nn.Linear(sizes["observation"] + sizes["action"] + 1, units)
+        kind = {"lstm": nn.LSTM, "gru": nn.GRU}[sizes["memory"]]
+        self.memory = kind(units, units, batch_first=True)
+
+    def forward(self, observation: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """Maps observations and what came before them, actions and rewards."""
+        inputs = functional.relu(self.inputs(torch.cat([observation, before], -1)))
+        return torch.cat([self.memory(inputs)[0], observation], -1)
+
+
+def network(inputs: int, hidden: list[int], outputs: int) -> nn.Module:
+    """Makes what stands behind an encoder."""
+    one, two = hidden
+    layers = nn.Linear(inputs, one), nn.ReLU(), nn.Linear(one, two), nn.ReLU()
+    return nn.Sequential(*layers, nn.Linear(two, outputs))
+
+
+class Agent:
+    """A recurrent TD3."""
+
+    def __init__(self, sizes: dict[str, Any]) -> None:
+        self.action, hidden = sizes["action"], sizes["hidden"]
+        features = sizes["units"] + sizes["observation"]
+        self.actor = nn.ModuleList([Encoder(sizes), network(features, hidden, self.action)])
+        twins = [network(features + self.action, hidden, 1) for _ in range(2)]
+        self.critic = nn.ModuleList([Encoder(sizes), *twins])
+        self.actor_target, self.critic_target = (
+            copy.deepcopy(self.actor),
+            copy.deepcopy(self.critic),
+        )
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), 3e-4, fused=True)
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), 3e-4, fused=True)
+        self.sources = [*self.actor.parameters(), *self.critic.parameters()]
+        self.targets = [*self.actor_target.parameters(), *self.critic_target.parameters()]
+        self.updates = 0
+
+    def train(self, rows: torch.Tensor) -> None:
+        """Makes an update with windows `[B, T + 1, ...]`: action, reward, discount, observation."""
+        self.updates += 1
+        size = self.action
+        before, observation = rows[..., : size + 1], rows[..., size + 2 :]
+        action, reward, discount = rows[:, 1:, :size], rows[:, 1:, size], rows[:, 1:, size + 1]
+        with torch.no_grad():
+            encoder, head = self.actor_target
+            known = encoder(observation, before)[:, 1:]
+            noise = (NOISE * torch.randn_like(action)).clamp(-CLIP, CLIP)
+            next_action = (torch.tanh(head(known)) + noise).clamp(-1.0, 1.0)
+            encoder, *twins = self.critic_target
+            joined = torch.cat([encoder(observation, before)[:, 1:], next_action], -1)
+            target = reward + discount * torch.min(*(twin(joined)[..., 0] for twin in twins))
+        encoder, *twins = self.critic
+        joined = torch.cat([encoder(observation[:, :-1], before[:, :-1]), action], -1)
+        loss = sum(functional.mse_loss(twin(joined)[..., 0], target) for twin in twins)
+        self.critic_optimizer.zero_grad()
+        loss.backward()
+        self.critic_optimizer.step()
+        if self.updates % 2:
+            return
+        self.critic.requires_grad_(False)
+        encoder, head = self.actor
+        chosen = torch.tanh(head(encoder(observation[:, :-1], before[:, :-1])))
+        encoder, twin, _ = self.critic
+        known = encoder(observation[:, :-1], before[:, :-1])
+        loss = -twin(torch.cat([known, chosen], -1)).mean()
+        self.actor_optimizer.zero_grad()
+        loss.backward()
+        self.actor_optimizer.step()
+        self.critic.requires_grad_(True)
+        with torch.no_grad():
+            torch._foreach_lerp_(self.targets, self.sources, TAU)
+
+
+def main(sizes: dict[str, Any]) -> None:
+    """Times updates, sampling included."""
+    agent, random = Agent(sizes), np.random.default_rng(0)
+    width, length = sizes["action"] + 2 + sizes["observation"], sizes["length"]
+    rows = random.normal(size=(10_000, width)).astype(np.float32)
+    steps = np.arange(length + 1)
+
+    def update() -> None:
+        starts = random.integers(len(rows) - length, size=(sizes["sequences"], 1))
+        agent.train(torch.from_numpy(rows[starts + steps]))
+
+    for _ in range(6):
+        update()
+    times, ends = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < ends or len(times) < 3:
+        began = time.perf_counter()
+        for _ in range(UPDATES):
+            update()
+        times.append((time.perf_counter() - began) / UPDATES)
+    found = {
+        "seconds_per_update": float(np.median(times)),
+        "sequences": sizes["sequences"],
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
