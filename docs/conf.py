@@ -11,7 +11,7 @@ from eagerly.agents import agent_class, agent_names
 from eagerly.agents.settings import describe_range
 from eagerly.training.config import RunConfig
 from eagerly.training.presets import ENVIRONMENTS
-from eagerly.training.run_settings import flag_name, shown
+from eagerly.training.run_settings import flag_name, needed, shown
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
@@ -44,7 +44,7 @@ def _rows(config: Any, known: set[str]) -> list[str]:
         if str(field.type) in ("int", "float") and describe_range(field) != "finite":
             allowed = describe_range(field)
         if about["needs"]:
-            allowed += f"; with {flag_name(about['needs'][0])} {about['needs'][1]}"
+            allowed += f"; with {needed(about['needs'])}"
         default = "" if field.default is dataclasses.MISSING else f"`{shown(field.default)}`"
         if field.default_factory is not dataclasses.MISSING:
             default = f"`{shown(field.default_factory())}`"

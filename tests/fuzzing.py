@@ -195,7 +195,8 @@ def _digest_of(trainer: Any) -> str:
         digest.update(name.encode() + values.tobytes())
     buffer, episodes = trainer.buffer, trainer.environments.state()
     digest.update(buffer.stored(buffer.added - len(buffer), buffer.added).tobytes())
-    for array in (*episodes.pop("actions"), episodes.pop("observations")):
+    remembered = [part for _, part in sorted(trainer.agent.remembered().items())]
+    for array in (*episodes.pop("actions"), episodes.pop("observations"), *remembered):
         digest.update(array.tobytes())
     best = trainer.best
     if best:
@@ -205,6 +206,7 @@ def _digest_of(trainer: Any) -> str:
         "counts": [trainer.steps, trainer.updates, buffer.added, str(trainer.debt.updates)],
         "best": best[:2] if best else None,
         "episodes": episodes,
+        "replay": buffer.state(),
         "random": [
             trainer.agent.exploration.state(),
             buffer.random_state,

@@ -44,10 +44,23 @@ def expanded(
         under, title = preset_settings(agent, name, env)
     except ValueError as error:
         raise RunError(str(error)) from error
-    acts = [f"{key} {value}" for key, value in under.items() if key not in settings]
+    both = {**under, **settings}
+    acts = [
+        f"{key} {value}"
+        for key, value in under.items()
+        if key not in settings and _acts(agent, key, both)
+    ]
     line = f"{title}: {', '.join(acts) or 'the defaults'}"
     other = [f"{key} {settings[key]}" for key in under if key in settings]
-    return {**under, **settings}, line + (f"; given: {', '.join(other)}" if other else "")
+    return both, line + (f"; given: {', '.join(other)}" if other else "")
+
+
+def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting acts beside the others, or another one keeps it from acting."""
+    kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
+    fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
+    needs = fields[name].metadata["needs"]
+    return not needs or settings.get(needs[0], fields[needs[0]].default) in needs[1]
 
 
 def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
+from eagerly.agents.batches import Batch
 from eagerly.agents.settings import check_settings, setting
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.helpers import (
@@ -122,7 +123,7 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
     seen = []
     original = agent._update
 
-    def spy(batch: Transition, noise: tf.Tensor, moves: bool) -> dict:
+    def spy(batch: Batch, noise: tf.Tensor, moves: bool) -> dict:
         seen.append(batch.reward.numpy())  # only a real tensor has numbers
         return original(batch, noise, moves)
 
@@ -150,7 +151,7 @@ def test_targets_begin_as_copies_and_follow_by_tau(make: Make) -> None:
 
 def test_the_critics_step_moves_all_of_the_critics_alone(make: Make) -> None:
     agent = make()
-    batch = Transition(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 8)))
+    batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 8)))
     before = weights_of(agent)
     agent.networks.regress(batch, tf.zeros(8))
     after = weights_of(agent)
@@ -162,9 +163,9 @@ def test_the_critics_step_moves_all_of_the_critics_alone(make: Make) -> None:
 
 def test_the_actors_step_moves_all_of_the_actor_and_leaves_the_critics_alone(make: Make) -> None:
     agent = make()
-    observation = tf.constant(filled_buffer().sample(1, 64).observation[0])
+    batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 64)))
     before = weights_of(agent)
-    agent.networks.climb(observation)
+    agent.networks.climb(batch)
     after = weights_of(agent)
     for name in before:
         moved = not np.array_equal(before[name], after[name])

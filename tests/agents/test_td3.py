@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents.agent import ACTOR_METRICS, METRICS
+from eagerly.agents.batches import Batch
 from eagerly.agents.noise import standard_normal, uniform_pairs
 from eagerly.agents.td3 import TD3, TD3Config
 from eagerly.buffers import ReplayBuffer, Transition
@@ -160,7 +161,7 @@ class Numbered(TD3):
     def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
         return tf.cast(first + tf.range(updates, dtype=tf.int64), tf.float32)
 
-    def _update(self, batch: Transition, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         names = METRICS if moves else [name for name in METRICS if name not in ACTOR_METRICS]
         return dict.fromkeys(names, noise)
 
@@ -193,7 +194,7 @@ def test_the_critic_step_gives_gradients_to_the_critic_alone_and_to_all_of_it() 
 
 def test_the_actor_step_leaves_the_critic_alone_and_moves_all_of_the_actor() -> None:
     agent = small_agent("td3", policy_delay=1)
-    batch = Transition(*(tf.constant(p, tf.float32) for p in random_transitions(8)))
+    batch = Batch(*(tf.constant(p, tf.float32) for p in random_transitions(8)))
     before = weights_of(agent)
     agent._update_actor_and_targets(batch)
     after = weights_of(agent)

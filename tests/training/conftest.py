@@ -52,7 +52,8 @@ TrainRun = Callable[..., Trainer]
 def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settings: Any) -> Trainer:
     """Trains a small run in a directory, or continues the one that is there."""
     is_new = not (path / "config.json").exists()
-    small = {name: value for name, value in SMALL.items() if agent == "td3" or name not in TD3S}
+    others = (() if agent == "td3" else TD3S) + (("batch_size",) if "memory" in settings else ())
+    small = {name: value for name, value in SMALL.items() if name not in others}
     given = small | settings if is_new else settings
     run = open_run(path, agent if is_new else None, given, override=override)
     trainer = Trainer(run, Listener())

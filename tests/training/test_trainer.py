@@ -137,6 +137,16 @@ def _same(one: Trainer, other: Trainer) -> None:
     assert scalars(one.run.path) == scalars(other.run.path)
 
 
+MEMORY = {
+    "env": "PendulumPositions-v1",
+    "memory_units": 8,
+    "attention_heads": 2,
+    "sequence_length": 6,
+    "burn_in": 2,
+    "sequences_per_update": 4,
+}
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -155,6 +165,8 @@ def _same(one: Trainer, other: Trainer) -> None:
             "exploration": "ornstein_uhlenbeck",
             "replay_capacity": 130,
         },
+        MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2},
+        MEMORY | {"memory": "attention", "agent": "ddpg", "normalize_observations": True},
     ],
     ids=[
         "one environment",
@@ -166,6 +178,8 @@ def _same(one: Trainer, other: Trainer) -> None:
         "correlated noise",
         "eager ddpg",
         "async, ddpg, correlated noise, full buffer",
+        "lstm, full buffer",
+        "attention, normalised",
     ],
 )
 def test_a_run_that_was_extended_equals_one_that_was_not(

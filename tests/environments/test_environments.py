@@ -1,0 +1,131 @@
+"""Environments that show less than there is to know."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.environments import DropObservations, Flicker, HideCoordinates, register
+from eagerly.environments.registration import POSITIONS
+from eagerly.training.making import environment_maker
+
+
+class Ladder(gymnasium.Env):
+    """Observes (step + 1, draw, -step); draws a number in every step."""
+
+    observation_space = gymnasium.spaces.Box(-100.0, 100.0, (3,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self._observation(), float(self.count), False, self.count == 200, {}
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.count + 1, self.np_random.uniform(), -self.count])
+
+
+def episode(env: gymnasium.Env, seed: int) -> np.ndarray:
+    env.action_space.seed(0)
+    seen, ended = [env.reset(seed=seed)[0]], False
+    while not ended:
+        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        seen.append(observation)
+        ended = terminated or truncated
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_registered_ids_show_the_positions_of_what_they_are_made_of(name: str) -> None:
+    register()  # again is harmless
+    base, hidden = POSITIONS[name]
+    env, whole = gymnasium.make(name), gymnasium.make(base)
+    kept = [i for i in range(whole.observation_space.shape[0]) if i not in hidden]
+    assert env.spec.id == name
+    assert env.spec.max_episode_steps == whole.spec.max_episode_steps
+    np.testing.assert_array_equal(env.observation_space.low, whole.observation_space.low[kept])
+    env.action_space.seed(0)
+    action = env.action_space.sample()
+    for one, other in zip(env.reset(seed=3)[:1], whole.reset(seed=3)[:1], strict=True):
+        np.testing.assert_array_equal(one, other[kept])
+    for _ in range(5):
+        one, other = env.step(action), whole.step(action)
+        np.testing.assert_array_equal(one[0], other[0][kept])
+        assert one[1:4] == other[1:4]
+
+
+@pytest.mark.parametrize("name", [n for n in POSITIONS if "Pendulum" not in n])
+def test_what_is_hidden_is_all_velocities_and_nothing_else(name: str) -> None:
+    env = gymnasium.make(name)
+    observation, _ = env.reset(seed=0)
+    data = env.unwrapped.data
+    np.testing.assert_array_equal(observation, data.qpos[1:])
+    assert POSITIONS[name][1].stop - POSITIONS[name][1].start == data.qvel.size
+
+
+def test_ids_are_known_to_runs_and_can_be_sent_to_processes() -> None:
+    make = pickle.loads(pickle.dumps(environment_maker("PendulumPositions-v1")))
+    assert make().reset(seed=0)[0].shape == (2,)
+    assert make.name == "PendulumPositions-v1"
+
+
+def test_chosen_coordinates_are_hidden() -> None:
+    env = HideCoordinates(Ladder(), [1])
+    np.testing.assert_array_equal(episode(env, 0)[:3], [[1, 0], [2, -1], [3, -2]])
+    assert env.observation_space.shape == (2,)
+    assert env.observation_space.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", [DropObservations, Flicker])
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_observations_fail_as_often_as_was_said(kind: Any, probability: float) -> None:
+    whole = np.concatenate([episode(Ladder(), seed) for seed in range(20)])
+    seen = np.concatenate([episode(kind(Ladder(), probability), seed) for seed in range(20)])
+    failed = (seen != whole).any(axis=1)
+    first = whole[:, 0] == 1
+    assert not failed[first].any(), "a reset is always shown"
+    share = failed[~first].mean()
+    assert abs(share - probability) < 0.03
+    if kind is Flicker:
+        assert not seen[failed].any()
+    else:
+        held = np.flatnonzero(failed)
+        np.testing.assert_array_equal(seen[held], seen[held - 1])
+
+
+@pytest.mark.parametrize("kind", [DropObservations, Flicker])
+def test_failures_follow_from_the_seed_and_leave_the_environments_numbers_alone(kind: Any) -> None:
+    env = kind(Ladder(), 0.5)
+    first, other, again = episode(env, 1), episode(env, 2), episode(kind(Ladder(), 0.5), 1)
+    np.testing.assert_array_equal(first, again)
+    whole = episode(Ladder(), 1)
+    shown = (first == whole).all(axis=1)
+    other_shown = (other == episode(Ladder(), 2)).all(axis=1)
+    assert not np.array_equal(shown, other_shown)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    for hidden, message in (
+        ([3], r"hidden coordinates must be in \[0, 3\); got \[3\]"),
+        ([-1], r"hidden coordinates must be in \[0, 3\); got \[-1\]"),
+        ([0, 1, 2], "all 3 coordinates would be hidden: leave one"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            HideCoordinates(Ladder(), hidden)
+    with pytest.raises(ValueError, match=r"probability must be in \[0, 1\]; got 1.5"):
+        Flicker(Ladder(), 1.5)
+    positive = Ladder()
+    positive.observation_space = gymnasium.spaces.Box(1.0, 2.0, (3,), np.float64)
+    with pytest.raises(ValueError, match="0 must be an observation, to be shown instead"):
+        Flicker(positive, 0.5)
+    positive.observation_space = gymnasium.spaces.Discrete(3)
+    with pytest.raises(ValueError, match=r"observations must be a flat Box of shape \(O,\)"):
+        HideCoordinates(positive, [0])
