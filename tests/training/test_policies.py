@@ -15,6 +15,8 @@ import pytest
 from eagerly import ActionBounds, load_policy
 from eagerly.training.digests import digests
 from eagerly.training.errors import RunError
+from eagerly.training.evaluation import evaluate, evaluation_seeds
+from eagerly.training.making import environment_maker
 from eagerly.training.policies import assign_weights
 from tests import toys
 from tests.helpers import edit_sealed
@@ -152,3 +154,77 @@ def test_statistics_of_observations_are_part_of_run_checkpoint_and_policy(
     np.testing.assert_array_equal(loaded(row), whole.policy(row))
     plain = train("plain", steps=400, env="Pendulum-v1")
     assert not np.array_equal(plain.policy(row), whole.policy(row))
+
+
+MEMORY = {
+    "env": "PendulumPositions-v1",
+    "memory": "gru",
+    "memory_units": 8,
+    "sequence_length": 6,
+    "sequences_per_update": 4,
+    "num_envs": 2,
+    "evaluation_episodes": 2,
+}
+
+
+def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_episodes(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(**MEMORY)
+    env = environment_maker("PendulumPositions-v1")()
+    for which in ("best", "latest"):
+        policy = load_policy(tmp_path / "run", which)
+        recorded = evaluations(tmp_path / "run")
+        assert (policy.steps in recorded) == (which == "best")
+        found = evaluate(policy, env, evaluation_seeds(0, 2)).summary()["return_mean"]
+        if which == "best":
+            assert found == recorded[policy.steps]
+    observations = np.random.default_rng(0).uniform(-1, 1, (5, 3, 2)).astype(np.float32)
+    rewards = np.arange(15.0).reshape(5, 3)
+    ended = np.array([[False, t == 2, False] for t in range(5)])
+    together = policy.begin_episodes(3)
+    many = [together(observations[0])]
+    many += [together(observations[t], rewards[t], ended[t]) for t in range(1, 5)]
+    for row in range(3):
+        act, alone = policy.begin_episodes(), []
+        for t in range(5):
+            if t and ended[t, row]:
+                act = policy.begin_episodes()
+            known = () if t == 0 or ended[t, row] else (rewards[t, row],)
+            alone.append(act(observations[t, row], *known))
+        np.testing.assert_allclose(alone, [actions[row] for actions in many], 1e-5, 1e-5)
+    assert len({tuple(np.ravel(a)) for a in many}) == 5
+    flipped = policy.begin_episodes(3)
+    flipped(observations[0])
+    assert not np.allclose(flipped(observations[1], rewards[1] + 5.0), many[1])
+
+
+def test_a_policy_with_a_memory_says_what_it_must_be_told(train: TrainRun, tmp_path: Path) -> None:
+    train(**MEMORY, mode="eager", replay_ratio=0.05)
+    policy, observation = load_policy(tmp_path / "run"), np.zeros(2)
+    assert policy.remembers
+    with pytest.raises(ValueError, match=r"has a memory: begin an episode with act = pol"):
+        policy(observation)
+    act = policy.begin_episodes()
+    with pytest.raises(ValueError, match="reward and ended belong to observations after the first"):
+        act(observation, 1.0)
+    with pytest.raises(ValueError, match=r"observation must have shape \[2\]; got \(3, 2\)"):
+        act(np.zeros((3, 2)))
+    act(observation)
+    with pytest.raises(ValueError, match="reward is missing: a policy with a memory is told"):
+        act(observation)
+    with pytest.raises(FloatingPointError, match="observation must be finite"):
+        policy.begin_episodes()(np.array([0.0, np.nan]))
+    with pytest.raises(ValueError, match=r"observation must have shape \[4, 2\]; got \(3, 2\)"):
+        policy.begin_episodes(4)(np.zeros((3, 2)))
+
+
+def test_a_policy_without_a_memory_can_be_called_in_episodes_too(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(mode="eager", replay_ratio=0.05)
+    policy, observation = load_policy(tmp_path / "run"), np.ones(3)
+    act = policy.begin_episodes()
+    assert not policy.remembers
+    np.testing.assert_array_equal(act(observation), policy(observation))
+    np.testing.assert_array_equal(act(observation, -3.0), policy(observation))
