@@ -61,9 +61,9 @@ def batch_of_windows(window: Window) -> Batch:
         valid,
         goes_on,
     )
-    before = [part[:, :-1] for part in history[:4]]
+    observation, action, reward, known = (part[:, :-1] for part in history[:4])
     return Batch(
-        observation=History(*before, asked=before[-1]),
+        observation=History(observation, action, reward, known, known),
         action=flat(history.previous_action[:, 1:]),
         reward=flat(history.previous_reward[:, 1:]),
         discount=flat(clean(window.discount, goes_on)),

@@ -41,8 +41,8 @@ def setting(
         needs: Another field and the values, one of which it must have for this one to act.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
-    metadata = {"help": help, "unit": unit, "choices": choices, "free": free, **ends}
-    metadata |= {"needs": needs, "longest": longest}
+    metadata: dict[str, Any] = {"help": help, "unit": unit, "choices": choices, "free": free}
+    metadata |= {**ends, "needs": needs, "longest": longest}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

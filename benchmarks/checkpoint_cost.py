@@ -35,7 +35,8 @@ def add_random(trainer: Trainer, count: int, random: np.random.Generator) -> Non
             reward=random.normal(size=count),
             discount=np.full(count, 0.99),
             next_observation=random.normal(size=(count, layout.observation_size)),
-        )
+        ),
+        np.zeros(count, bool),
     )
     trainer.steps += count
 

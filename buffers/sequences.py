@@ -202,7 +202,7 @@ class SequenceReplayBuffer(RowBuffer):
             learned = np.where(inside, learned, 1 + beyond % before)
         # What is left of an episode may be a single row, with no step to learn from.
         alone = self._after[row % self.capacity] == _NONE
-        newest = np.int64(self.added - 1)
+        newest = np.array(self.added - 1)
         return np.where(alone, self._before(newest), row), np.where(alone, 1, learned)
 
     def _warmed(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -63,8 +63,8 @@ class MemoryPolicy:
                 )
             )
             self._concrete = step.get_concrete_function(*specs)
-        actions, state = self._concrete(*(tf.constant(part, self._dtype) for part in given))
-        return actions.numpy(), [part.numpy() for part in state]
+        actions, after = self._concrete(*(tf.constant(part, self._dtype) for part in given))
+        return actions.numpy(), [part.numpy() for part in after]
 
 
 class Episodes:

@@ -58,7 +58,6 @@ def by_slices(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return padded
 
 
-@tf.function
 def by_while_loop(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """Pads in a graph, a sequence after the other."""
     ends = tf.cumsum(lengths)
@@ -78,12 +77,13 @@ def padding() -> dict[str, float]:
     lengths = random.integers(LEAST, MOST + 1, COUNT).astype(np.int32)
     flat = random.normal(size=(lengths.sum(), FEATURES)).astype(np.float32)
     tensors = tf.constant(flat), tf.constant(lengths)
+    loop = tf.function(by_while_loop)
     scatter = tf.function(lambda x, n: pad(x, n, max_length=MOST))
     compiled = tf.function(lambda x, n: pad(x, n, max_length=MOST), jit_compile=True)
     ways: dict[str, Callable[[], Any]] = {
         "NumPy, a loop over steps": lambda: by_loop(flat, lengths),
         "NumPy, a slice for each sequence": lambda: by_slices(flat, lengths),
-        "`while_loop`": lambda: by_while_loop(*tensors).numpy(),
+        "`while_loop`": lambda: loop(*tensors).numpy(),
         "`pad`, graph": lambda: scatter(*tensors).numpy(),
         "`pad`, XLA": lambda: compiled(*tensors).numpy(),
     }

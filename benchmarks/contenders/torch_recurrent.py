@@ -118,7 +118,8 @@ def main(sizes: dict[str, Any]) -> None:
 
     for _ in range(6):
         update()
-    times, ends = [], time.perf_counter() + SECONDS
+    times: list[float] = []
+    ends = time.perf_counter() + SECONDS
     while time.perf_counter() < ends or len(times) < 3:
         began = time.perf_counter()
         for _ in range(UPDATES):
