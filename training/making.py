@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
+from eagerly.environments import register
 from eagerly.training.errors import RunError
 
 Factory = Callable[..., gymnasium.Env]
@@ -97,6 +98,7 @@ def environment_maker(
     package, _, name = env.rpartition(":")
     if package:
         _import(package, env, run_dir)
+    register()
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
         before = f"{package}:" if package else ""

@@ -37,8 +37,8 @@ SMALL = {
 
 
 def agent_with(name: str, memory: str, **settings: Any) -> Any:
-    config = SMALL | {"memory": memory} | settings
-    return small_agent(name, **{k: v for k, v in config.items() if k != "batch_size"})
+    delay = {"policy_delay": 1} if name == "td3" else {}  # half as much is traced as with 2
+    return small_agent(name, **SMALL | delay | {"memory": memory} | settings)
 
 
 class Given:
@@ -75,17 +75,17 @@ FILLS = {
 }
 
 
-@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize(("fill", "mode"), [*((fill, "eager") for fill in FILLS), ("nan", "xla")])
 @pytest.mark.parametrize(("name", "memory"), KINDS)
 def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
-    name: str, memory: str, fill: str
+    name: str, memory: str, fill: str, mode: str
 ) -> None:
     results = []
     for change in (lambda shape: 0.0, FILLS[fill]):
-        agent = agent_with(name, memory, normalize_observations=True)
+        agent = agent_with(name, memory, mode=mode, normalize_observations=mode == "eager")
         agent.observe(np.arange(8.0).reshape(2, 4))
         rows = with_padding(buffer_for(agent).sample_rows(1, 5), change)
-        metrics = agent.train(Given(agent.layout, rows), 4)
+        metrics = agent.train(Given(agent.layout, rows), 2)
         results.append((metrics, weights_of(agent)))
     (metrics, weights), (other_metrics, other_weights) = results
     assert equal_weights(weights, other_weights)
@@ -98,9 +98,11 @@ def test_more_padding_changes_nothing_beyond_rounding(name: str, memory: str) ->
     for length in (6, 11):
         more = {"adam_epsilon": 1e-3} | ({"target_noise": 0.0} if name == "td3" else {})
         agent = agent_with(name, memory, sequence_length=length, precision="float64", **more)
-        rows = buffer_for(agent_with(name, memory)).sample_rows(1, 5)
-        rows = np.pad(rows, ((0, 0), (0, 0), (0, length - 6), (0, 0)))
-        agent.train(Given(agent.layout, rows), 4)
+        # Windows of 5 steps have 6 observations, which attention sees all of with either length.
+        shorter = agent_with(name, memory, sequence_length=5)
+        rows = buffer_for(shorter).sample_rows(1, 5)
+        rows = np.pad(rows, ((0, 0), (0, 0), (0, length - 5), (0, 0)))
+        agent.train(Given(agent.layout, rows), 2)
         after.append(weights_of(agent))
     for path, values in after[0].items():
         other = after[1][path]

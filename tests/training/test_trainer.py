@@ -140,7 +140,6 @@ def _same(one: Trainer, other: Trainer) -> None:
 MEMORY = {
     "env": "PendulumPositions-v1",
     "memory_units": 8,
-    "attention_heads": 2,
     "sequence_length": 6,
     "burn_in": 2,
     "sequences_per_update": 4,
