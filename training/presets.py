@@ -68,9 +68,7 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
         "InvertedDoublePendulum-v5": Preset(
             _SMALL, "the warm-up and step size of the TD3 paper's code"
         ),
-        "PendulumPositions-v1": Preset(
-            _SMALL, "those of Pendulum-v1; with a memory it swings up (docs/memory.md)"
-        ),
+        "PendulumPositions-v1": Preset(_SMALL, "those of Pendulum-v1"),
         "HopperPositions-v5": Preset(_LARGE_STEPS, "those of Hopper-v5"),
         "Pendulum-v1": Preset(
             _SMALL, "RL Baselines3 Zoo's step size; DDPG then swings up (docs/learning.md)"
