@@ -7,12 +7,21 @@ import pytest
 
 from eagerly.benchmarks.grid import parts
 from eagerly.curves.references import RANDOM_RETURNS, random_returns
+from eagerly.environments.registration import POSITIONS
 from eagerly.training.presets import ENVIRONMENTS
 
 
 def test_every_environment_with_a_preset_or_a_curve_has_one() -> None:
     drawn = {cell.env for part in parts().values() for cell in part}
     assert set(RANDOM_RETURNS) == set(ENVIRONMENTS) | drawn
+
+
+def test_hiding_a_part_of_an_environment_leaves_it_as_it_is() -> None:
+    partly = {name: base for name, (base, _) in POSITIONS.items() if name in RANDOM_RETURNS}
+    assert partly
+    for name, base in partly.items():
+        assert RANDOM_RETURNS[name] == RANDOM_RETURNS[base]
+        np.testing.assert_array_equal(random_returns(name, [7]), random_returns(base, [7]))
 
 
 @pytest.mark.parametrize(
