@@ -149,19 +149,20 @@ class AttentionCore(keras.layers.Layer):
 
     def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]`: no padding."""
-        steps = features.shape[1]
         query, key, value = self._projected(features)
-        ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
-        seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
-        return features + self._seen(query, key, value, self._offsets(ago), seen)
+        return features + self._seen(query, key, value, *self._looks(valid))
 
     def attention(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Returns the weights of each step's look at each, `[B, heads, S, S]`."""
         query, key, _ = self._projected(features)
-        steps = features.shape[1]
+        return self._weights(query, key, *self._looks(valid))
+
+    def _looks(self, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what distances add to scores, and which of `[B, S]` steps each one sees."""
+        steps = valid.shape[1]
         ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
         seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
-        return self._weights(query, key, self._offsets(ago), seen)
+        return self._offsets(ago), seen
 
     def state_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the parts of a state, without N: keys, values, how many steps were seen."""
