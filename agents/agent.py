@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -18,9 +17,9 @@ import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic
 from eagerly.agents.batches import Batch, batch_of
-from eagerly.agents.execution import MODES, compiled, named_metrics
-from eagerly.agents.exploration import EXPLORATIONS, exploration_noise
-from eagerly.agents.settings import check_settings, setting
+from eagerly.agents.config import AgentConfig
+from eagerly.agents.execution import compiled, named_metrics
+from eagerly.agents.exploration import exploration_noise
 from eagerly.buffers import (
     ReplayBuffer,
     RowLayout,
@@ -41,134 +40,11 @@ from eagerly.networks import (
     ObservationNormalization,
     observation_size,
 )
-from eagerly.networks.activations import ACTIVATIONS
-from eagerly.networks.cores import MEMORIES
-from eagerly.networks.initializers import INITIALIZERS
 
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
-PRECISIONS = ("float32", "float64", "mixed_bfloat16")
-NO_MEMORY = "none"
-_WITH_MEMORY = ("memory", MEMORIES)
 # Updates that are written out one after the other in a program; more of them become a loop.
 _UNROLLED = 4
 METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentConfig:
-    """Settings that every agent has. "authors" is the public code of the authors of TD3."""
-
-    hidden_sizes: tuple[int, ...] = setting(
-        (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64
-    )
-    activation: str = setting("relu", "Hidden activation (authors)", choices=ACTIVATIONS)
-    layer_norm: bool = setting(False, "Normalise hidden layers before their activation")
-    normalize_observations: bool = setting(
-        False, "Scale observations by their running mean and deviation"
-    )
-    initializer: str = setting("glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS)
-    actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
-    critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
-    adam_epsilon: float = setting(
-        1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
-    )
-    batch_size: int = setting(
-        256,
-        "Per update (authors)",
-        unit="transitions",
-        at_least=1,
-        needs=("memory", (NO_MEMORY,)),
-    )
-    memory: str = setting(
-        NO_MEMORY,
-        "What actor and critics remember of an episode with (docs/memory.md)",
-        choices=(NO_MEMORY, *MEMORIES),
-    )
-    memory_units: int = setting(
-        64, "Length of what is remembered", at_least=1, at_most=2**14, needs=_WITH_MEMORY
-    )
-    attention_heads: int = setting(
-        4,
-        "Heads of attention, a divisor of memory_units",
-        at_least=1,
-        needs=("memory", ("attention",)),
-    )
-    sequence_length: int = setting(
-        32,
-        "Length of the windows that are learned from, and how far attention sees",
-        unit="steps",
-        at_least=2,
-        at_most=2**12,
-        needs=_WITH_MEMORY,
-    )
-    burn_in: int = setting(
-        0,
-        "First steps of a window that only warm the memory (Kapturowski et al. 2019)",
-        unit="steps",
-        at_least=0,
-        needs=_WITH_MEMORY,
-    )
-    sequences_per_update: int = setting(
-        32, "In place of batch_size", unit="windows", at_least=1, needs=_WITH_MEMORY
-    )
-    tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
-    exploration: str = setting(
-        "gaussian", "Exploration noise: independent, or correlated in time", choices=EXPLORATIONS
-    )
-    exploration_noise: float = setting(
-        0.1, "Deviation of exploration noise per step (authors)", unit="of [-1, 1]", at_least=0
-    )
-    ou_theta: float = setting(
-        0.15,
-        "Share by which the noise returns to 0 in a step (Lillicrap et al. 2016)",
-        above=0,
-        at_most=1,
-        needs=("exploration", ("ornstein_uhlenbeck",)),
-    )
-    mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
-    precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.remembers and self.burn_in > self.sequence_length - 2:
-            raise ValueError(
-                f"burn_in must leave 2 steps of sequence_length, {self.sequence_length}, to learn "
-                f"from; got {self.burn_in}"
-            )
-        if self.memory == "attention" and self.memory_units % self.attention_heads:
-            raise ValueError(
-                f"attention_heads must be a divisor of memory_units, {self.memory_units}; got "
-                f"{self.attention_heads}"
-            )
-
-    @property
-    def remembers(self) -> bool:
-        """Whether actor and critics have a memory."""
-        return self.memory != NO_MEMORY
-
-    def layout(self, observation_size: int, action_size: int) -> RowLayout | SequenceLayout:
-        """Returns what a row of the replay buffer holds."""
-        if not self.remembers:
-            return RowLayout(observation_size, action_size)
-        return SequenceLayout(observation_size, action_size, self.sequence_length, self.burn_in)
-
-    def memories(self) -> dict[str, Any]:
-        """Returns what the memory of a network is made of."""
-        return {
-            "kind": self.memory,
-            "units": self.memory_units,
-            "heads": self.attention_heads,
-            "length": self.sequence_length,
-        }
-
-    def networks(self) -> dict[str, Any]:
-        """What actor and critics have in common."""
-        names = ("hidden_sizes", "activation", "layer_norm", "initializer")
-        return {name: getattr(self, name) for name in names} | {"dtype": self.precision}
-
-    def critics(self) -> dict[str, Any]:
-        """What makes the critics differ from the actor."""
-        return {}
 
 
 def observation_normalization(config: Any, size: int) -> ObservationNormalization | None:

@@ -14,8 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.agent import Agent, AgentConfig
+from eagerly.agents.agent import Agent
 from eagerly.agents.batches import Batch
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.settings import setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).

@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.agent import Agent, AgentConfig
+from eagerly.agents.agent import Agent
 from eagerly.agents.batches import Batch
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.noise import standard_normal, uniform_pairs
 from eagerly.agents.settings import setting
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -121,8 +121,8 @@ class HistoryEncoder(keras.layers.Layer):
         return tf.cast(observation, self.variable_dtype), self._activation(self._linear(joined))
 
 
-class MemoryActor(keras.Model):
-    """An actor that acts on histories.
+class _Remembering(keras.Model):
+    """A network behind an encoder of the history, with activation and first weights of its own.
 
     Args:
         observation_size: O.
@@ -132,8 +132,10 @@ class MemoryActor(keras.Model):
         seed: Seed of the weights.
         dtype: Precision of the network behind the encoder.
         name: Name under which the graph shows the model.
-        **network: Settings of the `Actor` behind it.
+        **network: Settings of the network.
     """
+
+    behind: ClassVar[type[keras.Model]]
 
     def __init__(
         self,
@@ -144,17 +146,30 @@ class MemoryActor(keras.Model):
         normalization: ObservationNormalization | None = None,
         seed: int = 0,
         dtype: str = "float32",
-        name: str = "actor",
+        name: str,
         **network: Any,
     ) -> None:
         super().__init__(name=name, dtype=dtype, autocast=False)
-        self._encoder = _encoder(
-            observation_size, action_size, memory, normalization, seed, dtype, network
+        self._encoder = HistoryEncoder(
+            observation_size,
+            action_size,
+            **memory,
+            activation=network["activation"],
+            initializer=network["initializer"],
+            normalization=normalization,
+            seed=weight_seeds(seed, 1)[0],
+            dtype=keras.DTypePolicy(dtype).variable_dtype,
         )
-        self._network = Actor(
+        self._network = self.behind(
             self._encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
         )
         self.built = True
+
+
+class MemoryActor(_Remembering):
+    """An `Actor` that acts on histories."""
+
+    behind = Actor
 
     def call(self, history: History) -> tf.Tensor:
         """Maps a history to actions `[B · S', A]` in [-1, 1]."""
@@ -177,32 +192,10 @@ class MemoryActor(keras.Model):
         return [np.zeros((count, *shape), dtype) for shape in self._encoder.core.state_shapes()]
 
 
-class MemoryCritic(keras.Model):
-    """An ensemble of critics that share a memory.
+class MemoryCritic(_Remembering):
+    """A `Critic`, whose members share a memory."""
 
-    The arguments are those of `MemoryActor`, with the settings of the `Critic` behind it.
-    """
-
-    def __init__(
-        self,
-        observation_size: int,
-        action_size: int,
-        *,
-        memory: dict[str, Any],
-        normalization: ObservationNormalization | None = None,
-        seed: int = 0,
-        dtype: str = "float32",
-        name: str = "critic",
-        **network: Any,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
-        self._encoder = _encoder(
-            observation_size, action_size, memory, normalization, seed, dtype, network
-        )
-        self._network = Critic(
-            self._encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
-        )
-        self.built = True
+    behind = Critic
 
     def call(self, history: History, action: tf.Tensor) -> tf.Tensor:
         """Maps a history and actions `[M, A]`, M = B · S', to values `[n_critics, M]`."""
@@ -212,25 +205,3 @@ class MemoryCritic(keras.Model):
         """Maps a history and actions `[M, A]` to the values `[M]` of member 0."""
         with tf.name_scope(f"{self.name}_first"):
             return self._network.first(self._encoder(history), action)
-
-
-def _encoder(
-    observation_size: int,
-    action_size: int,
-    memory: dict[str, Any],
-    normalization: ObservationNormalization | None,
-    seed: int,
-    dtype: str,
-    network: dict[str, Any],
-) -> HistoryEncoder:
-    """Makes the encoder of one model, with activation and first weights of its network."""
-    return HistoryEncoder(
-        observation_size,
-        action_size,
-        **memory,
-        activation=network["activation"],
-        initializer=network["initializer"],
-        normalization=normalization,
-        seed=weight_seeds(seed, 1)[0],
-        dtype=keras.DTypePolicy(dtype).variable_dtype,
-    )
