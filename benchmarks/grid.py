@@ -26,6 +26,8 @@ MEMORIES = ("lstm", "gru", "attention")
 MEMORY_STEPS, HARDER_STEPS, HARDER_SEEDS = 20_000, 100_000, (0, 1, 2)
 _MEMORY: dict[str, Any] = {
     "hidden_sizes": (64, 64),
+    "replay_ratio": 0.5,
+    "tau": 0.015,
     "evaluate_every_steps": 1000,
     "evaluation_episodes": 20,
 }
