@@ -17,7 +17,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format typecheck check docs bench reproduce pictures prove-resume fuzz tensorboard test-floors clean
+.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume fuzz tensorboard test-floors clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
 test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
+test-long: install  ## Run the tests that `make test` leaves out (JOBS= ARGS=)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
+
 lint: install  ## Check style and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,7 +60,7 @@ typecheck: install  ## Check types, on an installed copy
 	$(BIN)/python -m pip install --quiet --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p eagerly
 
-check: lint typecheck test  ## All of the above
+check: lint typecheck test test-long  ## All of the above
 
 docs: install  ## Build the documentation into build/docs
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -32,7 +32,9 @@ from tests.helpers import (
 MODES = ("eager", "graph", "xla")
 Make = Callable[..., Agent]
 SEEDS_AND_AGENTS = [
-    pytest.param(name, seed, id=f"{name}-{seed}") for name in agent_names() for seed in range(2)
+    pytest.param(name, seed, id=f"{name}-{seed}", marks=pytest.mark.long if seed else ())
+    for name in agent_names()
+    for seed in range(2)
 ]
 
 
@@ -67,7 +69,7 @@ def test_the_modes_are_the_same_algorithm_in_float64(make: Make) -> None:
     after = {}
     for mode in MODES:
         agent = make(mode=mode, precision="float64", batch_size=32)
-        agent.train(filled_buffer(500), 100)
+        agent.train(filled_buffer(500), 20)
         after[mode] = weights_of(agent)
     for mode in ("graph", "xla"):
         for name, values in after["eager"].items():
@@ -101,6 +103,7 @@ def test_hardly_a_weight_of_large_networks_disagrees_after_the_first_update(
         assert difference.max() < 1e-5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", agent_names())
 def test_the_modes_stay_close_in_float32_over_100_updates(name: str) -> None:
     flat = {}
@@ -385,7 +388,7 @@ def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any,
     agent.observe(np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     if agent.config.remembers:
         agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
-    agent.train(buffer_for(agent), 6)
+    agent.train(buffer_for(agent), 3)
     compiled = getattr(agent._compiled_train_body, "_jit_compile", None)
     actions = [acted(agent, np.ones((2, 4)), explore=True).tobytes() for _ in range(2)]
     return (compiled, *actions, *(weights.tobytes() for weights in weights_of(agent).values()))
@@ -460,6 +463,7 @@ def test_normalised_observations_train_like_observations_in_other_units(
     name: str, mode: str
 ) -> None:
     settings = {"precision": "float64", "mode": mode}
+    settings |= {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
     plain = small_agent(name, **settings)
     scaled = small_agent(name, normalize_observations=True, **settings)
     scaled.observe(np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4]))  # mean 7, deviation 50

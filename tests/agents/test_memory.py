@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.agent import Agent
 from eagerly.agents.batches import Batch, batch_of, batch_of_windows
 from eagerly.agents.td3 import TD3, TD3Config
 from eagerly.buffers import PADDING, SequenceLayout, Window
@@ -21,10 +20,17 @@ from eagerly.networks.cores import MEMORIES
 from tests.agents.reference_memory import ReferenceUpdate
 from tests.helpers import acted, buffer_for, equal_weights, small_agent, spaces, weights_of
 
+MODES = ("eager", "graph", "xla")
+pytestmark = pytest.mark.usefixtures("unoptimized")
 KINDS = [
     pytest.param("td3", "lstm", id="td3-lstm"),
     pytest.param("ddpg", "gru", id="ddpg-gru"),
     pytest.param("td3", "attention", id="td3-attention"),
+]
+# XLA takes ten seconds for each, which is much for what differs between them.
+COMPILED = [
+    pytest.param(*kind.values, id=kind.id, marks=() if "gru" in kind.values else pytest.mark.long)
+    for kind in KINDS
 ]
 SMALL = {
     "memory_units": 8,
@@ -75,15 +81,29 @@ FILLS = {
 }
 
 
-@pytest.mark.parametrize(("fill", "mode"), [*((fill, "eager") for fill in FILLS), ("nan", "xla")])
-@pytest.mark.parametrize(("name", "memory"), KINDS)
+@pytest.mark.parametrize(
+    ("name", "memory", "fill", "mode"),
+    [
+        *(
+            pytest.param(*kind.values, fill, "eager", id=f"{kind.id}-{fill}")
+            for kind in KINDS
+            for fill in FILLS
+        ),
+        *(
+            pytest.param(*kind.values, "nan", "xla", id=f"{kind.id}-nan-xla", marks=kind.marks)
+            for kind in COMPILED
+        ),
+    ],
+)
 def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
-    name: str, memory: str, fill: str, mode: str
+    name: str, memory: str, fill: str, mode: str, tmp_path: Path
 ) -> None:
     results = []
+    agent = agent_with(name, memory, mode=mode, normalize_observations=mode == "eager")
+    agent.observe(np.arange(8.0).reshape(2, 4))
+    agent.networks.save(str(tmp_path / "networks"))
     for change in (lambda shape: 0.0, FILLS[fill]):
-        agent = agent_with(name, memory, mode=mode, normalize_observations=mode == "eager")
-        agent.observe(np.arange(8.0).reshape(2, 4))
+        agent.networks.restore(str(tmp_path / "networks"))  # what was compiled stays
         rows = with_padding(buffer_for(agent).sample_rows(1, 5), change)
         metrics = agent.train(Given(agent.layout, rows), 2)
         results.append((metrics, weights_of(agent)))
@@ -96,7 +116,8 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
 def test_more_padding_changes_nothing_beyond_rounding(name: str, memory: str) -> None:
     after = []
     for length in (6, 11):
-        more = {"adam_epsilon": 1e-3} | ({"target_noise": 0.0} if name == "td3" else {})
+        more = {"adam_epsilon": 1e-3, "mode": "eager"}
+        more |= {"target_noise": 0.0} if name == "td3" else {}
         agent = agent_with(name, memory, sequence_length=length, precision="float64", **more)
         # Windows of 5 steps have 6 observations, which attention sees all of with either length.
         shorter = agent_with(name, memory, sequence_length=5)
@@ -274,29 +295,32 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
 # --- as every agent -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "memory"), KINDS)
+@pytest.mark.parametrize(("name", "memory"), COMPILED)
 def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_path: Path) -> None:
-    def trained(mode: str, calls: tuple[int, ...]) -> Agent:
-        agent = agent_with(name, memory, precision="float64", mode=mode)
-        buffer = buffer_for(agent)
-        for updates in calls:
-            agent.train(buffer, updates)
-        return agent
-
-    whole = weights_of(trained("graph", (4,)))
-    assert equal_weights(whole, weights_of(trained("graph", (2, 2))))
+    agents = {m: agent_with(name, memory, precision="float64", mode=m) for m in MODES}
+    beginning, middle, whole = str(tmp_path / "0"), str(tmp_path / "2"), {}
+    agents["graph"].networks.save(beginning)
+    for mode, agent in agents.items():
+        agent.train(buffer_for(agent), 4)
+        whole[mode] = weights_of(agent)
     for mode in ("eager", "xla"):
-        for path, values in weights_of(trained(mode, (4,))).items():
-            np.testing.assert_allclose(values, whole[path], 1e-7, 1e-12, err_msg=path)
-    agent, buffer = trained("graph", (2,)), None
-    agent.networks.save(str(tmp_path / "networks"))
-    restored = agent_with(name, memory, precision="float64", seed=9)
+        for path, values in whole["graph"].items():
+            np.testing.assert_allclose(whole[mode][path], values, 1e-7, 1e-12, err_msg=path)
+    for mode in ("eager", "graph"):
+        agent = agents[mode]
+        agent.networks.restore(beginning)
+        buffer = buffer_for(agent)
+        agent.train(buffer, 2)
+        agent.networks.save(middle + mode)
+        agent.train(buffer, 2)
+        assert equal_weights(whole[mode], weights_of(agent))
+    restored = agent_with(name, memory, precision="float64", mode="eager", seed=9)
     restored._seed = 0
-    restored.networks.restore(str(tmp_path / "networks"))
-    buffer = buffer_for(agent)
+    restored.networks.restore(middle + "eager")
+    buffer = buffer_for(restored)
     buffer.sample_rows(2, 5)
     restored.train(buffer, 2)
-    assert equal_weights(whole, weights_of(restored))
+    assert equal_weights(whole["eager"], weights_of(restored))
 
 
 @pytest.mark.parametrize(("name", "memory"), KINDS)

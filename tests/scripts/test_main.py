@@ -24,6 +24,7 @@ SMALL = {
     "evaluation_episodes": 1,
     "hidden_sizes": [8],
     "mode": "eager",
+    "replay_ratio": 0.1,
     "updates_per_call": 10,
 }
 
@@ -41,7 +42,8 @@ def _listed(*words: str) -> Result:
 
 def test_a_run_is_trained_continued_evaluated_plotted_and_listed(tmp_path: Path) -> None:
     flags = "--env Pendulum-v1 --steps 300 --warmup-steps 100 --evaluate-every-steps 100"
-    flags += " --hidden-sizes 8 --mode eager --updates-per-call 10 --run-dir runs/x --no-progress"
+    flags += " --hidden-sizes 8 --mode eager --updates-per-call 10 --replay-ratio 0.1"
+    flags += " --run-dir runs/x --no-progress"
     trained = _eagerly(tmp_path, "train", "td3", *flags.split())
     assert trained.returncode == 0, trained.stderr
     assert re.search(

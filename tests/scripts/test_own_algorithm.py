@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from eagerly.agents import agent_class
+from eagerly.scripts import train
 from tests.helpers import (
     ROOT,
     equal_weights,
@@ -44,9 +46,13 @@ def test_the_example_is_trained_resumed_and_evaluated(outside: Path) -> None:
     resumed = script("train.py", "resume", "runs/clipped", "--steps", "400", cwd=outside)
     assert resumed.returncode == 0, resumed.stderr
     assert script("evaluate.py", "runs/clipped", cwd=outside).returncode == 0
-    help_text = script("train.py", "clipped:Clipped", "--help", cwd=outside).stdout
-    assert "--pessimism" in help_text
-    assert "Weight of the smaller target value" in help_text
+
+
+def test_its_settings_are_flags(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(outside)
+    shown = CliRunner().invoke(train.main, ["clipped:Clipped", "--help"])
+    assert "--pessimism" in shown.output
+    assert "Weight of the smaller target value" in shown.output
 
 
 def test_a_variant_of_td3_is_td3_but_for_its_target(
@@ -104,7 +110,10 @@ def test_it_is_what_it_says(outside: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("clipped:", "agent must be one of ddpg, td3, or module:Class"),
     ],
 )
-def test_what_is_no_agent_is_refused(outside: Path, name: str, message: str) -> None:
-    done = script("train.py", name, "--env", "Pendulum-v1", cwd=outside)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
+def test_what_is_no_agent_is_refused(
+    outside: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.syspath_prepend(outside)
+    done = CliRunner().invoke(train.main, [name, "--env", "Pendulum-v1"])
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())

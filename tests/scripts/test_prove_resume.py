@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import script
 
 FLAGS = [
@@ -14,6 +16,7 @@ FLAGS = [
 ]
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_twice_equals_one_that_was_not(tmp_path: Path) -> None:
     more = ["--kills", "2", "--kill-seed", "1", "--run-dir", "proof", "--json", "proof.json"]
     process = script("prove_resume.py", "td3", *FLAGS, *more, cwd=tmp_path)

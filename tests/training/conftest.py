@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
 from eagerly import Trainer, open_run
 from eagerly.agents.agent import Agent
@@ -74,11 +73,8 @@ def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _unoptimized() -> Iterator[None]:
-    """Leaves TensorFlow's graph optimiser out, a third of the time of a small run."""
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    yield
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+def _unoptimized(unoptimized: None) -> None:
+    """Leaves TensorFlow's graph optimiser out of all of them."""
 
 
 @pytest.fixture

@@ -244,15 +244,15 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     words += ["--mode", "eager", "--replay-ratio", "0.01", "--updates-per-call", "10"]
     unlimited = 2**30
     assert limited(unlimited, *words, "--steps", "1000").returncode == 0
-    process = limited(100_000, *words, "--steps", "9000")
+    process = limited(60_000, *words, "--steps", "4000")
     assert process.returncode == 1
-    assert "stopped after step 9000: [Errno 27] File too large" in process.stderr
+    assert "stopped after step 4000: [Errno 27] File too large" in process.stderr
     assert "It goes on from step 1000 with" in process.stderr
     assert "Traceback" not in process.stderr
     assert_whole(tmp_path / "run", 1000)
-    process = limited(unlimited, *words, "--steps", "9000")
+    process = limited(unlimited, *words, "--steps", "4000")
     assert "continues at step 1000" in process.stdout
-    assert "finished: 9000 steps" in process.stdout
+    assert "finished: 4000 steps" in process.stdout
 
 
 def can_mount() -> bool:

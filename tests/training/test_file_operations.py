@@ -10,6 +10,7 @@ from tests.dying import BEFORE, DYING, survivals
 from tests.tracing import can_trace
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_trace(), reason="this machine lets no process trace its children")
 def test_a_process_that_dies_after_any_file_operation_leaves_a_run_that_continues(
     tmp_path: Path,

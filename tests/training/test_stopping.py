@@ -58,7 +58,9 @@ def started(run: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "second", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_second_signal_stops_at_once_without_harm(tmp_path: Path, second: signal.Signals) -> None:
     run = tmp_path / "run"
     process = started(run)

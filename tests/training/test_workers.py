@@ -132,10 +132,10 @@ class Failing(toys.Counting):
     ],
 )
 def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
-    environments = Environments(environment_maker(Failing, {"error": error}), 2, 0, "async")
+    environments = Environments(environment_maker(Failing, {"error": error}), 1, 0, "async")
     environments.start()
     with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{message}"):
-        environments.step(STILL)
+        environments.step(STILL[:1])
     environments.close()
     assert all(gone(pid) for pid in pids(environments))
 
