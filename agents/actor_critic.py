@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from eagerly.agents.adam import Adam
 from eagerly.agents.batches import Batch
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
+from eagerly.networks.own import OwnVariable
 from eagerly.networks.padding import masked_mean
 
 
@@ -23,12 +24,13 @@ class ActorCritic:
     while the train body is traced.
 
     Args:
-        build_actor: Makes an actor with the given name; twice, for the target.
-        build_critic: The same for the critics.
+        build: Makes actor and critics whose names end as is given; twice, for the targets.
         action_size: A.
         actor_learning_rate: Adam's step size for the actor.
         critic_learning_rate: Adam's step size for the critics.
         epsilon: Adam's epsilon, in the place where Keras adds it.
+        shared_gradient: Whose loss moves variables that actor and critics share: "critic", "actor"
+            or "both".
 
     Attributes:
         actor, actor_target, critic, critic_target: Keras models; each target begins as a copy.
@@ -40,40 +42,81 @@ class ActorCritic:
 
     def __init__(
         self,
-        build_actor: Callable[[str], keras.Model],
-        build_critic: Callable[[str], keras.Model],
+        build: Callable[[str], tuple[Any, Any]],
         action_size: int,
         *,
         actor_learning_rate: float,
         critic_learning_rate: float,
         epsilon: float,
+        shared_gradient: str = "critic",
     ) -> None:
-        self.actor, self.actor_target = build_actor("actor"), build_actor("actor_target")
-        self.critic, self.critic_target = build_critic("critic"), build_critic("critic_target")
+        self.actor, self.critic = build("")
+        self.actor_target, self.critic_target = build("_target")
+        self._check_targets()
         self.actor_target.set_weights(self.actor.get_weights())
         self.critic_target.set_weights(self.critic.get_weights())
         self._rates = actor_learning_rate, critic_learning_rate
         self.actor_optimizer = Adam(actor_learning_rate, epsilon=epsilon, name="actor_optimizer")
         self.critic_optimizer = Adam(critic_learning_rate, epsilon=epsilon, name="critic_optimizer")
-        self.actor_optimizer.build(self.actor.trainable_variables)
-        self.critic_optimizer.build(self.critic.trainable_variables)
+        self._learned_by_actor, self._learned_by_critic = self._learned(shared_gradient)
+        self.actor_optimizer.build(_known_to_keras(self._learned_by_actor))
+        self.critic_optimizer.build(_known_to_keras(self._learned_by_critic))
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.updates_made = 0
         self.policy = acting_policy(self.actor, action_size)
         self._checkpoint = VariableCheckpoint(
             updates=[self.updates],
-            actor=self.actor.variables,
-            actor_target=self._apart_from_actor(self.actor_target),
-            critic=self._apart_from_actor(self.critic),
-            critic_target=self._apart_from_actor(self.critic_target),
-            actor_optimizer=self.actor_optimizer.variables,
-            critic_optimizer=self.critic_optimizer.variables,
+            **self._once(),
+            actor_optimizer=_of_optimizer(self.actor_optimizer, self._learned_by_actor),
+            critic_optimizer=_of_optimizer(self.critic_optimizer, self._learned_by_critic),
         )
 
-    def _apart_from_actor(self, model: keras.Model) -> list[keras.Variable]:
-        """Lists the variables of a model that the actor does not share: each is saved once."""
-        shared = {id(variable) for variable in self.actor.variables}
-        return [variable for variable in model.variables if id(variable) not in shared]
+    def _models(self) -> dict[str, Any]:
+        names = ("actor", "actor_target", "critic", "critic_target")
+        return {name: getattr(self, name) for name in names}
+
+    def _once(self) -> dict[str, list[Any]]:
+        """Lists the variables of each model, but for those that one before it has, too."""
+        seen: set[int] = set()
+        groups = {}
+        for name, model in self._models().items():
+            groups[name] = [v for v in model.variables if id(raw(v)) not in seen]
+            seen |= {id(raw(variable)) for variable in groups[name]}
+        return groups
+
+    def _learned(self, shared_gradient: str) -> tuple[list[Any], list[Any]]:
+        """Lists the variables that the actor's loss moves, and those that the critics' does."""
+        of_actor, of_critic = (m.trainable_variables for m in (self.actor, self.critic))
+        shared = {id(raw(v)) for v in of_actor} & {id(raw(v)) for v in of_critic}
+        if shared_gradient == "critic":
+            of_actor = [v for v in of_actor if id(raw(v)) not in shared]
+        if shared_gradient == "actor":
+            of_critic = [v for v in of_critic if id(raw(v)) not in shared]
+        return list(of_actor), list(of_critic)
+
+    def _check_targets(self) -> None:
+        """Refuses targets that are not like their networks, or are the same objects.
+
+        Raises:
+            ValueError: Naming the variable.
+        """
+        learned = {id(raw(v)) for m in (self.actor, self.critic) for v in m.trainable_variables}
+        for model, target in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
+            for variable in target.trainable_variables:
+                if id(raw(variable)) in learned:
+                    raise ValueError(
+                        f"variable {variable.path!r} of {model.name} came back from a second call "
+                        "of its factory: make a new one in every call, for the targets. What "
+                        "actor and critics share comes from one factory of both, `models`."
+                    )
+            shapes, copies = (
+                [(v.path, tuple(v.shape)) for v in m.variables] for m in (model, target)
+            )
+            if [shape for _, shape in shapes] != [shape for _, shape in copies]:
+                raise ValueError(
+                    f"the factory of {model.name} made other variables when it was called again: "
+                    f"{shapes}, then {copies}"
+                )
 
     def regress(self, batch: Batch, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Moves every critic towards the target `[B]`, and as its own penalties ask.
@@ -81,11 +124,11 @@ class ActorCritic:
         The critics alone get a gradient.
         """
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
-            values = self.critic(batch.observation, batch.action)
+            values = _in_training(self.critic)(batch.observation, batch.action)
             loss = losses.critic_loss(values, target, batch.mask)
             for penalty in self.critic.losses:
                 loss += penalty
-        variables = self.critic.trainable_variables
+        variables = [raw(variable) for variable in self._learned_by_critic]
         self.critic_optimizer.apply(tape.gradient(loss, variables), variables)
         return {
             "losses/critic": loss,
@@ -97,31 +140,51 @@ class ActorCritic:
     def climb(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Moves the actor up the first critic's values of its actions.
 
-        The gradient goes through the action; the critic's own weights get none.
+        The gradient goes through the action alone: what actor and critics share, if it is moved
+        here at all, is not moved by what else the critic knows.
         """
-        variables = self.actor.trainable_variables
+        variables = [raw(variable) for variable in self._learned_by_actor]
         with (
             tf.name_scope("actor_loss"),
             tf.GradientTape(watch_accessed_variables=False) as tape,
         ):
-            tape.watch([variable.value for variable in variables])
-            action = self.actor(batch.observation)
+            tape.watch(variables)
+            action = _in_training(self.actor)(batch.observation)
+        with (
+            tf.name_scope("actor_loss/"),
+            tf.GradientTape(watch_accessed_variables=False) as of_action,
+        ):
+            of_action.watch(action)
             values = self.critic.first(batch.observation, action)
             loss = losses.actor_loss(values, batch.mask)
-        self.actor_optimizer.apply(tape.gradient(loss, variables), variables)
+        upstream = of_action.gradient(loss, action)
+        gradients = tape.gradient(action, variables, output_gradients=upstream)
+        self.actor_optimizer.apply(gradients, variables)
         saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
         return {"losses/actor": loss, "actions/saturation": _over_rows(saturated, batch.mask)}
 
     def follow(self, tau: float) -> None:
-        """Moves every target network by `tau` towards its network; what they share stays."""
+        """Moves every target network by `tau` towards its network; what they share stays.
+
+        What is not learned, such as running statistics, is copied.
+        """
+        followed: set[int] = set()
         with tf.name_scope("target_update"):
             for target, network in (
                 (self.critic_target, self.critic),
                 (self.actor_target, self.actor),
             ):
-                pairs = zip(target.variables, network.variables, strict=True)
-                apart = [(own, other) for own, other in pairs if own is not other]
-                losses.polyak_update([own for own, _ in apart], [other for _, other in apart], tau)
+                pairs = [
+                    (own, other)
+                    for own, other in zip(target.variables, network.variables, strict=True)
+                    if raw(own) is not raw(other) and id(raw(own)) not in followed
+                ]
+                followed |= {id(raw(own)) for own, _ in pairs}
+                moved = [(raw(own), raw(other)) for own, other in pairs if other.trainable]
+                losses.polyak_update([own for own, _ in moved], [other for _, other in moved], tau)
+                for own, other in pairs:
+                    if not other.trainable:
+                        own.assign(raw(other))
 
     def save(self, prefix: str) -> None:
         """Writes everything to files `prefix.*`.
@@ -143,9 +206,41 @@ class ActorCritic:
         self.policy.refresh()
         self.actor_optimizer.learning_rate, self.critic_optimizer.learning_rate = self._rates
 
+    def variables(self) -> dict[str, dict[str, tf.Variable]]:
+        """Returns all that is learned and kept, by part and path; what parts share stands once."""
+        return self._checkpoint.groups
+
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the actor's weights, by their path."""
         return {variable.path: variable.numpy() for variable in self.actor.variables}
+
+
+def raw(variable: Any) -> tf.Variable:
+    """Returns TensorFlow's variable in one of Keras or of a model of somebody else's."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def _known_to_keras(variables: Sequence[Any]) -> list[Any]:
+    return [v.value if isinstance(v, OwnVariable) else v for v in variables]
+
+
+def _in_training(model: Any) -> Callable[..., tf.Tensor]:
+    """Returns what calls a model whose running statistics, if it has some, are to follow."""
+    return cast(Callable[..., tf.Tensor], getattr(model, "training", model))
+
+
+def _of_optimizer(optimizer: Adam, learned: Sequence[Any]) -> list[Any]:
+    """Lists what an optimiser keeps, with names that are the same in every process."""
+    if not any(isinstance(variable, OwnVariable) for variable in learned):
+        return list(optimizer.variables)
+    kept = [
+        OwnVariable("iterations", raw(optimizer.iterations), False),
+        OwnVariable("learning_rate", raw(optimizer._learning_rate), False),
+    ]
+    for name, slots in (("momentum", optimizer._momentums), ("velocity", optimizer._velocities)):
+        for variable, slot in zip(learned, slots, strict=True):
+            kept.append(OwnVariable(f"{variable.path}/{name}", raw(slot), False))
+    return kept
 
 
 def _greatest(values: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:

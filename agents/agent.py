@@ -5,6 +5,7 @@ An algorithm adds its settings and `_update`; it stands in a file of its own.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -40,6 +41,7 @@ from eagerly.networks import (
     ObservationNormalization,
     observation_size,
 )
+from eagerly.networks.own import own_actor, own_critic, own_models
 
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
 # Updates that are written out one after the other in a program; more of them become a loop.
@@ -76,6 +78,7 @@ class Agent:
         action_space: A bounded `Box` of A dimensions. Inside, actions are in [-1, 1].
         config: The settings; None for their defaults.
         seed: Seed of the initial weights and of all noise, at least 0.
+        **models: `actor`, `critic` or `models`, in place of the settings of these names.
 
     Attributes:
         Config: The dataclass of its settings.
@@ -98,17 +101,24 @@ class Agent:
         config: Any = None,
         *,
         seed: int = 0,
+        **models: Any,
     ) -> None:
-        self.config = config = self.Config() if config is None else config
+        config = self.Config() if config is None else config
+        unknown = models.keys() - {"actor", "critic", "models"}
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
+        self.config = config = dataclasses.replace(config, **models) if models else config
+        spaces = observation_space, action_space
         sizes = observation_size(observation_space), ActionBounds(action_space).size
         self._layout, self._seed = config.layout(*sizes), seed
         self._dtype = tf.dtypes.as_dtype(keras.DTypePolicy(config.precision).variable_dtype)
         self.normalization = observation_normalization(config, sizes[0])
-        parts: dict[str, Any] = {"seed": seed, "normalization": self.normalization}
         self.networks = ActorCritic(
-            lambda name: self.build_actor(config, *sizes, name=name, **parts),
-            lambda name: self.build_critic(config, *sizes, name=name, **parts),
+            lambda suffix: self.build_models(
+                config, *spaces, seed=seed, suffix=suffix, normalization=self.normalization
+            ),
             sizes[1],
+            shared_gradient=config.shared_gradient,
             actor_learning_rate=config.actor_learning_rate,
             critic_learning_rate=config.critic_learning_rate,
             epsilon=config.adam_epsilon,
@@ -124,57 +134,92 @@ class Agent:
         self._compiled_train_body = compiled(self._train_body, config.mode)
 
     @classmethod
+    def build_models(
+        cls,
+        config: Any,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        *,
+        seed: int,
+        suffix: str = "",
+        normalization: ObservationNormalization | None = None,
+    ) -> tuple[Any, Any]:
+        """Builds actor and critics, whose names end in `suffix`.
+
+        What both own stands in the variables of both. Without a `normalization` that they are to
+        share each gets one of its own, if `config` says so.
+        """
+        spaces, names = (observation_space, action_space), (f"actor{suffix}", f"critic{suffix}")
+        parts: dict[str, Any] = {"seed": seed, "normalization": normalization}
+        if not config.models:
+            return (
+                cls.build_actor(config, *spaces, name=names[0], **parts),
+                cls.build_critic(config, *spaces, name=names[1], **parts),
+            )
+        parts["normalization"] = normalization or observation_normalization(
+            config, observation_size(observation_space)
+        )
+        parts["seed"] = seed_word(seed, Stream.ACTOR)
+        count = config.critics().get("n_critics", 1)
+        dtype = keras.DTypePolicy(config.precision).variable_dtype
+        return own_models(config.models, spaces, count=count, names=names, dtype=dtype, **parts)
+
+    @classmethod
     def build_actor(
         cls,
         config: Any,
-        observations: int,
-        actions: int,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
         *,
         seed: int,
         name: str = "actor",
         normalization: ObservationNormalization | None = None,
-    ) -> keras.Model:
-        """Builds an actor alone, for O observations and A actions.
-
-        Without a `normalization` that it is to share it gets one of its own, if `config` says so.
-        """
+    ) -> Any:
+        """Builds an actor alone: a model from observations `[B, O]` to actions `[B, A]`."""
+        observations = observation_size(observation_space)
+        parts: dict[str, Any] = {
+            "seed": seed_word(seed, Stream.ACTOR),
+            "name": name,
+            "normalization": normalization or observation_normalization(config, observations),
+        }
+        if config.actor:
+            dtype = keras.DTypePolicy(config.precision).variable_dtype
+            spaces = observation_space, action_space
+            return own_actor(config.actor, spaces, dtype=dtype, **parts)
         kind, memory = (
             (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
         )
-        return kind(
-            observations,
-            actions,
-            seed=seed_word(seed, Stream.ACTOR),
-            name=name,
-            normalization=normalization or observation_normalization(config, observations),
-            **memory,
-            **config.networks(),
-        )
+        actions = ActionBounds(action_space).size
+        return kind(observations, actions, **parts, **memory, **config.networks())
 
     @classmethod
     def build_critic(
         cls,
         config: Any,
-        observations: int,
-        actions: int,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
         *,
         seed: int,
         name: str = "critic",
         normalization: ObservationNormalization | None = None,
-    ) -> keras.Model:
+    ) -> Any:
         """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
+        observations = observation_size(observation_space)
+        parts: dict[str, Any] = {
+            "seed": seed_word(seed, Stream.CRITIC),
+            "name": name,
+            "normalization": normalization or observation_normalization(config, observations),
+        }
+        if config.critic:
+            dtype = keras.DTypePolicy(config.precision).variable_dtype
+            spaces, count = (observation_space, action_space), config.critics().get("n_critics", 1)
+            return own_critic(config.critic, spaces, count=count, dtype=dtype, **parts)
         kind, memory = (
             (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})
         )
+        actions = ActionBounds(action_space).size
         return kind(
-            observations,
-            actions,
-            seed=seed_word(seed, Stream.CRITIC),
-            name=name,
-            normalization=normalization or observation_normalization(config, observations),
-            **memory,
-            **config.networks(),
-            **config.critics(),
+            observations, actions, **parts, **memory, **config.networks(), **config.critics()
         )
 
     @property

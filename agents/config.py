@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,18 @@ class AgentConfig:
     critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
     adam_epsilon: float = setting(
         1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
+    )
+    actor: str | Callable[..., Any] = setting(
+        "", "An actor of your own: module:factory, in Python also the factory (docs/own-models.md)"
+    )
+    critic: str | Callable[..., Any] = setting("", "Critics of your own, in the same way")
+    models: str | Callable[..., Any] = setting(
+        "", "Both of your own, from one factory, so that they can share what they like"
+    )
+    shared_gradient: str = setting(
+        "critic",
+        "Whose loss moves variables that actor and critics share",
+        choices=("critic", "actor", "both"),
     )
     batch_size: int = setting(
         256,
@@ -94,6 +107,11 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        own = [name for name in ("actor", "critic", "models") if getattr(self, name)]
+        if "models" in own and len(own) > 1:
+            raise ValueError(f"models makes actor and critics: leave {own[0]} out")
+        if own and self.remembers:
+            raise ValueError(f"memory {self.memory} is not for models of your own: leave it out")
         if self.remembers and self.burn_in > self.sequence_length - 2:
             raise ValueError(
                 f"burn_in must leave 2 steps of sequence_length, {self.sequence_length}, to learn "

@@ -37,6 +37,11 @@ class VariableCheckpoint:
                 named[path] = variable if is_tensorflow else variable.value
         self._checkpoint = tf.train.Checkpoint(**self._groups)
 
+    @property
+    def groups(self) -> dict[str, dict[str, tf.Variable]]:
+        """The variables of each group, by path."""
+        return self._groups
+
     def write(self, prefix: str) -> None:
         """Writes the files `prefix.index` and `prefix.data-*`.
 

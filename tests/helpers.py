@@ -135,18 +135,10 @@ def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: A
 
 def weights_of(agent: Agent) -> dict[str, np.ndarray]:
     """Every variable that an agent learns or keeps, by name."""
-    owners = {
-        "actor": agent.networks.actor,
-        "actor_target": agent.networks.actor_target,
-        "critic": agent.networks.critic,
-        "critic_target": agent.networks.critic_target,
-        "actor_optimizer": agent.networks.actor_optimizer,
-        "critic_optimizer": agent.networks.critic_optimizer,
-    }
     return {
-        f"{name}: {variable.path}": variable.numpy()
-        for name, owner in owners.items()
-        for variable in owner.variables
+        f"{part}: {path}": variable.numpy()
+        for part, variables in agent.networks.variables().items()
+        for path, variable in variables.items()
     }
 
 

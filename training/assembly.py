@@ -95,6 +95,8 @@ def assemble(
         agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error
+    except ValueError as error:  # of models of somebody else's
+        raise RunError(str(error)) from error
     environments = Environments(
         make,
         config.num_envs,

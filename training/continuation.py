@@ -145,7 +145,9 @@ _FRACTION = re.compile(r"\d{1,15}(/\d{1,15})?")
 
 
 def _spaces(trainer: Trainer) -> dict[str, object]:
-    return recorded_spaces(trainer.buffer.layout.observation_size, trainer.bounds)
+    config = trainer.run.agent_config
+    whole = bool(config.actor or config.critic or config.models)
+    return recorded_spaces(trainer.environments.observation_space, trainer.bounds, whole=whole)
 
 
 def _check_spaces(trainer: Trainer, saved: dict[str, object] | None) -> None:

@@ -132,21 +132,25 @@ def _import(package: str, env: str, run_dir: Path | None) -> None:
 
 
 def environment_name(env: str | Factory) -> str:
-    """Returns what a run directory keeps of an id (itself) or a factory (where it is defined).
+    """Returns what a run directory keeps of an id (itself) or a factory (see `factory_name`)."""
+    return env if isinstance(env, str) else factory_name(env)
+
+
+def factory_name(factory: Callable[..., Any]) -> str:
+    """Returns what a run directory keeps of a factory: where it is defined.
 
     Raises:
-        RunError: If the factory is a `functools.partial` with arguments, which would not be kept.
+        RunError: If it is a `functools.partial` with arguments, which would not be kept.
     """
-    if isinstance(env, str):
-        return env
-    while isinstance(env, functools.partial):
-        if env.args or env.keywords:
+    while isinstance(factory, functools.partial):
+        if factory.args or factory.keywords:
             raise RunError(
-                "arguments of an environment factory must be given as env_kwargs, which are kept "
-                f"and compared; got {env}"
+                "arguments inside a factory would not be kept and compared: give those of an "
+                "environment as env_kwargs, and write a function around those of a model; got "
+                f"{factory}"
             )
-        env = env.func
-    named: Any = env if hasattr(env, "__qualname__") else type(env)
+        factory = factory.func
+    named: Any = factory if hasattr(factory, "__qualname__") else type(factory)
     return f"{_FACTORY}{named.__module__}:{named.__qualname__}"
 
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import keras
 import numpy as np
 
 from eagerly.agents import agent_class
-from eagerly.networks import ActionBounds, Episodes, MemoryPolicy, acting_policy
+from eagerly.networks import (
+    ActionBounds,
+    Episodes,
+    MemoryPolicy,
+    acting_policy,
+    observation_size,
+)
 from eagerly.training.errors import RunError
 from eagerly.training.run_directory import Run, open_run
 from eagerly.training.saved import Saved, newest_intact
 
 WHICH = ("best", "latest")
+_LARGEST = 2**24  # numbers in an observation that a file may ask for
 
 
 class Policy:
@@ -166,7 +174,11 @@ class PlayedEpisodes:
 
 
 def load_policy(
-    run_dir: str | Path, which: str = "best", *, say: Callable[[str], None] | None = None
+    run_dir: str | Path,
+    which: str = "best",
+    *,
+    settings: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Policy:
     """Loads the policy of a run as its newest checkpoint has it.
 
@@ -175,6 +187,8 @@ def load_policy(
     Args:
         run_dir: The run directory.
         which: "best", the policy with the best evaluation so far, or "latest".
+        settings: The factory of its models where that is not `module:factory` but from a Python
+            program, as `{"actor": factory}` or `{"models": factory}`.
         say: Takes a line about a damaged checkpoint that is passed over; None ignores it.
 
     Raises:
@@ -184,7 +198,7 @@ def load_policy(
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     tell = say or (lambda line: None)
-    run = open_run(Path(run_dir), None, {})
+    run = open_run(Path(run_dir), None, settings or {})
     for note in run.notes:
         tell(note)
     saved = newest_intact(run.path, tell, with_replay=False)
@@ -217,30 +231,54 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
         weights, steps = saved.best_policy(), int(manifest.state["best"][0])
     else:
         weights, steps = saved.arrays("policy"), manifest.steps
-    size, bounds = _restored_spaces(manifest.state["spaces"])
-    actor = agent_class(run.agent).build_actor(
-        run.agent_config, size, bounds.size, seed=run.config.seed
-    )
+    spaces = _restored_spaces(manifest.state["spaces"])
+    kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
+    if config.models:
+        actor, _ = kind.build_models(config, *spaces, seed=seed)
+    else:
+        actor = kind.build_actor(config, *spaces, seed=seed)
     assign_weights(actor, weights)
-    return Policy(acting_policy(actor, bounds.size), size, bounds, steps)
+    bounds = ActionBounds(spaces[1])
+    return Policy(acting_policy(actor, bounds.size), observation_size(spaces[0]), bounds, steps)
 
 
-def recorded_spaces(observation_size: int, bounds: ActionBounds) -> dict[str, object]:
-    """Writes what a policy must know of the environment, as JSON."""
-    return {
-        "observation_size": observation_size,
+def recorded_spaces(
+    observation_space: gymnasium.Space, bounds: ActionBounds, *, whole: bool
+) -> dict[str, object]:
+    """Writes what a policy must know of the environment, as JSON.
+
+    Args:
+        observation_space: The observations.
+        bounds: The actions.
+        whole: Whether the bounds of observations matter, too: to factories of models they do.
+    """
+    document: dict[str, object] = {
+        "observation_size": observation_size(observation_space),
         "action_low": bounds.low.tolist(),
         "action_high": bounds.high.tolist(),
         "action_dtype": bounds.dtype.name,
     }
+    if whole and isinstance(observation_space, gymnasium.spaces.Box):
+        ends = {"low": observation_space.low, "high": observation_space.high}
+        document["observation_dtype"] = np.dtype(observation_space.dtype).name
+        document |= {f"observation_{name}": list(map(str, end)) for name, end in ends.items()}
+    return document
 
 
-def _restored_spaces(spaces: Mapping[str, object]) -> tuple[int, ActionBounds]:
+def _restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasium.Space]:
     dtype = np.dtype(str(spaces["action_dtype"]))
     low, high = (np.array(spaces[name], dtype) for name in ("action_low", "action_high"))
-    return int(str(spaces["observation_size"])), ActionBounds(
-        gymnasium.spaces.Box(low, high, dtype=dtype.type)
+    actions = gymnasium.spaces.Box(low, high, dtype=dtype.type)
+    size = int(spaces["observation_size"])
+    if size > _LARGEST:
+        raise ValueError(f"observations of {size} numbers")
+    dtype = np.dtype(str(spaces.get("observation_dtype", "float32")))
+    low, high = (
+        np.array([float(number) for number in spaces.get(f"observation_{name}", [end] * size)])
+        for name, end in (("low", "-inf"), ("high", "inf"))
     )
+    kind: Any = dtype.type
+    return gymnasium.spaces.Box(low.astype(kind), high.astype(kind), dtype=kind), actions
 
 
 def assign_weights(model: keras.Model, weights: Mapping[str, np.ndarray]) -> None:

@@ -10,16 +10,14 @@ from typing import Any
 from eagerly.agents import agent_class
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
-from eagerly.training.making import environment_name
+from eagerly.training.making import factory_name
 from eagerly.training.presets import preset_settings
 
 
 def recorded(config: Any) -> dict[str, Any]:
-    """Returns settings as they are kept and compared: an environment factory by its name."""
+    """Returns settings as they are kept and compared: factories by their names."""
     settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    if "env" in settings:
-        settings["env"] = environment_name(settings["env"])
-    return settings
+    return {name: factory_name(v) if callable(v) else v for name, v in settings.items()}
 
 
 def expanded(

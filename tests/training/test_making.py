@@ -117,7 +117,7 @@ def test_a_factory_makes_environments_too() -> None:
 def test_a_factory_is_kept_by_name_and_never_called_by_it() -> None:
     assert environment_name(functools.partial(make_counting)).endswith("making:make_counting")
     for bound in (functools.partial(make_counting, 3), functools.partial(make_counting, length=3)):
-        with pytest.raises(RunError, match="must be given as env_kwargs"):
+        with pytest.raises(RunError, match="give those of an environment as env_kwargs"):
             environment_name(functools.partial(bound))
     assert environment_name(functools.partial(Callable())).endswith("making:Callable")
     assert environment_name("Long-v0") == "Long-v0"

@@ -19,7 +19,7 @@ from eagerly.training.evaluation import evaluate, evaluation_seeds
 from eagerly.training.making import environment_maker
 from eagerly.training.policies import assign_weights
 from tests import toys
-from tests.helpers import edit_sealed
+from tests.helpers import edit_sealed, spaces
 from tests.training.conftest import TrainRun
 
 toys.register()
@@ -109,7 +109,7 @@ def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_pat
     assert best.steps == trainer.best[0] != 400
     assert latest.steps == 400
     rows = np.ones((1, 3), np.float32)
-    actor = trainer.agent.build_actor(trainer.agent.config, 3, 1, seed=9)
+    actor = trainer.agent.build_actor(trainer.agent.config, *spaces(3, 1), seed=9)
     assign_weights(actor, trainer.best[2])
     np.testing.assert_array_equal(best(rows), trainer.bounds.to_environment(actor.snapshot()(rows)))
     assert not np.array_equal(best(rows), latest(rows))

@@ -1,0 +1,516 @@
+"""Models of somebody else's: any callable that owns its variables, as an agent asks for it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.normalization import ObservationNormalization
+from eagerly.networks.spaces import ActionBounds, observation_size
+
+Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
+FACTORY = "factory "  # begins the name that is kept of a factory from Python
+
+# How many rows a model is tried with: numbers of critics that nobody has.
+_ROWS = 17, 19
+
+
+@dataclass(frozen=True)
+class OwnVariable:
+    """A variable of a model of somebody else's, under a name that is the same in every process.
+
+    Attributes:
+        path: Its name, see `named_variables`.
+        value: The variable.
+        trainable: Whether it is learned.
+    """
+
+    path: str
+    value: tf.Variable
+    trainable: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(self.value.shape)
+
+    def numpy(self) -> np.ndarray:
+        """Copies its value."""
+        return np.array(self.value.numpy())
+
+    def assign(self, value: Any) -> None:
+        """Gives it another value."""
+        self.value.assign(value)
+
+
+def named_variables(model: Any) -> list[OwnVariable]:
+    """Lists the variables of a Keras model or layer, a `tf.Module`, or what has `variables`.
+
+    Keras numbers layers through a process, TensorFlow repeats names: the numbers go, and the
+    second variable of a name gets "#2".
+    """
+    found: Counter[str] = Counter()
+    named = []
+    trainable = {id(_value(v)) for v in getattr(model, "trainable_variables", ())}
+    for variable in getattr(model, "variables", ()):
+        path = variable.path if isinstance(variable, keras.Variable) else variable.name
+        path = re.sub(r"_\d+(?=/|$)", "", path.removesuffix(":0"))
+        found[path] += 1
+        unique = path if found[path] == 1 else f"{path}#{found[path]}"
+        value = _value(variable)
+        named.append(OwnVariable(unique, value, id(value) in trainable))
+    return named
+
+
+def _value(variable: Any) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+class OwnModel:
+    """What an agent asks of an actor or a critic, answered by a model of somebody else's.
+
+    Args:
+        model: The model.
+        role: "actor" or "critic", for messages.
+        name: Name under which the graph shows it.
+        dtype: Dtype of what it returns.
+        normalization: What observations go through first.
+
+    Attributes:
+        name: Name under which the graph shows it.
+        compute_dtype, variable_dtype: Dtype of what it returns.
+        variables: All its variables.
+        trainable_variables: Those that are learned.
+
+    Raises:
+        ValueError: If it is not called as a model of that role, owns no variables, creates some in
+            every call, uses some that it does not own, or has some that its output does not
+            depend on.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        role: str,
+        *,
+        name: str,
+        dtype: str,
+        normalization: ObservationNormalization | None,
+    ) -> None:
+        if not callable(model):
+            raise ValueError(
+                f"the factory of the {role} must return a callable model; it returned {model!r}"
+            )
+        self._model, self._role, self._normalization = model, role, normalization
+        self.name, self.compute_dtype, self.variable_dtype = name, dtype, dtype
+        self._inputs = len(getattr(model, "inputs", None) or ())
+        self._training = _training_argument(model)
+        self.variables: list[OwnVariable] = []
+
+    @property
+    def trainable_variables(self) -> list[OwnVariable]:
+        """Those that are learned."""
+        return [variable for variable in self.variables if variable.trainable]
+
+    @property
+    def losses(self) -> list[tf.Tensor]:
+        """Penalties that a Keras model declares."""
+        return list(getattr(self._model, "losses", ()))
+
+    def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Calls the model with an observation, and as a critic with an action beside it."""
+        raise NotImplementedError
+
+    def count_params(self) -> int:
+        """Counts the numbers in its variables."""
+        return sum(math.prod(variable.shape) for variable in self.variables)
+
+    def training(self, *inputs: tf.Tensor) -> tf.Tensor:
+        """Calls the model as one that is being trained, which running statistics ask for."""
+        return self(*inputs, training=True)
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Copies the values of all variables."""
+        return [variable.numpy() for variable in self.variables]
+
+    def set_weights(self, values: Sequence[np.ndarray]) -> None:
+        """Gives all variables other values."""
+        for variable, value in zip(self.variables, values, strict=True):
+            variable.assign(value)
+
+    def _called(self, *inputs: tf.Tensor, training: bool) -> tf.Tensor:
+        if self._normalization is not None:
+            inputs = (self._normalization(inputs[0]), *inputs[1:])
+        arguments: Any = inputs
+        if len(inputs) > 1 and isinstance(self._model, keras.Model) and self._inputs:
+            # Functional models take a list; one of a single input gets all in one row.
+            arguments = [list(inputs)] if self._inputs > 1 else [tf.concat(inputs, axis=-1)]
+        more = {self._training: training} if self._training else {}
+        with tf.name_scope(self.name):
+            found = self._model(*arguments, **more)
+        return tf.cast(found, self.variable_dtype)
+
+    def _examine(self, *sizes: int) -> list[tf.Tensor]:
+        """Tries the model with rows of random numbers of these sizes, and looks at its variables.
+
+        Returns:
+            What it gave, for each of `_ROWS`.
+        """
+        draws = np.random.default_rng(0)
+        outputs = []
+        for rows in (_ROWS[0], *_ROWS):  # variables may come to be in the first call
+            inputs = [
+                tf.constant(draws.uniform(-1, 1, (rows, size)), self.variable_dtype)
+                for size in sizes
+            ]
+            created: list[str] = []
+
+            def spy(make: Callable[..., Any], created: list[str] = created, **given: Any) -> Any:
+                created.append(str(given.get("name") or "without a name"))
+                return make(**given)
+
+            try:
+                with tf.variable_creator_scope(spy), tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    output = self(*inputs)
+            except ValueError as error:
+                if str(error).startswith(f"the {self._role}"):
+                    raise
+                raise self._failed(inputs, error) from error
+            except Exception as error:  # whatever the model of somebody else raises
+                raise self._failed(inputs, error) from error
+            if not self.variables:
+                self.variables = named_variables(self._model)
+                if not self.variables:
+                    raise ValueError(
+                        f"the {self._role} {self._said} owns no variables: keep them as attributes "
+                        "of a keras.Model or tf.Module, or list them in its `variables`"
+                    )
+                continue
+            if created:
+                raise ValueError(
+                    f"the {self._role} {self._said} creates variable {created[0]!r} in every call: "
+                    "create it once, in its constructor"
+                )
+            outputs.append(output)
+            self._check_variables(tape, output, inputs)
+        return outputs
+
+    def _check_variables(
+        self, tape: tf.GradientTape, output: tf.Tensor, inputs: list[tf.Tensor]
+    ) -> None:
+        own = {id(variable.value) for variable in self.variables}
+        shared = () if self._normalization is None else self._normalization.variables
+        own |= {id(_value(variable)) for variable in shared}
+        for variable in tape.watched_variables():
+            if id(variable) not in own:
+                raise ValueError(
+                    f"the {self._role} {self._said} uses variable {variable.name!r}, which is not "
+                    "among its variables: keep it as an attribute of the model"
+                )
+        trainable = self.trainable_variables
+        sources = [*inputs, *(variable.value for variable in trainable)]
+        gradients = tape.gradient(output, sources)
+        for name, gradient in zip(
+            ("observation", "action"), gradients[: len(inputs)], strict=False
+        ):
+            if gradient is None:
+                raise ValueError(
+                    f"what the {self._role} {self._said} returns does not depend on the {name}"
+                )
+        for variable, gradient in zip(trainable, gradients[len(inputs) :], strict=True):
+            if gradient is None:
+                raise ValueError(
+                    f"the {self._role} {self._said} has a variable without gradient, "
+                    f"{variable.path!r}: what it returns does not depend on it; remove it, or "
+                    "create it with trainable=False"
+                )
+
+    @property
+    def _said(self) -> str:
+        name = getattr(self._model, "name", None)
+        return f"{type(self._model).__name__}" + (f" {name!r}" if name else "")
+
+    def _failed(self, inputs: list[tf.Tensor], error: Exception) -> ValueError:
+        shapes = " and ".join(str(tuple(part.shape)) for part in inputs)
+        return ValueError(
+            f"the {self._role} {self._said} cannot be called with {inputs[0].dtype.name} of shape "
+            f"{shapes}: {type(error).__name__}: {error}"
+        )
+
+
+class OwnActor(OwnModel):
+    """An actor of somebody else's; the arguments are those of `OwnModel`, and sizes.
+
+    Raises:
+        ValueError: See `OwnModel`; also if it does not map `[B, O]` to `[B, A]` in [-1, 1].
+    """
+
+    def __init__(self, model: Any, observations: int, actions: int, **more: Any) -> None:
+        super().__init__(model, "actor", **more)
+        self._actions = actions
+        for output in self._examine(observations):
+            largest = float(np.abs(output.numpy()).max())
+            if not largest <= 1.0:
+                raise ValueError(
+                    f"the actor {self._said} must return actions in [-1, 1]; got {largest:g} among "
+                    "them: let it end in a tanh"
+                )
+
+    def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps `[B, O]` to actions `[B, A]` in [-1, 1]."""
+        found = self._called(*inputs, training=training)
+        if found.shape.rank != 2 or found.shape[1] != self._actions:
+            raise ValueError(
+                f"the actor {self._said} must return actions of shape [B, {self._actions}]; got "
+                f"{found.shape} for B = {inputs[0].shape[0]}"
+            )
+        return found
+
+
+class OwnCritic(OwnModel):
+    """Critics of somebody else's; the arguments are those of `OwnModel`, and sizes.
+
+    Args:
+        model: Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`, or to `[B]` or `[B, 1]`, which
+            is one critic.
+
+    Raises:
+        ValueError: See `OwnModel`; also if what it returns has another shape.
+    """
+
+    def __init__(self, model: Any, observations: int, actions: int, **more: Any) -> None:
+        super().__init__(model, "critic", **more)
+        for output in self._examine(observations, actions):
+            if not np.isfinite(output.numpy()).all():
+                raise ValueError(f"the critic {self._said} must return finite values; got {output}")
+        self.n_critics = int(output.shape[0])
+
+    def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
+        found, rows = self._called(*inputs, training=training), inputs[0].shape[0]
+        if found.shape.rank == 1 or (found.shape.rank == 2 and found.shape[1] == 1 != rows):
+            found = tf.reshape(found, [1, -1])
+        if found.shape.rank != 2 or found.shape[1] != rows:
+            raise ValueError(
+                f"the critic {self._said} must return values of shape [n_critics, B], [B] or "
+                f"[B, 1]; got {found.shape} for B = {rows}"
+            )
+        return found
+
+    def first(self, *inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0."""
+        return self(*inputs)[0]
+
+
+class OwnCritics:
+    """Several models of one critic each, side by side.
+
+    Args:
+        members: Them.
+        name: Name of the ensemble.
+    """
+
+    def __init__(self, members: Sequence[OwnCritic], name: str) -> None:
+        self._members, self.name, self.n_critics = members, name, len(members)
+        self.compute_dtype = self.variable_dtype = members[0].variable_dtype
+        self.variables = [
+            OwnVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
+            for index, member in enumerate(members)
+            for variable in member.variables
+        ]
+
+    trainable_variables = OwnModel.trainable_variables
+    get_weights, set_weights = OwnModel.get_weights, OwnModel.set_weights
+    count_params = OwnModel.count_params
+
+    @property
+    def losses(self) -> list[tf.Tensor]:
+        """Penalties that Keras models declare."""
+        return [loss for member in self._members for loss in member.losses]
+
+    def __call__(self, *inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
+        return tf.concat([member(*inputs) for member in self._members], axis=0)
+
+    def training(self, *inputs: tf.Tensor) -> tf.Tensor:
+        """The same, of models that are being trained."""
+        return tf.concat([member.training(*inputs) for member in self._members], axis=0)
+
+    def first(self, *inputs: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0."""
+        return self._members[0].first(*inputs)
+
+
+def _training_argument(model: Any) -> str:
+    """Names the argument that says whether a model is being trained, or "" if there is none."""
+    call = model.call if isinstance(model, keras.layers.Layer) else model
+    try:
+        names = inspect.signature(call).parameters
+    except (TypeError, ValueError):
+        return ""
+    return next((name for name in ("training", "is_training") if name in names), "")
+
+
+def factory_of(given: str | Factory, role: str) -> Factory:
+    """Finds the factory that a setting names.
+
+    Raises:
+        ValueError: If it cannot be imported, or is the name of a factory from a Python program.
+    """
+    if not isinstance(given, str):
+        return given
+    if given.startswith(FACTORY):
+        raise ValueError(
+            f"the {role} is made by the Python {given}: give it again from your program, as "
+            f"{{'{role}': the_factory}} beside the other settings"
+        )
+    module, _, name = given.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{role} must be module:factory; {given!r} cannot be imported: {error}"
+        ) from error
+    if not callable(found):
+        raise ValueError(f"{role} must name a factory, {given!r} is {found!r}")
+    made: Factory = found
+    return made
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Lets the global generators of Python, NumPy and TensorFlow begin at `seed`.
+
+    Those of Python and NumPy are put back afterwards.
+    """
+    python, array = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    tf.random.set_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)
+
+
+def own_actor(
+    given: str | Factory, spaces: tuple[gymnasium.Space, gymnasium.Space], seed: int, **parts: Any
+) -> OwnActor:
+    """Makes an actor by a factory of somebody else's.
+
+    Args:
+        given: What the setting `actor` holds.
+        spaces: Of observations and of actions, as the environment has them.
+        seed: Seed of the global generators while the factory runs.
+        **parts: What `OwnModel` takes.
+
+    Raises:
+        ValueError: If the factory fails, or makes no actor.
+    """
+    return OwnActor(_made(given, "actor", spaces, seed), *_sizes(spaces), **parts)
+
+
+def own_critic(
+    given: str | Factory,
+    spaces: tuple[gymnasium.Space, gymnasium.Space],
+    seed: int,
+    count: int,
+    **parts: Any,
+) -> OwnCritic | OwnCritics:
+    """Makes critics by a factory of somebody else's; one of a single critic is called for each.
+
+    Args:
+        given: What the setting `critic` holds.
+        spaces: Of observations and of actions, as the environment has them.
+        seed: Seed of the global generators while the factory runs.
+        count: n_critics.
+        **parts: What `OwnModel` takes.
+
+    Raises:
+        ValueError: If the factory fails, or makes no critics, or another number.
+    """
+
+    def member(index: int) -> OwnCritic:
+        return OwnCritic(_made(given, "critic", spaces, seed + index), *_sizes(spaces), **parts)
+
+    first = member(0)
+    if first.n_critics == count:
+        return first
+    if first.n_critics != 1:
+        raise ValueError(_other_number(first, count))
+    return OwnCritics([first, *(member(index) for index in range(1, count))], parts["name"])
+
+
+def own_models(
+    given: str | Factory,
+    spaces: tuple[gymnasium.Space, gymnasium.Space],
+    seed: int,
+    count: int,
+    *,
+    names: tuple[str, str],
+    **parts: Any,
+) -> tuple[OwnActor, OwnCritic]:
+    """Makes actor and critics by one factory of somebody else's.
+
+    Args:
+        given: What the setting `models` holds.
+        spaces: Of observations and of actions, as the environment has them.
+        seed: Seed of the global generators while the factory runs.
+        count: n_critics.
+        names: Names of actor and critics.
+        **parts: What `OwnModel` takes.
+
+    Raises:
+        ValueError: If the factory fails, or does not make both.
+    """
+    made = _made(given, "models", spaces, seed)
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise ValueError(f"the factory of models must return (actor, critic); it returned {made!r}")
+    actor = OwnActor(made[0], *_sizes(spaces), name=names[0], **parts)
+    critic = OwnCritic(made[1], *_sizes(spaces), name=names[1], **parts)
+    if critic.n_critics != count:
+        raise ValueError(_other_number(critic, count))
+    return actor, critic
+
+
+def _other_number(critic: OwnCritic, count: int) -> str:
+    return (
+        f"the critic {critic._said} has {critic.n_critics} members and n_critics is {count}: "
+        f"let it return [{count}, B], or set n_critics to {critic.n_critics}"
+    )
+
+
+def _sizes(spaces: tuple[gymnasium.Space, gymnasium.Space]) -> tuple[int, int]:
+    return observation_size(spaces[0]), ActionBounds(spaces[1]).size
+
+
+def _made(
+    given: str | Factory, role: str, spaces: tuple[gymnasium.Space, gymnasium.Space], seed: int
+) -> Any:
+    factory = factory_of(given, role)
+    with seeded(seed):
+        try:
+            return factory(*spaces)
+        except Exception as error:  # whatever the code of somebody else raises
+            raise ValueError(
+                f"the factory of the {role}, {given if isinstance(given, str) else factory!r}, "
+                f"failed when it was called with {spaces[0]} and {spaces[1]}: "
+                f"{type(error).__name__}: {error}"
+            ) from error

@@ -1,0 +1,458 @@
+"""Models of somebody else's: every kind of them, what they share, and each mistake's message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from eagerly import TD3, TD3Config
+from eagerly.agents.ddpg import DDPG, DDPGConfig
+from eagerly.networks.own import named_variables
+from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+SMALL = {"hidden_sizes": (8,), "batch_size": 8, "policy_delay": 1}
+
+
+def sizes_of(observations: Any, actions: Any) -> tuple[int, int]:
+    return observations.shape[0], actions.shape[0]
+
+
+# --- every kind of model ------------------------------------------------------------------------
+
+
+def sequential_actor(observations: Any, actions: Any) -> Any:
+    size, count = sizes_of(observations, actions)
+    layers = [keras.Input((size,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(8, "relu")]
+    return keras.Sequential([*layers, keras.layers.Dense(count, "tanh")])
+
+
+def functional_critic(observations: Any, actions: Any) -> Any:
+    observation, action = (keras.Input(space.shape) for space in (observations, actions))
+    hidden = keras.layers.Dense(8, "relu")(keras.layers.Concatenate()([observation, action]))
+    return keras.Model([observation, action], keras.layers.Dense(1)(hidden))
+
+
+class Late(keras.Model):
+    """Its layers make their variables when they are first called."""
+
+    def __init__(self, outputs: int, activation: str | None) -> None:
+        super().__init__()
+        self.hidden = keras.layers.Dense(8, "relu")
+        self.normalization = keras.layers.BatchNormalization()
+        self.last = keras.layers.Dense(outputs, activation)
+
+    def call(
+        self, observation: tf.Tensor, action: tf.Tensor | None = None, training: bool = False
+    ) -> tf.Tensor:
+        inputs = observation if action is None else tf.concat([observation, action], -1)
+        hidden = self.hidden(inputs)
+        return self.last(self.normalization(hidden, training=training))
+
+
+class Plain(tf.Module):
+    """A `tf.Module` with weights of the same name."""
+
+    def __init__(self, inputs: int, outputs: int, *, bounded: bool) -> None:
+        super().__init__()
+        self.layers = []
+        for before, after in ((inputs, 8), (8, outputs)):
+            kernel = tf.Variable(tf.random.normal((before, after), stddev=0.3), name="w")
+            self.layers.append((kernel, tf.Variable(tf.zeros(after), name="b")))
+        self.bounded = bounded
+
+    def __call__(self, *inputs: tf.Tensor) -> tf.Tensor:
+        (kernel, bias), (last, last_bias) = self.layers
+        hidden = tf.nn.relu(tf.concat(inputs, -1) @ kernel + bias)
+        found = hidden @ last + last_bias
+        return tf.tanh(found) if self.bounded else tf.transpose(found)
+
+
+def late_actor(observations: Any, actions: Any) -> Any:
+    return Late(actions.shape[0], "tanh")
+
+
+def late_critic(observations: Any, actions: Any) -> Any:
+    return Late(1, None)
+
+
+def plain_actor(observations: Any, actions: Any) -> Any:
+    return Plain(observations.shape[0], actions.shape[0], bounded=True)
+
+
+def plain_critics(observations: Any, actions: Any) -> Any:
+    return Plain(observations.shape[0] + actions.shape[0], 2, bounded=False)
+
+
+KINDS = {
+    "sequential and functional": (sequential_actor, functional_critic),
+    "subclassed with running statistics": (late_actor, late_critic),
+    "tf.Module": (plain_actor, plain_critics),
+    "an own actor, our critics": (sequential_actor, ""),
+    "our actor, own critics": ("", functional_critic),
+}
+
+
+def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
+    config = TD3Config(**SMALL | settings)
+    return TD3(*spaces(), config, seed=seed, actor=actor, critic=critic)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_trains_in_every_mode_and_goes_on_where_it_was(
+    kind: str, tmp_path: Path
+) -> None:
+    after = {}
+    for mode in ("eager", "graph", "xla"):
+        agent, buffer = agent_of(*KINDS[kind], mode=mode), filled_buffer()
+        before = weights_of(agent)
+        agent.train(buffer, 2)
+        agent.networks.save(str(tmp_path / "networks"))
+        sampling = buffer.random_state
+        agent.train(buffer, 2)
+        after[mode] = weights_of(agent)
+        assert not any(
+            np.array_equal(before[name], value)
+            for name, value in after[mode].items()
+            if "kernel" in name or "/w" in name
+        )
+    for mode in ("graph", "xla"):
+        for name, values in after["eager"].items():
+            np.testing.assert_allclose(after[mode][name], values, 1e-3, 1e-5, err_msg=name)
+    again, buffer = agent_of(*KINDS[kind], seed=3, mode="xla"), filled_buffer()
+    again._seed = 0
+    again.networks.restore(str(tmp_path / "networks"))
+    buffer.random_state = sampling
+    again.train(buffer, 2)
+    assert equal_weights(after["xla"], weights_of(again))
+    observations = np.random.default_rng(0).normal(size=(3, 4))
+    actions = again.act(observations, explore=False)
+    np.testing.assert_array_equal(actions, agent.act(observations, explore=False))
+    assert np.abs(actions).max() <= 1
+
+
+def test_the_factory_is_called_again_for_every_member_and_every_target() -> None:
+    made = []
+
+    def critic(observations: Any, actions: Any) -> Any:
+        made.append(functional_critic(observations, actions))
+        return made[-1]
+
+    agent = agent_of("", critic, n_critics=3)
+    assert len(made) == 6
+    kernels = [model.trainable_variables[0].numpy() for model in made]
+    assert not np.allclose(kernels[0], kernels[1])
+    np.testing.assert_array_equal(kernels[0], kernels[3])  # targets begin as copies
+    values = agent.networks.critic(tf.zeros((5, 4)), tf.zeros((5, 2)))
+    assert values.shape == (3, 5)
+    single = made[1]([tf.zeros((5, 4)), tf.zeros((5, 2))])
+    np.testing.assert_allclose(values[1], single[:, 0], 1e-6)
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_other_generators_alone() -> None:
+    np.random.seed(7)
+    expected = np.random.RandomState(7).normal()
+    one, same, other = (agent_of(plain_actor, functional_critic, seed) for seed in (5, 5, 6))
+    assert np.random.normal() == expected
+    assert equal_weights(weights_of(one), weights_of(same))
+    assert not equal_weights(weights_of(one), weights_of(other))
+
+
+def test_names_do_not_depend_on_what_was_made_before() -> None:
+    def names(seed: int) -> list[str]:
+        agent = agent_of(sequential_actor, plain_critics, seed)
+        return [*weights_of(agent)][: len(agent.networks.actor.variables) * 2]
+
+    first = names(0)
+    keras.layers.Dense(3)
+    assert names(1) == first
+    paths = [variable.path for variable in agent_of("", plain_critics).networks.critic.variables]
+    assert paths == ["b", "w", "b#2", "w#2"] or sorted(paths) == ["b", "b#2", "w", "w#2"]
+
+
+def test_running_statistics_are_copied_and_follow_training_alone() -> None:
+    agent = agent_of(late_actor, late_critic, mode="graph", tau=0.25, n_critics=1)
+    nets = agent.networks
+
+    def statistics(model: Any) -> list[np.ndarray]:
+        return [v.numpy() for v in model.variables if "moving" in v.path]
+
+    before = statistics(nets.critic)
+    assert len(before) == 2
+    agent.act(np.ones((3, 4)), explore=False)
+    np.testing.assert_array_equal(statistics(nets.critic), before)
+    agent.train(filled_buffer(), 2)
+    after = statistics(nets.critic)
+    assert not np.allclose(after[0], before[0])
+    np.testing.assert_array_equal(statistics(nets.critic_target), after)
+    np.testing.assert_array_equal(statistics(nets.actor_target), statistics(nets.actor))
+
+
+# --- what actor and critics share -----------------------------------------------------------------
+
+
+class Encoder(tf.Module):
+    """One number of each observation: w · o."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable([[1.0], [0.5], [0.0], [0.0]], name="w")
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        return observation @ self.w
+
+
+class SharingActor(tf.Module):
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder, self.k = encoder, tf.Variable([[0.5, -0.25]], name="k")
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(self.encoder(observation) @ self.k)
+
+
+class SharingCritic(tf.Module):
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder, self.c = encoder, tf.Variable([2.0, 1.0, -1.0], name="c")
+
+    def __call__(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        known = tf.concat([self.encoder(observation), action], -1)
+        return tf.reduce_sum(known * self.c, -1)
+
+
+def sharing(observations: Any, actions: Any) -> tuple[Any, Any]:
+    encoder = Encoder()
+    return SharingActor(encoder), SharingCritic(encoder)
+
+
+def linear_sharing(observations: Any, actions: Any) -> tuple[Any, Any]:
+    encoder = keras.layers.Dense(4)
+    return Joined(encoder, keras.layers.Dense(actions.shape[0], "tanh")), Joined(
+        encoder, keras.layers.Dense(1)
+    )
+
+
+class Joined(keras.Model):
+    """A layer behind an encoder of the first input, beside the others."""
+
+    def __init__(self, encoder: Any, last: Any) -> None:
+        super().__init__()
+        self.encoder, self.last = encoder, last
+
+    def call(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
+        known = self.encoder(observation)
+        return self.last(known if action is None else tf.concat([known, action], -1))
+
+
+def sharing_agent(**settings: Any) -> DDPG:
+    small = {"batch_size": 8, "mode": "eager", "adam_epsilon": 1.0} | settings
+    config = DDPGConfig(**small)
+    return DDPG(*spaces(), config, seed=0, models=sharing)
+
+
+def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> None:
+    agent = sharing_agent(tau=0.25)
+    nets = agent.networks
+    assert sorted(v.path for v in nets.actor.variables) == ["k", "w"]
+    assert sorted(v.path for v in nets.critic.variables) == ["c", "w"]
+    (shared,) = (v for v in nets.actor.variables if v.path == "w")
+    assert any(v.value is shared.value for v in nets.critic.variables)
+    nets.save(str(tmp_path / "networks"))
+    saved = [name for name, _ in tf.train.list_variables(str(tmp_path / "networks"))]
+    assert sorted(n.partition("/.A")[0] for n in saved if "optimizer" not in n)[1:] == [
+        "actor/k",
+        "actor/w",
+        "actor_target/k",
+        "actor_target/w",
+        "critic/c",
+        "critic_target/c",
+        "updates/updates:0",
+    ]
+    # One step of a quarter, not two: 1 + (3 - 1) / 4.
+    shared.assign([[3.0], [0.5], [0.0], [0.0]])
+    nets.follow(0.25)
+    (target,) = (v for v in nets.actor_target.variables if v.path == "w")
+    np.testing.assert_array_equal(target.numpy()[:, 0], [1.5, 0.5, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("setting", "by_critic", "by_actor"),
+    [("critic", True, False), ("actor", False, True), ("both", True, True)],
+)
+def test_who_moves_what_is_shared_is_a_setting(
+    setting: str, by_critic: bool, by_actor: bool
+) -> None:
+    from eagerly.agents.batches import Batch
+
+    agent = sharing_agent(
+        shared_gradient=setting, critic_learning_rate=0.5, actor_learning_rate=0.5
+    )
+    nets = agent.networks
+    # One row: o = (1, 2, 0, 0), h = w · o = 2, a = (0.5, 0), q = 2 h + a₁ - a₂ = 4.5, y = 4.
+    observation, action = tf.constant([[1.0, 2.0, 0, 0]]), tf.constant([[0.5, 0.0]])
+    batch = Batch(observation, action, tf.zeros(1), tf.zeros(1), observation)
+    counts = [len(o.variables) for o in (nets.actor_optimizer, nets.critic_optimizer)]
+    assert counts == [2 + 2 * (1 + by_actor), 2 + 2 * (1 + by_critic)]
+
+    def adam(gradient: np.ndarray) -> np.ndarray:
+        """Adam's first step, with a rate of 0.5 and an epsilon of 1."""
+        m, v = 0.1 * gradient, 0.001 * gradient**2
+        return 0.5 * np.sqrt(1 - 0.999) / (1 - 0.9) * m / (np.sqrt(v) + 1.0)
+
+    w, c, k = (np.array(v) for v in ([1, 0.5, 0, 0.0], [2, 1, -1.0], [0.5, -0.25]))
+    nets.regress(batch, tf.constant([4.0]))
+    # (q - y)² has the gradient 2 (q - y) = 1 towards q: h, a₁, a₂ for c; c₁ o for w.
+    c = c - adam(np.array([2.0, 0.5, 0.0]))
+    w = w - adam(2.0 * np.array([1.0, 2.0, 0, 0])) * by_critic
+    found = {v.path: v.numpy().ravel() for v in (*nets.actor.variables, *nets.critic.variables)}
+    np.testing.assert_allclose(found["c"], c, 1e-5)
+    np.testing.assert_allclose(found["w"], w, 1e-5)
+    np.testing.assert_allclose(found["k"], k, 1e-6)
+    nets.climb(batch)
+    # -q through a = tanh(h k): -c₂ (1 - a₁²) h and -c₃ (1 - a₂²) h for k; k · that / h · o for w.
+    h = float(w @ [1.0, 2.0, 0, 0])
+    upstream = -c[1:] * (1 - np.tanh(h * k) ** 2)
+    w = w - adam(float(upstream @ k) * np.array([1.0, 2.0, 0, 0])) * by_actor
+    k = k - adam(upstream * h)
+    found = {v.path: v.numpy().ravel() for v in (*nets.actor.variables, *nets.critic.variables)}
+    np.testing.assert_allclose(found["c"], c, 1e-5)
+    np.testing.assert_allclose(found["w"], w, 1e-4, 1e-6)
+    np.testing.assert_allclose(found["k"], k, 1e-4)
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+class InEveryCall(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(tf.ones((4, 2)), name="w")
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(observation @ self.w + tf.Variable(tf.zeros(2), name="offset"))
+
+
+class Hidden(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(tf.ones((4, 2)), name="w")
+        secret = tf.Variable(tf.zeros(2), name="secret")
+        self.made = lambda: secret
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(observation @ self.w + self.made())
+
+
+class Idle(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(tf.ones((4, 2)), name="w")
+        self.unused = tf.Variable(tf.zeros(2), name="unused")
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(observation @ self.w)
+
+
+def linear(outputs: int, activation: str | None = "tanh", inputs: int = 4) -> Any:
+    return keras.Sequential([keras.Input((inputs,)), keras.layers.Dense(outputs, activation)])
+
+
+ONE = linear(2)
+MISTAKES = {
+    "no model": (lambda o, a: None, "", "actor must return a callable model; it returned None"),
+    "no variables": (
+        lambda o, a: lambda x: x[:, :2],
+        "",
+        "owns no variables: keep them as attributes of a keras.Model or tf.Module",
+    ),
+    "variables in every call": (
+        lambda o, a: InEveryCall(),
+        "",
+        "the actor InEveryCall .*creates variable 'offset.*' in every call: create it once",
+    ),
+    "variables that are not its own": (
+        lambda o, a: Hidden(),
+        "",
+        "uses variable 'secret:0', which is not among its variables: keep it as an attribute",
+    ),
+    "no gradient": (
+        lambda o, a: Idle(),
+        "",
+        "a variable without gradient, 'unused': .*trainable=False",
+    ),
+    "another shape": (
+        lambda o, a: linear(3),
+        "",
+        r"the actor Sequential 'sequential.*' must return actions of shape \[B, 2\]; got \(17, 3\)",
+    ),
+    "other inputs": (
+        lambda o, a: linear(2, inputs=5),
+        "",
+        r"cannot be called with float32 of shape \(17, 4\): ValueError: ",
+    ),
+    "out of bounds": (
+        lambda o, a: linear(2, None),
+        "",
+        r"must return actions in \[-1, 1\]; got .* among them: let it end in a tanh",
+    ),
+    "the same model again": (lambda o, a: ONE, "", "came back from a second call of its factory"),
+    "values of another shape": (
+        "",
+        lambda o, a: linear(3, None, 6),
+        r"must return values of shape \[n_critics, B\], \[B\] or \[B, 1\]; got \(17, 3\) for B",
+    ),
+    "another number of critics": (
+        "",
+        lambda o, a: Plain(6, 3, bounded=False),
+        r"has 3 members and n_critics is 2: let it return \[2, B\], or set n_critics to 3",
+    ),
+    "a critic without the action": (
+        "",
+        lambda o, a: Blind(),
+        "what the critic Blind .*returns does not depend on the action",
+    ),
+    "a factory that fails": (
+        lambda o, a: linear(a.n),
+        "",
+        "failed when it was called with Box.*AttributeError: 'Box' object has no attribute 'n'",
+    ),
+    "nothing there": ("no_such_module:f", "", "actor must be module:factory; .*cannot be imported"),
+    "of a program": ("factory __main__:f", "", "give it again from your program"),
+}
+
+
+class Blind(tf.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = tf.Variable(tf.ones((4, 1)), name="w")
+
+    def __call__(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        return observation @ self.w
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_has_its_message(mistake: str) -> None:
+    actor, critic, message = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        agent_of(actor, critic)
+
+
+def test_settings_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="models makes actor and critics: leave actor out"):
+        TD3Config(models=sharing, actor=sequential_actor)
+    with pytest.raises(ValueError, match="memory gru is not for models of your own"):
+        TD3Config(memory="gru", actor=sequential_actor)
+    with pytest.raises(TypeError, match="TD3 has no argument 'actors'"):
+        TD3(*spaces(), actors=sequential_actor)
+
+
+def test_variables_of_a_model_are_found_under_names_that_tell_them_apart() -> None:
+    named = named_variables(Plain(4, 2, bounded=True))
+    assert len({variable.path for variable in named}) == 4
+    assert all(variable.trainable for variable in named)

@@ -1,0 +1,65 @@
+"""Runs with models of somebody else's: continued exactly, loaded, refused where not given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly import load_policy
+from eagerly.training.errors import RunError
+from tests.agents.test_own_models import functional_critic, late_actor, sequential_actor, sharing
+from tests.training.conftest import TrainRun
+from tests.training.test_trainer import _same
+
+NAMED = "tests.agents.test_own_models:"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"actor": late_actor, "critic": functional_critic},
+        {"actor": NAMED + "sequential_actor"},
+        {"agent": "ddpg", "models": NAMED + "linear_sharing", "env": "Long-v0"},
+    ],
+    ids=["factories", "a name", "shared"],
+)
+def test_a_run_that_was_extended_equals_one_that_was_not(train: TrainRun, settings: dict) -> None:
+    straight = train("straight", **settings, steps=250)
+    train("parts", **settings, steps=170)
+    given = {name: value for name, value in settings.items() if callable(value)}
+    _same(train("parts", **given, steps=250), straight)
+
+
+def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) -> None:
+    trainer = train(actor=late_actor, steps=250)
+    policy = load_policy(tmp_path / "run", "latest", settings={"actor": late_actor})
+    observation = np.array([0.5, -0.5, 1.0], np.float32)
+    acted = trainer.agent.act(observation[np.newaxis], explore=False)
+    np.testing.assert_array_equal(policy(observation), trainer.bounds.to_environment(acted)[0])
+    again = "the Python factory tests.agents.test_own_models:late_actor: give it again"
+    with pytest.raises(RunError, match=again):
+        load_policy(tmp_path / "run", "latest")
+    with pytest.raises(RunError, match=again):
+        train(steps=300)
+    with pytest.raises(RunError, match=r"--actor: the run has factory .*late_actor, you gave "):
+        train(actor=sequential_actor, steps=300)
+
+
+def test_a_named_factory_is_found_by_whoever_loads_the_policy(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    trainer = train(actor=NAMED + "sequential_actor", critic=NAMED + "functional_critic", steps=250)
+    policy = load_policy(tmp_path / "run", "latest")
+    observation = np.array([0.5, -0.5, 1.0], np.float32)
+    acted = trainer.agent.act(observation[np.newaxis], explore=False)
+    np.testing.assert_array_equal(policy(observation), trainer.bounds.to_environment(acted)[0])
+
+
+def test_a_model_that_does_not_fit_ends_before_anything_is_written(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=r"the actor .* cannot be called with float32 of shape"):
+        train(models=sharing, agent="ddpg")  # which is for observations of 4 numbers
+    assert not (tmp_path / "run").exists()
