@@ -295,7 +295,8 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
 # --- as every agent -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "memory"), COMPILED)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "memory"), KINDS)
 def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_path: Path) -> None:
     agents = {m: agent_with(name, memory, precision="float64", mode=m) for m in MODES}
     beginning, middle, whole = str(tmp_path / "0"), str(tmp_path / "2"), {}

@@ -238,6 +238,7 @@ def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     words = ["td3", "--env", "Pendulum-v1", "--run-dir", run, "--hidden-sizes", "8,8"]
