@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -205,6 +205,47 @@ class ActorCritic:
         self.updates_made = int(self.updates.numpy())
         self.policy.refresh()
         self.actor_optimizer.learning_rate, self.critic_optimizer.learning_rate = self._rates
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        """Copies the weights of actor, critics and targets, by `part/path`.
+
+        The names are the same in every process; what parts share stands once.
+        """
+        return {name: variable.numpy() for name, variable in self._weights().items()}
+
+    def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Takes over what `get_weights` returned; optimisers stay as they are.
+
+        Raises:
+            ValueError: If a name is missing or unknown, or a shape or dtype is another.
+            FloatingPointError: If a value is not finite. Nothing is taken over then.
+        """
+        own = self._weights()
+        missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+        if missing or unknown:
+            raise ValueError(
+                f"weights must be those of this agent; missing: {', '.join(missing) or 'none'}; "
+                f"unknown: {', '.join(unknown) or 'none'}"
+            )
+        for name, variable in own.items():
+            values, dtype = np.asarray(weights[name]), variable.dtype.as_numpy_dtype
+            if values.shape != tuple(variable.shape) or values.dtype != dtype:
+                raise ValueError(
+                    f"{name} must be {np.dtype(dtype)} of shape {tuple(variable.shape)}; got "
+                    f"{values.dtype} of shape {values.shape}"
+                )
+            if variable.dtype.is_floating and not np.isfinite(values).all():
+                raise FloatingPointError(f"{name} must be finite")
+        for name, variable in own.items():
+            variable.assign(weights[name])
+        self.policy.refresh()
+
+    def _weights(self) -> dict[str, tf.Variable]:
+        return {
+            f"{part}/{path}": variable
+            for part in self._models()
+            for path, variable in self.variables()[part].items()
+        }
 
     def variables(self) -> dict[str, dict[str, tf.Variable]]:
         """Returns all that is learned and kept, by part and path; what parts share stands once."""

@@ -349,6 +349,19 @@ class Agent:
             self._episodes = Episodes(policy, len(state["previous_rewards"]))
             self._episodes.restore(state)
 
+    def get_weights(self) -> dict[str, np.ndarray]:
+        """Copies the weights of actor, critics and targets, by name; see `ActorCritic`."""
+        return self.networks.get_weights()
+
+    def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Takes over what `get_weights` returned.
+
+        Raises:
+            ValueError: If they are the weights of other networks, naming what differs.
+            FloatingPointError: If a value is not finite. Nothing is taken over then.
+        """
+        self.networks.set_weights(weights)
+
     def train(
         self, buffer: ReplayBuffer | SequenceReplayBuffer, updates: int
     ) -> dict[str, np.ndarray]:

@@ -29,6 +29,9 @@ class RunConfig:
     )
     steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
+    init_from: str = setting(
+        "", "Another run, whose policy the actor of a new run begins with", unit="run directory"
+    )
     num_envs: int = setting(
         1, "Stepped side by side", unit="environments", at_least=1, at_most=4096
     )

@@ -12,6 +12,7 @@ import tensorflow as tf
 from eagerly.buffers import Stream, Transition, seed_sequence
 from eagerly.training import continuation
 from eagerly.training.assembly import assemble
+from eagerly.training.beginnings import begin_with_policy_of
 from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.debt import Debt
 from eagerly.training.errors import RunError
@@ -111,6 +112,8 @@ class Trainer:
         if saved:
             continuation.restore(self, saved)
         else:
+            if self.config.init_from:
+                begin_with_policy_of(self, self.config.init_from)
             self.environments.start()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
         run.write(self.steps)

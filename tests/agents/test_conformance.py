@@ -353,6 +353,43 @@ def test_what_is_not_finite_is_named_and_not_saved(make: Make, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
+def test_weights_go_out_and_in_by_name(make: Make, tmp_path: Path) -> None:
+    agent, other = make(), make(seed=1)
+    weights = agent.get_weights()
+    assert {name.partition("/")[0] for name in weights} == {
+        "actor",
+        "actor_target",
+        "critic",
+        "critic_target",
+    }
+    observations = np.ones((2, 4))
+    before = other.act(observations, explore=False)
+    np.savez(tmp_path / "weights.npz", **weights)
+    with np.load(tmp_path / "weights.npz", allow_pickle=False) as saved:
+        other.set_weights(dict(saved))
+    assert equal_weights(other.get_weights(), weights)
+    after = other.act(observations, explore=False)
+    np.testing.assert_array_equal(after, agent.act(observations, explore=False))
+    assert not np.allclose(before, after)
+
+
+def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> None:
+    agent = make()
+    weights = agent.get_weights()
+    name = next(iter(weights))
+    rest = {key: values for key, values in weights.items() if key != name}
+    for given, error, message in (
+        (rest, ValueError, f"missing: {name}; unknown: none"),
+        (weights | {"actor/x": np.zeros(1)}, ValueError, "missing: none; unknown: actor/x"),
+        (weights | {name: weights[name][:1]}, ValueError, f"{name} must be float32 of shape"),
+        (weights | {name: weights[name].astype(float)}, ValueError, "got float64 of shape"),
+        (weights | {name: weights[name] * np.nan}, FloatingPointError, f"{name} must be finite"),
+    ):
+        with pytest.raises(error, match=message):
+            agent.set_weights(given)
+    assert equal_weights(agent.get_weights(), weights)
+
+
 # --- settings ---------------------------------------------------------------------------------
 
 OF_OWN_MODELS = ("actor", "critic", "models", "shared_gradient")  # tests/agents/test_own_models.py

@@ -454,10 +454,10 @@ CHANGED: dict[str, Any] = {
     "keep_checkpoints": 1,
 }
 # Those of threads need a process of their own: see tests/scripts/test_train.py; the device is in
-# test_devices.py. The check is in
-# test_a_reset_that_is_not_finite_ends_at_once, the others are in test_stopping.py and
-# test_failing_surroundings.py.
+# test_devices.py. The check is in test_a_reset_that_is_not_finite_ends_at_once, the others are in
+# test_stopping.py, test_beginnings.py and test_failing_surroundings.py.
 ELSEWHERE = {
+    "init_from",
     "device",
     "intra_op_threads",
     "inter_op_threads",

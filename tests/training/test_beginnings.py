@@ -1,0 +1,50 @@
+"""Runs that begin with the policy of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly import load_policy
+from eagerly.training.errors import RunError
+from tests.training.conftest import TrainRun
+from tests.training.test_trainer import _same
+
+OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
+
+
+@pytest.mark.parametrize("normalized", [False, True], ids=["raw", "normalised"])
+def test_a_run_begins_with_the_best_policy_of_another(
+    train: TrainRun, tmp_path: Path, normalized: bool
+) -> None:
+    settings = {"normalize_observations": normalized}
+    train("first", **settings, evaluate_every_steps=150, actor_learning_rate=0.03)
+    policy = load_policy(tmp_path / "first")
+    trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=60)
+    line = f"begins with the policy of {tmp_path / 'first'}, of step {policy.steps}"
+    assert line in trainer.reporter.lines
+    for model in (trainer.agent.networks.actor, trainer.agent.networks.actor_target):
+        acted = np.array(model(OBSERVATION[np.newaxis]))[0]
+        expected = policy(OBSERVATION)
+        np.testing.assert_allclose(trainer.bounds.to_environment(acted), expected, 1e-4, 1e-5)
+    longer = {"seed": 1, "init_from": str(tmp_path / "first")}
+    straight = train("straight", **settings, **longer, steps=200)
+    _same(train("second", steps=200), straight)
+    other = train("other", **settings, seed=1, steps=200)
+    assert not np.array_equal(
+        straight.agent.act(OBSERVATION[np.newaxis], explore=False),
+        other.agent.act(OBSERVATION[np.newaxis], explore=False),
+    )
+
+
+def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run"):
+        train(init_from=str(tmp_path / "nothing"))
+    train("first", steps=50)
+    with pytest.raises(RunError, match=r"(?s)--init-from: the actor of .*first does not fit this"):
+        train(init_from=str(tmp_path / "first"), hidden_sizes=(16,))
+    with pytest.raises(RunError, match="does not fit this run's"):
+        train(init_from=str(tmp_path / "first"), normalize_observations=True)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,45 @@
+"""Beginning a run with the policy of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eagerly.training.errors import RunError
+from eagerly.training.policies import assign_weights
+from eagerly.training.run_directory import open_run
+from eagerly.training.saved import newest_intact
+
+if TYPE_CHECKING:
+    from eagerly.training.trainer import Trainer
+
+
+def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
+    """Gives the actor, and its target, the weights of another run's policy.
+
+    It is the best one, or the latest where nothing was evaluated; with it come the statistics of
+    normalised observations. Critics, optimisers and all else begin afresh.
+
+    Raises:
+        RunError: If the directory is no run with a checkpoint, or its actor is another one.
+    """
+    agent, say = trainer.agent, trainer.reporter.say
+    other = open_run(Path(run_dir), None, {})
+    saved = newest_intact(other.path, say, with_replay=False)
+    if saved is None:
+        raise RunError(f"--init-from: {run_dir} has no checkpoint yet")
+    state = saved.manifest.state
+    is_best = saved.manifest.best is not None
+    try:
+        weights = saved.best_policy() if is_best else saved.arrays("policy")
+        assign_weights(agent.networks.actor, weights)
+        if agent.normalization is not None:
+            agent.normalization.restore(state["normalization"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
+        ) from error
+    agent.networks.actor_target.set_weights(agent.networks.actor.get_weights())
+    agent.networks.policy.refresh()
+    step = int(state["best"][0]) if is_best else saved.manifest.steps
+    say(f"begins with the policy of {run_dir}, of step {step}")
