@@ -123,6 +123,11 @@ class Agent:
             critic_learning_rate=config.critic_learning_rate,
             epsilon=config.adam_epsilon,
         )
+        for model in (self.networks.actor, self.networks.critic):
+            if config.mode == "xla" and not getattr(model, "compiles", True):
+                raise ValueError(
+                    f"XLA cannot compile what {model.name} is made of: set mode to graph, or eager"
+                )
         self.exploration = exploration_noise(
             config.exploration,
             config.exploration_noise,

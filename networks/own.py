@@ -7,6 +7,7 @@ import inspect
 import math
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +95,7 @@ class OwnModel:
         compute_dtype, variable_dtype: Dtype of what it returns.
         variables: All its variables.
         trainable_variables: Those that are learned.
+        compiles: Whether XLA can compile it.
 
     Raises:
         ValueError: If it is not called as a model of that role, owns no variables, creates some in
@@ -118,6 +120,7 @@ class OwnModel:
         self.name, self.compute_dtype, self.variable_dtype = name, dtype, dtype
         self._inputs = len(getattr(model, "inputs", None) or ())
         self._training = _training_argument(model)
+        self.compiles = bool(getattr(model, "compiles", True))
         self.variables: list[OwnVariable] = []
 
     @property
@@ -231,8 +234,9 @@ class OwnModel:
                 raise ValueError(
                     f"what the {self._role} {self._said} returns does not depend on the {name}"
                 )
+        idle = getattr(self._model, "without_gradient", lambda *inputs: ())(*inputs)
         for variable, gradient in zip(trainable, gradients[len(inputs) :], strict=True):
-            if gradient is None:
+            if gradient is None or variable.path in idle:
                 raise ValueError(
                     f"the {self._role} {self._said} has a variable without gradient, "
                     f"{variable.path!r}: what it returns does not depend on it; remove it, or "
@@ -326,6 +330,7 @@ class OwnCritics:
 
     def __init__(self, members: Sequence[OwnCritic], name: str) -> None:
         self._members, self.name, self.n_critics = members, name, len(members)
+        self.compiles = all(member.compiles for member in members)
         self.compute_dtype = self.variable_dtype = members[0].variable_dtype
         self.variables = [
             OwnVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
@@ -395,19 +400,25 @@ def factory_of(given: str | Factory, role: str) -> Factory:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Lets the global generators of Python, NumPy and TensorFlow begin at `seed`.
+    """Lets the global generators of Python, NumPy, TensorFlow and PyTorch begin at `seed`.
 
-    Those of Python and NumPy are put back afterwards.
+    All but TensorFlow's are put back afterwards.
     """
     python, array = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    torch = sys.modules.get("torch")
+    drawn = torch.get_rng_state() if torch else None
+    if torch:
+        torch.manual_seed(seed)
     tf.random.set_seed(seed)
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(array)
+        if torch:
+            torch.set_rng_state(drawn)
 
 
 def own_actor(

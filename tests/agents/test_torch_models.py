@@ -1,0 +1,122 @@
+"""PyTorch modules as actors and critics: their numbers, their gradients, their training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.agents.test_own_models import agent_of, functional_critic
+from tests.helpers import equal_weights, filled_buffer, weights_of
+
+torch = pytest.importorskip("torch", reason="PyTorch, an extra, is not installed")
+
+from torch import nn  # noqa: E402
+
+from eagerly.networks.torch_module import TorchModule  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+
+class Joined(nn.Module):
+    """A network over all inputs in one row, with running statistics."""
+
+    def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(inputs, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, outputs), last
+        )
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.net(torch.cat(inputs, -1))
+
+
+def actor(observations: Any, actions: Any) -> Any:
+    return TorchModule(Joined(observations.shape[0], actions.shape[0], nn.Tanh()))
+
+
+def critic(observations: Any, actions: Any) -> Any:
+    return TorchModule(Joined(observations.shape[0] + actions.shape[0], 1, nn.Identity()))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_values_and_gradients_are_those_of_pytorch(training: bool) -> None:
+    module = Joined(6, 3, nn.Tanh())
+    wrapped = TorchModule(module)
+    random = np.random.default_rng(0)
+    one, other, upstream = (random.normal(size=(5, size)).astype(np.float32) for size in (4, 2, 3))
+    module.train(training)
+    inputs = [torch.from_numpy(part).requires_grad_() for part in (one, other)]
+    expected = module(*inputs)
+    sources = [*inputs, *module.parameters()]
+    gradients = torch.autograd.grad(expected, sources, torch.from_numpy(upstream))
+
+    @tf.function
+    def called(*inputs: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = wrapped(*inputs, training=training)
+        learned = sorted(wrapped.trainable_variables, key=lambda v: names.index(v.name))
+        return output, tape.gradient(output, [*inputs, *learned], tf.constant(upstream))
+
+    names = [f"{name}:0" for name, _ in module.named_parameters()]
+    output, found = called(tf.constant(one), tf.constant(other))
+    assert output.shape == (5, 3)
+    np.testing.assert_allclose(output, expected.detach(), 1e-6)
+    for gradient, value in zip(found, gradients, strict=True):
+        np.testing.assert_allclose(gradient, value, 1e-5, 1e-7)
+    kept = {v.name: v.numpy() for v in wrapped.variables if not v.trainable}
+    for name, buffer in module.named_buffers():
+        np.testing.assert_allclose(kept[f"{name}:0"], buffer, 1e-6)
+
+
+def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    after = {}
+    for mode in ("eager", "graph"):
+        agent, buffer = agent_of(actor, critic, mode=mode), filled_buffer()
+        before = weights_of(agent)
+        agent.train(buffer, 2)
+        agent.networks.save(str(tmp_path / mode))
+        sampling = buffer.random_state
+        agent.train(buffer, 2)
+        after[mode] = weights_of(agent)
+        assert not np.array_equal(before["actor: net.0.weight"], after[mode]["actor: net.0.weight"])
+        followed = "critic_target: 0/net.2.running_mean", "critic: 0/net.2.running_mean"
+        np.testing.assert_array_equal(*(after[mode][name] for name in followed))
+    for name, values in after["eager"].items():
+        np.testing.assert_allclose(after["graph"][name], values, 1e-3, 1e-5, err_msg=name)
+    again, buffer = agent_of(actor, critic, seed=4, mode="graph"), filled_buffer()
+    again._seed = 0
+    again.networks.restore(str(tmp_path / "graph"))
+    buffer.random_state = sampling
+    again.train(buffer, 2)
+    assert equal_weights(weights_of(again), after["graph"])
+    assert again.act(np.ones((3, 4)), explore=False).shape == (3, 2)
+
+
+def test_the_seed_of_a_run_is_that_of_its_modules() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    one, same, other = (agent_of(actor, critic, seed, mode="eager") for seed in (0, 0, 1))
+    assert torch.rand(1) == expected
+    assert equal_weights(weights_of(one), weights_of(same))
+    assert not equal_weights(weights_of(one), weights_of(other))
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    with pytest.raises(ValueError, match="XLA cannot compile what actor is made of: set mode to"):
+        agent_of(actor, functional_critic, mode="xla")
+
+    class Idle(Joined):
+        def __init__(self) -> None:
+            super().__init__(4, 2, nn.Tanh())
+            self.unused = nn.Linear(3, 3)
+
+    with pytest.raises(ValueError, match=r"a variable without gradient, 'unused\.weight'"):
+        agent_of(lambda o, a: TorchModule(Idle()), "", mode="graph")
+    with pytest.raises(ValueError, match=r"cannot be called .* must return one tensor"):
+        agent_of(lambda o, a: TorchModule(nn.LSTM(4, 2)), "", mode="graph")
