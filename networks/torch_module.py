@@ -57,7 +57,8 @@ class TorchModule(tf.Module):
                 return self._forward(arrays, count, training)
 
             kinds = [tensors[0].dtype, *(variable.dtype for variable in self._kept)]
-            output, *buffers = tf.numpy_function(forward, [*tensors, *kept], kinds)
+            found = tf.numpy_function(forward, [*tensors, *kept], kinds)
+            output, *buffers = found if isinstance(found, list) else [found]  # of a single one
             output.set_shape(shape)
 
             def gradient(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:

@@ -42,9 +42,11 @@ def critic(observations: Any, actions: Any) -> Any:
     return TorchModule(Joined(observations.shape[0] + actions.shape[0], 1, nn.Identity()))
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_values_and_gradients_are_those_of_pytorch(training: bool) -> None:
+@pytest.mark.parametrize(("training", "statistics"), [(False, True), (True, True), (True, False)])
+def test_values_and_gradients_are_those_of_pytorch(training: bool, statistics: bool) -> None:
     module = Joined(6, 3, nn.Tanh())
+    if not statistics:
+        module.net[2] = nn.Identity()
     wrapped = TorchModule(module)
     random = np.random.default_rng(0)
     one, other, upstream = (random.normal(size=(5, size)).astype(np.float32) for size in (4, 2, 3))
