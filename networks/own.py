@@ -65,8 +65,10 @@ def named_variables(model: Any) -> list[OwnVariable]:
     """
     found: Counter[str] = Counter()
     named = []
-    trainable = {id(_value(v)) for v in getattr(model, "trainable_variables", ())}
-    for variable in getattr(model, "variables", ()):
+    listed = list(getattr(model, "variables", ()))
+    learned = getattr(model, "trainable_variables", [v for v in listed if v.trainable])
+    trainable = {id(_value(variable)) for variable in learned}
+    for variable in listed:
         path = variable.path if isinstance(variable, keras.Variable) else variable.name
         path = re.sub(r"_\d+(?=/|$)", "", path.removesuffix(":0"))
         found[path] += 1
@@ -118,7 +120,9 @@ class OwnModel:
             )
         self._model, self._role, self._normalization = model, role, normalization
         self.name, self.compute_dtype, self.variable_dtype = name, dtype, dtype
-        self._inputs = len(getattr(model, "inputs", None) or ())
+        inputs = len(getattr(model, "inputs", None) or ()) if isinstance(model, keras.Model) else 0
+        self._takes_list = inputs > 1
+        self._takes_row = inputs == 1 or isinstance(model, keras.Sequential)
         self._training = _training_argument(model)
         self.compiles = bool(getattr(model, "compiles", True))
         self.variables: list[OwnVariable] = []
@@ -158,9 +162,10 @@ class OwnModel:
         if self._normalization is not None:
             inputs = (self._normalization(inputs[0]), *inputs[1:])
         arguments: Any = inputs
-        if len(inputs) > 1 and isinstance(self._model, keras.Model) and self._inputs:
-            # Functional models take a list; one of a single input gets all in one row.
-            arguments = [list(inputs)] if self._inputs > 1 else [tf.concat(inputs, axis=-1)]
+        if self._takes_list:
+            arguments = [list(inputs)]
+        elif self._takes_row:
+            arguments = [tf.concat(inputs, axis=-1)] if len(inputs) > 1 else inputs
         more = {self._training: training} if self._training else {}
         with tf.name_scope(self.name):
             found = self._model(*arguments, **more)
@@ -170,13 +175,14 @@ class OwnModel:
         """Tries the model with rows of random numbers of these sizes, and looks at its variables.
 
         Returns:
-            What it gave, for each of `_ROWS`.
+            What it gave for small and for large numbers.
         """
         draws = np.random.default_rng(0)
         outputs = []
-        for rows in (_ROWS[0], *_ROWS):  # variables may come to be in the first call
+        # Variables may come to be in the first call.
+        for rows, scale in ((_ROWS[0], 1), (_ROWS[0], 1), (_ROWS[1], 100)):
             inputs = [
-                tf.constant(draws.uniform(-1, 1, (rows, size)), self.variable_dtype)
+                tf.constant(draws.uniform(-scale, scale, (rows, size)), self.variable_dtype)
                 for size in sizes
             ]
             created: list[str] = []
@@ -197,10 +203,13 @@ class OwnModel:
                 raise self._failed(inputs, error) from error
             if not self.variables:
                 self.variables = named_variables(self._model)
-                if not self.variables:
+                if self._normalization is not None:
+                    self.variables += named_variables(self._normalization)
+                if not self.trainable_variables:
                     raise ValueError(
-                        f"the {self._role} {self._said} owns no variables: keep them as attributes "
-                        "of a keras.Model or tf.Module, or list them in its `variables`"
+                        f"the {self._role} {self._said} owns no variables that can be learned: "
+                        "keep them as attributes of a keras.Model or tf.Module, or list them in "
+                        "its `variables`"
                     )
                 continue
             if created:
@@ -216,8 +225,6 @@ class OwnModel:
         self, tape: tf.GradientTape, output: tf.Tensor, inputs: list[tf.Tensor]
     ) -> None:
         own = {id(variable.value) for variable in self.variables}
-        shared = () if self._normalization is None else self._normalization.variables
-        own |= {id(_value(variable)) for variable in shared}
         for variable in tape.watched_variables():
             if id(variable) not in own:
                 raise ValueError(

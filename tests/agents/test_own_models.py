@@ -221,6 +221,15 @@ def test_running_statistics_are_copied_and_follow_training_alone() -> None:
     np.testing.assert_array_equal(statistics(nets.actor_target), statistics(nets.actor))
 
 
+def test_a_sequential_critic_gets_observation_and_action_in_one_row() -> None:
+    def critic(observations: Any, actions: Any) -> Any:
+        return keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+
+    agent = agent_of("", critic, mode="eager")
+    agent.train(filled_buffer(), 1)
+    assert agent.networks.critic.trainable_variables[0].shape == (6, 8)
+
+
 # --- what actor and critics share -----------------------------------------------------------------
 
 
@@ -397,7 +406,7 @@ MISTAKES = {
     "no variables": (
         lambda o, a: lambda x: x[:, :2],
         "",
-        "owns no variables: keep them as attributes of a keras.Model or tf.Module",
+        "owns no variables that can be learned: keep them as attributes of a keras.Model or tf.Mod",
     ),
     "variables in every call": (
         lambda o, a: InEveryCall(),
@@ -481,6 +490,10 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
 
 
 def test_variables_of_a_model_are_found_under_names_that_tell_them_apart() -> None:
-    named = named_variables(Plain(4, 2, bounded=True))
-    assert len({variable.path for variable in named}) == 4
-    assert all(variable.trainable for variable in named)
+    class Listed:
+        variables = Plain(4, 2, bounded=True).variables
+
+    for model in (Plain(4, 2, bounded=True), Listed()):
+        named = named_variables(model)
+        assert len({variable.path for variable in named}) == 4
+        assert all(variable.trainable for variable in named)

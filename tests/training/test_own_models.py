@@ -20,7 +20,7 @@ NAMED = "tests.agents.test_own_models:"
     "settings",
     [
         {"actor": late_actor, "critic": functional_critic},
-        {"actor": NAMED + "sequential_actor"},
+        {"actor": NAMED + "sequential_actor", "normalize_observations": True},
         {"agent": "ddpg", "models": NAMED + "linear_sharing", "env": "Long-v0"},
     ],
     ids=["factories", "a name", "shared"],
@@ -50,7 +50,8 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
 def test_a_named_factory_is_found_by_whoever_loads_the_policy(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    trainer = train(actor=NAMED + "sequential_actor", critic=NAMED + "functional_critic", steps=250)
+    named = {"actor": NAMED + "sequential_actor", "critic": NAMED + "functional_critic"}
+    trainer = train(**named, normalize_observations=True, steps=250)
     policy = load_policy(tmp_path / "run", "latest")
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis], explore=False)
