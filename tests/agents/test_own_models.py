@@ -126,7 +126,10 @@ def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
 @pytest.mark.parametrize(
     ("kind", "modes"),
     [
-        *((kind, ("eager", "graph")) for kind in KINDS),
+        *(
+            pytest.param(kind, ("eager", "graph"), marks=pytest.mark.long if "our" in kind else ())
+            for kind in KINDS
+        ),
         *(
             pytest.param(kind, ("eager", "xla"), marks=() if "stat" in kind else pytest.mark.long)
             for kind in KINDS

@@ -324,6 +324,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: P
     assert all("No space left on device" in line for line in lines)
 
 
+@pytest.mark.long
 @own_disk
 def test_a_disk_that_stays_full_or_is_read_only_fails_the_run() -> None:
     process = on_own_disk(
