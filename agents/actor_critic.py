@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ from eagerly.agents.adam import Adam
 from eagerly.agents.batches import Batch
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
-from eagerly.networks.own import OwnVariable
+from eagerly.networks.own import OwnCritics, OwnModel, OwnVariable
 from eagerly.networks.padding import masked_mean
 
 
@@ -92,6 +92,12 @@ class ActorCritic:
             of_actor = [v for v in of_actor if id(raw(v)) not in shared]
         if shared_gradient == "actor":
             of_critic = [v for v in of_critic if id(raw(v)) not in shared]
+        for name, left in (("actor", of_actor), ("critics", of_critic)):
+            if not left:
+                raise ValueError(
+                    f"the loss of the {name} has nothing to move: all its variables are shared, "
+                    f"and shared_gradient is {shared_gradient}"
+                )
         return list(of_actor), list(of_critic)
 
     def _check_targets(self) -> None:
@@ -267,7 +273,8 @@ def _known_to_keras(variables: Sequence[Any]) -> list[Any]:
 
 def _in_training(model: Any) -> Callable[..., tf.Tensor]:
     """Returns what calls a model whose running statistics, if it has some, are to follow."""
-    return cast(Callable[..., tf.Tensor], getattr(model, "training", model))
+    call: Callable[..., tf.Tensor] = model
+    return model.training if isinstance(model, OwnModel | OwnCritics) else call
 
 
 def _of_optimizer(optimizer: Adam, learned: Sequence[Any]) -> list[Any]:

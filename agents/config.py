@@ -48,6 +48,7 @@ class AgentConfig:
         "critic",
         "Whose loss moves variables that actor and critics share",
         choices=("critic", "actor", "both"),
+        needs=("models", ()),
     )
     batch_size: int = setting(
         256,

@@ -38,7 +38,8 @@ def setting(
         longest: Most elements of a tuple.
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
-        needs: Another field and the values, one of which it must have for this one to act.
+        needs: Another field and the values, one of which it must have for this one to act; without
+            values any but nothing will do.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata: dict[str, Any] = {"help": help, "unit": unit, "choices": choices, "free": free}
@@ -46,6 +47,11 @@ def setting(
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def acts_beside(needs: tuple[str, tuple[Any, ...]] | None, value: Any) -> bool:
+    """Whether a setting acts where the field that it needs has a value."""
+    return not needs or (value in needs[1] if needs[1] else bool(value))
 
 
 def check_settings(config: Any) -> None:

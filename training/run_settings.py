@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eagerly.agents import agent_class
+from eagerly.agents.settings import acts_beside
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.making import factory_name
@@ -58,7 +59,7 @@ def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
     kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
     fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
     needs = fields[name].metadata["needs"]
-    return not needs or settings.get(needs[0], fields[needs[0]].default) in needs[1]
+    return not needs or acts_beside(needs, settings.get(needs[0], fields[needs[0]].default))
 
 
 def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
@@ -66,16 +67,16 @@ def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> Non
     for part in (config, agent_config):
         for name in (f.name for f in dataclasses.fields(part) if f.name in given):
             needs = part.__dataclass_fields__[name].metadata["needs"]
-            if needs and getattr(part, needs[0]) not in needs[1]:
+            if needs and not acts_beside(needs, getattr(part, needs[0])):
                 raise RunError(
                     f"{flag_name(name)} acts only with {needed(needs)}; the run has "
-                    f"{getattr(part, needs[0])}"
+                    f"{getattr(part, needs[0]) or 'none'}"
                 )
 
 
 def needed(needs: tuple[str, tuple[Any, ...]]) -> str:
     """Writes what another setting must be, as it is typed."""
-    return f"{flag_name(needs[0])} {' or '.join(map(str, needs[1]))}"
+    return " ".join([flag_name(needs[0]), " or ".join(map(str, needs[1]))]).strip()
 
 
 def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:

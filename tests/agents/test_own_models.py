@@ -483,6 +483,27 @@ def test_each_mistake_has_its_message(mistake: str) -> None:
         agent_of(actor, critic)
 
 
+def test_a_loss_that_has_nothing_to_move_is_named() -> None:
+    def models(observations: Any, actions: Any) -> tuple[Any, Any]:
+        actor = linear(2)
+        return actor, Around(actor)
+
+    config = DDPGConfig(mode="eager")
+    with pytest.raises(ValueError, match=r"loss of the actor has nothing to move: .* is critic"):
+        DDPG(*spaces(), config, models=models)
+
+
+class Around(keras.Model):
+    """A critic that shares all of an actor."""
+
+    def __init__(self, actor: Any) -> None:
+        super().__init__()
+        self.actor, self.last = actor, keras.layers.Dense(1)
+
+    def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        return self.last(tf.concat([self.actor(observation), action], -1))
+
+
 def test_settings_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="models makes actor and critics: leave actor out"):
         TD3Config(models=sharing, actor=sequential_actor)

@@ -297,8 +297,11 @@ def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
 
 
 def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
-    words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run"), "--ou-theta", "0.2"]
-    code, output = invoke(train.main, *words)
+    words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run")]
+    code, output = invoke(train.main, *words, "--shared-gradient", "both")
+    assert code == 1
+    assert "--shared-gradient acts only with --models; the run has none" in output
+    code, output = invoke(train.main, *words, "--ou-theta", "0.2")
     assert code == 1
     assert "--ou-theta acts only with --exploration ornstein_uhlenbeck; the run has gaus" in output
     assert not (tmp_path / "run").exists()
