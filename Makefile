@@ -93,6 +93,10 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3-normalized "TD3, normalised observations" -o docs/pictures/normalization.png
 	$(PLOT) $(LEARNING)/td3-InvertedDoublePendulum-v5-*.csv $(LEARNING)/td3-InvertedPendulum-v5-*.csv \
 	    $(LEARNING)/td3-Reacher-v5-*.csv --rename td3 TD3 -o docs/pictures/solved.png
+	$(PLOT) $(foreach kind,lstm gru attention without,$(LEARNING)/td3-$(kind)-PendulumPositions-v1-*.csv) \
+	    --rename td3-lstm "TD3, LSTM" --rename td3-gru "TD3, GRU" \
+	    --rename td3-attention "TD3, attention" --rename td3-without "TD3, no memory" \
+	    -o docs/pictures/memory.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
