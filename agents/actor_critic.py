@@ -13,7 +13,7 @@ from eagerly.agents.adam import Adam
 from eagerly.agents.batches import Batch
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
-from eagerly.networks.own import OwnCritics, OwnModel, OwnVariable
+from eagerly.networks.own import OwnCritics, OwnModel, OwnVariable, raw
 from eagerly.networks.padding import masked_mean
 
 
@@ -260,11 +260,6 @@ class ActorCritic:
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the actor's weights, by their path."""
         return {variable.path: variable.numpy() for variable in self.actor.variables}
-
-
-def raw(variable: Any) -> tf.Variable:
-    """Returns TensorFlow's variable in one of Keras or of a model of somebody else's."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def _known_to_keras(variables: Sequence[Any]) -> list[Any]:

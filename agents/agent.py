@@ -53,8 +53,19 @@ def observation_normalization(config: Any, size: int) -> ObservationNormalizatio
     """Makes the normalisation of observations of a length, if the settings ask for it."""
     if not config.normalize_observations:
         return None
-    dtype = keras.DTypePolicy(config.precision).variable_dtype
-    return ObservationNormalization(size, dtype=dtype)
+    return ObservationNormalization(size, dtype=_variable_dtype(config))
+
+
+def _parts(
+    config: Any, observations: int, seed: int, normalization: ObservationNormalization | None
+) -> dict[str, Any]:
+    """What every model is built with: its seed, and a normalisation of its own if none is given."""
+    own = normalization or observation_normalization(config, observations)
+    return {"seed": seed, "normalization": own}
+
+
+def _variable_dtype(config: Any) -> str:
+    return str(keras.DTypePolicy(config.precision).variable_dtype)
 
 
 def _in_order(metrics: Mapping[str, tf.Tensor], *, moves: bool) -> tf.Tensor:
@@ -111,7 +122,7 @@ class Agent:
         spaces = observation_space, action_space
         sizes = observation_size(observation_space), ActionBounds(action_space).size
         self._layout, self._seed = config.layout(*sizes), seed
-        self._dtype = tf.dtypes.as_dtype(keras.DTypePolicy(config.precision).variable_dtype)
+        self._dtype = tf.dtypes.as_dtype(_variable_dtype(config))
         self.normalization = observation_normalization(config, sizes[0])
         self.networks = ActorCritic(
             lambda suffix: self.build_models(
@@ -161,12 +172,9 @@ class Agent:
                 cls.build_actor(config, *spaces, name=names[0], **parts),
                 cls.build_critic(config, *spaces, name=names[1], **parts),
             )
-        parts["normalization"] = normalization or observation_normalization(
-            config, observation_size(observation_space)
-        )
-        parts["seed"] = seed_word(seed, Stream.ACTOR)
-        count = config.critics().get("n_critics", 1)
-        dtype = keras.DTypePolicy(config.precision).variable_dtype
+        size, first = observation_size(observation_space), seed_word(seed, Stream.ACTOR)
+        parts = _parts(config, size, first, normalization)
+        count, dtype = config.critics().get("n_critics", 1), _variable_dtype(config)
         return own_models(config.models, spaces, count=count, names=names, dtype=dtype, **parts)
 
     @classmethod
@@ -182,15 +190,11 @@ class Agent:
     ) -> Any:
         """Builds an actor alone: a model from observations `[B, O]` to actions `[B, A]`."""
         observations = observation_size(observation_space)
-        parts: dict[str, Any] = {
-            "seed": seed_word(seed, Stream.ACTOR),
-            "name": name,
-            "normalization": normalization or observation_normalization(config, observations),
-        }
+        parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
+        parts["name"] = name
         if config.actor:
-            dtype = keras.DTypePolicy(config.precision).variable_dtype
             spaces = observation_space, action_space
-            return own_actor(config.actor, spaces, dtype=dtype, **parts)
+            return own_actor(config.actor, spaces, dtype=_variable_dtype(config), **parts)
         kind, memory = (
             (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
         )
@@ -210,14 +214,11 @@ class Agent:
     ) -> Any:
         """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
         observations = observation_size(observation_space)
-        parts: dict[str, Any] = {
-            "seed": seed_word(seed, Stream.CRITIC),
-            "name": name,
-            "normalization": normalization or observation_normalization(config, observations),
-        }
+        parts = _parts(config, observations, seed_word(seed, Stream.CRITIC), normalization)
+        parts["name"] = name
         if config.critic:
-            dtype = keras.DTypePolicy(config.precision).variable_dtype
             spaces, count = (observation_space, action_space), config.critics().get("n_critics", 1)
+            dtype = _variable_dtype(config)
             return own_critic(config.critic, spaces, count=count, dtype=dtype, **parts)
         kind, memory = (
             (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})

@@ -67,19 +67,20 @@ def named_variables(model: Any) -> list[OwnVariable]:
     named = []
     listed = list(getattr(model, "variables", ()))
     learned = getattr(model, "trainable_variables", [v for v in listed if v.trainable])
-    trainable = {id(_value(variable)) for variable in learned}
+    trainable = {id(raw(variable)) for variable in learned}
     for variable in listed:
         path = variable.path if isinstance(variable, keras.Variable) else variable.name
         path = re.sub(r"_\d+(?=/|$)", "", path.removesuffix(":0"))
         found[path] += 1
         unique = path if found[path] == 1 else f"{path}#{found[path]}"
-        value = _value(variable)
+        value = raw(variable)
         named.append(OwnVariable(unique, value, id(value) in trainable))
     return named
 
 
-def _value(variable: Any) -> tf.Variable:
-    return variable.value if isinstance(variable, keras.Variable) else variable
+def raw(variable: Any) -> tf.Variable:
+    """Returns TensorFlow's variable in one of Keras or of a model of somebody else's."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 class OwnModel:

@@ -75,7 +75,7 @@ def test_the_modes_are_the_same_algorithm_in_float64(make: Make) -> None:
     after = {}
     for mode in MODES:
         agent = make(mode=mode, precision="float64", batch_size=32)
-        agent.train(filled_buffer(500), 20)
+        agent.train(filled_buffer(500), 100)
         after[mode] = weights_of(agent)
     for mode in ("graph", "xla"):
         for name, values in after["eager"].items():
