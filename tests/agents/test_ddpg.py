@@ -121,6 +121,7 @@ def test_everything_moves_in_every_update() -> None:
         assert moved == {
             *("actor", "actor_target", "actor_optimizer"),
             *("critic", "critic_target", "critic_optimizer"),
+            "updates",
         }
         assert {len(values) for values in metrics.values()} == {1}
 
