@@ -43,6 +43,11 @@ SEEDS_AND_AGENTS = [
     for seed in range(2)
 ]
 
+TD3_FIRST = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "td3" else pytest.mark.long) for n in agent_names()],
+)
+
 
 @pytest.fixture(params=agent_names())
 def make(request: pytest.FixtureRequest) -> Make:
@@ -61,20 +66,22 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(make: Make)
     assert not equal_weights(weights_of(one), weights_of(other))
 
 
-def test_how_updates_are_cut_into_calls_does_not_change_a_bit(make: Make) -> None:
+@TD3_FIRST
+def test_how_updates_are_cut_into_calls_does_not_change_a_bit(name: str) -> None:
     results = []
     for calls in ((4,), (1, 3)):  # each place in the actor's rhythm is a program, compiled anew
-        agent, buffer = make(mode="xla", hidden_sizes=(128, 16)), filled_buffer()
+        agent, buffer = small_agent(name, mode="xla", hidden_sizes=(128, 16)), filled_buffer()
         for updates in calls:
             agent.train(buffer, updates)
         results.append(weights_of(agent))
     assert equal_weights(*results)
 
 
-def test_the_modes_are_the_same_algorithm_in_float64(make: Make) -> None:
+@TD3_FIRST
+def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
     after = {}
     for mode in MODES:
-        agent = make(mode=mode, precision="float64", batch_size=32)
+        agent = small_agent(name, mode=mode, precision="float64", batch_size=32)
         agent.train(filled_buffer(500), 100)
         after[mode] = weights_of(agent)
     for mode in ("graph", "xla"):

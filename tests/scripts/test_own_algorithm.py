@@ -38,6 +38,7 @@ def outside(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_example_is_trained_resumed_and_evaluated(outside: Path) -> None:
     words = re.findall(r"^eagerly train (clipped:Clipped --env .*)$", PAGE, re.M)[0].split()
     trained = script("train.py", *words, *FLAGS, cwd=outside)

@@ -22,7 +22,9 @@ SMALL: dict[str, Any] = {
     "preset": "defaults",
     "steps": 400,
     "warmup_steps": 100,
-    "updates_per_call": 10,
+    # One update in a call is half as much to trace as several, and few of them are enough.
+    "updates_per_call": 1,
+    "replay_ratio": 0.1,
     "evaluate_every_steps": 150,
     "evaluation_episodes": 1,
     "summarize_every_steps": 50,

@@ -15,7 +15,10 @@ from tests.training.test_trainer import _same
 OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
 
 
-@pytest.mark.parametrize("normalized", [False, True], ids=["raw", "normalised"])
+@pytest.mark.parametrize(
+    "normalized",
+    [pytest.param(False, id="raw", marks=pytest.mark.long), pytest.param(True, id="normalised")],
+)
 def test_a_run_begins_with_the_best_policy_of_another(
     train: TrainRun, tmp_path: Path, normalized: bool
 ) -> None:

@@ -295,6 +295,7 @@ own_disk = pytest.mark.skipif(not can_mount(), reason="this machine lets no proc
 
 
 @own_disk
+@pytest.mark.long
 def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: Path) -> None:
     process = on_own_disk(
         f"""

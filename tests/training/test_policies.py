@@ -56,7 +56,10 @@ print(json.dumps({which: [played(p), p.steps, loaded] for which, p in policies.i
 
 @pytest.mark.parametrize(
     ("agent", "env", "settings"),
-    [("td3", "InvertedPendulum-v5", {"layer_norm": True}), ("ddpg", "Pendulum-v1", {})],
+    [
+        ("td3", "InvertedPendulum-v5", {"layer_norm": True}),
+        pytest.param("ddpg", "Pendulum-v1", {}, marks=pytest.mark.long),
+    ],
 )
 def test_a_fresh_process_reproduces_the_recorded_evaluations(
     train: TrainRun, tmp_path: Path, agent: str, env: str, settings: dict

@@ -149,14 +149,14 @@ MEMORY = {
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"num_envs": 3, "replay_ratio": 0.5},
+        {"updates_per_call": 10, "replay_ratio": 1.0},
+        {"num_envs": 3, "replay_ratio": 0.5, "updates_per_call": 10},
         {"mode": "xla"},
         {"replay_capacity": 130},
         {"env": "InvertedPendulum-v5"},
         {"agent": "ddpg"},
         {"exploration": "ornstein_uhlenbeck", "num_envs": 2, "env": "Terminating-v0"},
-        {"mode": "eager", "replay_ratio": 0.1, "updates_per_call": 1, "agent": "ddpg"},
+        {"mode": "eager", "agent": "ddpg"},
         {
             "vectorization": "async",
             "num_envs": 2,
@@ -206,7 +206,10 @@ def test_a_run_that_fell_back_to_its_checkpoint_equals_one_that_did_not(
     _same(train("crashed", steps=400), straight)
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5])
+@pytest.mark.parametrize(
+    "calls",
+    [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(5, marks=pytest.mark.long)],
+)
 def test_a_signal_between_calls_stops_inside_the_round_and_changes_nothing(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
@@ -241,7 +244,7 @@ def test_a_run_that_is_stopped_in_its_last_round_is_not_finished(
         return original(agent, *arguments)
 
     monkeypatch.setattr(TD3, "train", signalling)
-    assert train("parts", **settings).updates == 10
+    assert train("parts", **settings).updates == 1
     monkeypatch.undo()
     _same(train("parts"), straight)
 
@@ -342,7 +345,7 @@ def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensor
 
     monkeypatch.setattr(TD3, "_update_critic", spy)
     train(mode="eager", steps=120)
-    assert eager == [True] * 20
+    assert eager == [True] * 2
 
 
 # --- what is not finite -----------------------------------------------------------------------
@@ -562,7 +565,7 @@ def test_an_override_acts_and_is_recorded(train: TrainRun, tmp_path: Path) -> No
 def test_a_new_replay_ratio_acts_from_now_on(train: TrainRun) -> None:
     train(steps=200)
     trainer = train(override=True, replay_ratio=3.0, steps=220)
-    assert trainer.updates == 100 + 3 * 20
+    assert trainer.updates == 10 + 3 * 20
 
 
 def test_an_override_begins_the_search_for_the_best_policy_anew(train: TrainRun) -> None:

@@ -48,6 +48,7 @@ def test_a_video_shows_every_step_of_the_episode(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
+@pytest.mark.long
 def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
     # In a process that holds TensorFlow, as this one does.
     make = environment_maker("HalfCheetah-v5", {"max_episode_steps": 60})
