@@ -11,6 +11,7 @@ import tensorflow as tf
 from eagerly.agents import losses
 from eagerly.agents.adam import Adam
 from eagerly.agents.batches import Batch
+from eagerly.agents.choices import Choosing
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
 from eagerly.networks.own import OwnCritics, OwnModel, OwnVariable, raw
@@ -26,6 +27,7 @@ class ActorCritic:
     Args:
         build: Makes actor and critics whose names end as is given; twice, for the targets.
         action_size: A.
+        choosing: What makes actions of the actor's scores.
         actor_learning_rate: Adam's step size for the actor.
         critic_learning_rate: Adam's step size for the critics.
         epsilon: Adam's epsilon, in the place where Keras adds it.
@@ -44,12 +46,14 @@ class ActorCritic:
         self,
         build: Callable[[str], tuple[Any, Any]],
         action_size: int,
+        choosing: Choosing,
         *,
         actor_learning_rate: float,
         critic_learning_rate: float,
         epsilon: float,
         shared_gradient: str = "critic",
     ) -> None:
+        self._choosing = choosing
         self.actor, self.critic = build("")
         self.actor_target, self.critic_target = build("_target")
         self._check_targets()
@@ -143,31 +147,61 @@ class ActorCritic:
             "values/target_mean": losses.mean(target, batch.mask),
         }
 
-    def climb(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def climb(self, batch: Batch, gumbel: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Moves the actor up the first critic's values of its actions.
 
         The gradient goes through the action alone: what actor and critics share, if it is moved
-        here at all, is not moved by what else the critic knows.
+        here at all, is not moved by what else the critic knows. A discrete choice is drawn, with
+        noise `[B, A - C]`; its gradient is straight-through.
         """
         variables = [raw(variable) for variable in self._learned_by_actor]
+        choosing = self._choosing
         with (
             tf.name_scope("actor_loss"),
             tf.GradientTape(watch_accessed_variables=False) as tape,
         ):
             tape.watch(variables)
-            action = _in_training(self.actor)(batch.observation)
+            relaxed = choosing.relaxed(_in_training(self.actor)(batch.observation), gumbel)
+        action = choosing.hard(relaxed)
         with (
             tf.name_scope("actor_loss/"),
             tf.GradientTape(watch_accessed_variables=False) as of_action,
         ):
             of_action.watch(action)
             values = self.critic.first(batch.observation, action)
+            of_action.watch(values)
             loss = losses.actor_loss(values, batch.mask)
-        upstream = of_action.gradient(loss, action)
-        gradients = tape.gradient(action, variables, output_gradients=upstream)
+        if choosing.any:
+            upstream = self._upstream(batch, action, *of_action.gradient(loss, (action, values)))
+        else:
+            upstream = of_action.gradient(loss, action)
+        gradients = tape.gradient(relaxed, variables, output_gradients=upstream)
         self.actor_optimizer.apply(gradients, variables)
-        saturated = tf.cast(tf.abs(action) > 0.99, action.dtype)
+        saturated = tf.cast(choosing.saturated(relaxed), action.dtype)
         return {"losses/actor": loss, "actions/saturation": _over_rows(saturated, batch.mask)}
+
+    def _upstream(
+        self, batch: Batch, action: tf.Tensor, slopes: tf.Tensor, weights: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the gradient `[B, A]` of the actor's loss with respect to its actions.
+
+        A critic is only taught values of whole choices, so its slope between them means nothing:
+        in its place the values of all alternatives of a choice are compared.
+
+        Args:
+            batch: The batch.
+            action: The actions `[B, A]`.
+            slopes: `[B, A]`, gradient with respect to them.
+            weights: `[B]`, gradient with respect to their values.
+        """
+        with tf.name_scope("alternatives"):
+            alternatives = self._choosing.alternatives(action)
+            count = alternatives.shape[0] // action.shape[0]
+            features = self.critic.encode(batch.observation)
+            several = tf.tile(features, [count] + [1] * (features.shape.rank - 1))
+            values = tf.reshape(self.critic.first_of(several, alternatives), [count, -1])
+            values -= tf.reduce_mean(values, axis=0)  # what they have in common has no gradient
+            return tf.concat([slopes[:, :-count], tf.transpose(values * weights)], axis=1)
 
     def follow(self, tau: float) -> None:
         """Moves every target network by `tau` towards its network; what they share stays.

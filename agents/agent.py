@@ -18,9 +18,11 @@ import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic
 from eagerly.agents.batches import Batch, batch_of
+from eagerly.agents.choices import ChoiceNoise, Choosing
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.execution import compiled, named_metrics
 from eagerly.agents.exploration import exploration_noise
+from eagerly.agents.noise import uniform_pairs
 from eagerly.buffers import (
     ReplayBuffer,
     RowLayout,
@@ -31,7 +33,7 @@ from eagerly.buffers import (
     seed_word,
 )
 from eagerly.networks import (
-    ActionBounds,
+    ActionHead,
     Actor,
     Critic,
     Episodes,
@@ -39,9 +41,9 @@ from eagerly.networks import (
     MemoryCritic,
     MemoryPolicy,
     ObservationNormalization,
-    observation_size,
 )
 from eagerly.networks.own import own_actor, own_critic, own_models
+from eagerly.spaces import Actions, Observations
 
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
 # Updates that are written out one after the other in a program; more of them become a loop.
@@ -49,19 +51,30 @@ _UNROLLED = 4
 METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
 
 
-def observation_normalization(config: Any, size: int) -> ObservationNormalization | None:
-    """Makes the normalisation of observations of a length, if the settings ask for it."""
+def observation_normalization(
+    config: Any, observations: Observations
+) -> ObservationNormalization | None:
+    """Makes the normalisation of observations, if the settings ask for it."""
     if not config.normalize_observations:
         return None
-    return ObservationNormalization(size, dtype=_variable_dtype(config))
+    return ObservationNormalization(
+        observations.size, scalable=observations.scalable, dtype=_variable_dtype(config)
+    )
 
 
 def _parts(
-    config: Any, observations: int, seed: int, normalization: ObservationNormalization | None
+    config: Any,
+    observations: Observations,
+    seed: int,
+    normalization: ObservationNormalization | None,
 ) -> dict[str, Any]:
     """What every model is built with: its seed, and a normalisation of its own if none is given."""
     own = normalization or observation_normalization(config, observations)
     return {"seed": seed, "normalization": own}
+
+
+def _head(observations: Observations, actions: Actions, *, squashes: bool = True) -> ActionHead:
+    return ActionHead(actions.continuous, actions.choices, observations.masked, squashes)
 
 
 def _variable_dtype(config: Any) -> str:
@@ -85,8 +98,8 @@ class Agent:
     """Networks, optimisers, exploration and a train body that runs as one compiled call.
 
     Args:
-        observation_space: A flat `Box` of O dimensions.
-        action_space: A bounded `Box` of A dimensions. Inside, actions are in [-1, 1].
+        observation_space: What `spaces.Observations` takes; it lays out rows of O numbers.
+        action_space: What `spaces.Actions` takes. Inside, an action is A numbers in [-1, 1].
         config: The settings; None for their defaults.
         seed: Seed of the initial weights and of all noise, at least 0.
         **models: `actor`, `critic` or `models`, in place of the settings of these names.
@@ -94,6 +107,8 @@ class Agent:
     Attributes:
         Config: The dataclass of its settings.
         PRESETS: Settings that belong together, by name.
+        observations: How observations are laid out as rows.
+        actions: How actions are.
         networks: The `ActorCritic`: actor, critics, targets, optimisers; saved as one.
         exploration: The noise of `act`.
         normalization: What observations go through before any network, or None.
@@ -120,15 +135,18 @@ class Agent:
             raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
         self.config = config = dataclasses.replace(config, **models) if models else config
         spaces = observation_space, action_space
-        sizes = observation_size(observation_space), ActionBounds(action_space).size
-        self._layout, self._seed = config.layout(*sizes), seed
+        self.observations, self.actions = config.spaces(*spaces)
+        config.check_spaces(self.observations, self.actions)
+        self.choosing = Choosing(self.actions, config.gumbel_temperature)
+        self._layout, self._seed = config.layout(self.observations.size, self.actions.size), seed
         self._dtype = tf.dtypes.as_dtype(_variable_dtype(config))
-        self.normalization = observation_normalization(config, sizes[0])
+        self.normalization = observation_normalization(config, self.observations)
         self.networks = ActorCritic(
             lambda suffix: self.build_models(
                 config, *spaces, seed=seed, suffix=suffix, normalization=self.normalization
             ),
-            sizes[1],
+            self.actions.size,
+            self.choosing,
             shared_gradient=config.shared_gradient,
             actor_learning_rate=config.actor_learning_rate,
             critic_learning_rate=config.critic_learning_rate,
@@ -145,8 +163,13 @@ class Agent:
             config.ou_theta,
             seed_sequence(seed, Stream.EXPLORATION),
         )
+        if self.actions.choices:
+            choices = seed_sequence(seed, Stream.EXPLORATION, 1)
+            self.exploration = ChoiceNoise(
+                self.exploration, self.actions, config.exploration_epsilon, choices
+            )
         self._episodes: Episodes | None = None  # those that `observe` and `stepped` tell of
-        self._chosen = np.zeros((0, sizes[1]), np.float32)
+        self._scores = np.zeros((0, self.actions.size), np.float32)
         self._compiled_train_body = compiled(self._train_body, config.mode)
 
     @classmethod
@@ -172,10 +195,14 @@ class Agent:
                 cls.build_actor(config, *spaces, name=names[0], **parts),
                 cls.build_critic(config, *spaces, name=names[1], **parts),
             )
-        size, first = observation_size(observation_space), seed_word(seed, Stream.ACTOR)
-        parts = _parts(config, size, first, normalization)
-        count, dtype = config.critics().get("n_critics", 1), _variable_dtype(config)
-        return own_models(config.models, spaces, count=count, names=names, dtype=dtype, **parts)
+        observations, actions = config.spaces(*spaces)
+        parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
+        parts |= {"names": names, "dtype": _variable_dtype(config)}
+        head = _head(observations, actions, squashes=False)
+        count = config.critics().get("n_critics", 1)
+        return own_models(
+            config.models, spaces, count=count, observations=observations.size, head=head, **parts
+        )
 
     @classmethod
     def build_actor(
@@ -189,17 +216,24 @@ class Agent:
         normalization: ObservationNormalization | None = None,
     ) -> Any:
         """Builds an actor alone: a model from observations `[B, O]` to actions `[B, A]`."""
-        observations = observation_size(observation_space)
+        spaces = observation_space, action_space
+        observations, actions = config.spaces(*spaces)
         parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
         parts["name"] = name
         if config.actor:
-            spaces = observation_space, action_space
-            return own_actor(config.actor, spaces, dtype=_variable_dtype(config), **parts)
+            parts["dtype"], head = (
+                _variable_dtype(config),
+                _head(observations, actions, squashes=False),
+            )
+            return own_actor(
+                config.actor, spaces, observations=observations.size, head=head, **parts
+            )
         kind, memory = (
             (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
         )
-        actions = ActionBounds(action_space).size
-        return kind(observations, actions, **parts, **memory, **config.networks())
+        parts["head"] = _head(observations, actions)
+        sizes = observations.size, actions.size
+        return kind(*sizes, **parts, **memory, **config.networks())
 
     @classmethod
     def build_critic(
@@ -213,20 +247,20 @@ class Agent:
         normalization: ObservationNormalization | None = None,
     ) -> Any:
         """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
-        observations = observation_size(observation_space)
+        spaces = observation_space, action_space
+        observations, actions = config.spaces(*spaces)
+        sizes = observations.size, actions.size
         parts = _parts(config, observations, seed_word(seed, Stream.CRITIC), normalization)
-        parts["name"] = name
+        parts |= {"name": name, "masked": observations.masked}
         if config.critic:
-            spaces, count = (observation_space, action_space), config.critics().get("n_critics", 1)
-            dtype = _variable_dtype(config)
-            return own_critic(config.critic, spaces, count=count, dtype=dtype, **parts)
+            parts |= {"dtype": _variable_dtype(config), "sizes": sizes}
+            return own_critic(
+                config.critic, spaces, count=config.critics().get("n_critics", 1), **parts
+            )
         kind, memory = (
             (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})
         )
-        actions = ActionBounds(action_space).size
-        return kind(
-            observations, actions, **parts, **memory, **config.networks(), **config.critics()
-        )
+        return kind(*sizes, **parts, **memory, **config.networks(), **config.critics())
 
     @property
     def updates(self) -> int:
@@ -263,12 +297,12 @@ class Agent:
         observations.
 
         Args:
-            observations: `[N, O]`.
-            explore: Whether exploration noise is added.
+            observations: `[N, O]`, as `observations.flatten` lays them out.
+            explore: Whether exploration noise is added, and choices are drawn.
 
         Returns:
-            `[N, A]`, float32, in [-1, 1]; without exploration and memory a function of
-            `observations` alone.
+            `[N, A]`, float32, in [-1, 1]; `actions.to_environment` converts them. Without
+            exploration and memory a function of `observations` alone.
 
         Raises:
             ValueError: If the observations have another shape, or a memory was not told of them.
@@ -279,12 +313,12 @@ class Agent:
                 f"observations must have shape [N, {self._layout.observation_size}], got "
                 f"{observations.shape}: pass one observation as observation[np.newaxis]"
             )
-        actions = self._actions(observations).astype(np.float32, copy=False)
-        if not math.isfinite(actions.sum()):
-            raise FloatingPointError(f"action became {actions.tolist()} for {observations}")
-        return self.exploration(actions) if explore else actions
+        scores = self._scored(observations).astype(np.float32, copy=False)
+        if not math.isfinite(scores.sum()):
+            raise FloatingPointError(f"action became {scores.tolist()} for {observations}")
+        return self.exploration(scores) if explore else self.actions.decided(scores)
 
-    def _actions(self, observations: np.ndarray) -> np.ndarray:
+    def _scored(self, observations: np.ndarray) -> np.ndarray:
         policy = self.networks.policy
         if not isinstance(policy, MemoryPolicy):
             return policy(observations)
@@ -294,7 +328,7 @@ class Agent:
                 "agent.observe(observations), [N, O], before agent.act, and agent.stepped(actions, "
                 "rewards, ended) after each step"
             )
-        return self._chosen
+        return self._scores
 
     def observe(self, observations: np.ndarray) -> None:
         """Takes observations `[N, O]` that the environments gave, before they are acted upon.
@@ -311,7 +345,7 @@ class Agent:
         if isinstance(self.networks.policy, MemoryPolicy):
             if self._episodes is None or len(self._episodes) != len(observations):
                 self._episodes = Episodes(self.networks.policy, len(observations))
-            self._chosen = self._episodes.act(observations)
+            self._scores = self._episodes.act(observations)
 
     def stepped(self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
         """Takes what was done in the environments, and what came of it.
@@ -463,14 +497,19 @@ class Agent:
         return history
 
     def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
-        """Draws what is random in K updates, `[K, ...]`; here nothing is.
+        """Draws what is random in K updates, `[K, ...]`: what choices are drawn with.
+
+        With discrete choices these are uniform pairs `[K, 2, B, A]`, without them nothing.
 
         Args:
             first: Number of the first of them; the noise of an update follows from its number,
                 not from the call that it is drawn in.
             updates: K.
         """
-        return tf.zeros((updates, 0), self._dtype)
+        if not self.choosing.any:
+            return tf.zeros((updates, 0), self._dtype)
+        shape = updates, self.rows_per_update, self._layout.action_size
+        return uniform_pairs(shape, self._seed, first, self._dtype)
 
     def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the algorithm.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
+
 from eagerly.agents.execution import MODES
 from eagerly.agents.exploration import EXPLORATIONS
 from eagerly.agents.settings import check_settings, setting
@@ -13,6 +15,7 @@ from eagerly.buffers import RowLayout, SequenceLayout
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.cores import MEMORIES
 from eagerly.networks.initializers import INITIALIZERS
+from eagerly.spaces import Actions, Observations
 
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
@@ -103,6 +106,20 @@ class AgentConfig:
         at_most=1,
         needs=("exploration", ("ornstein_uhlenbeck",)),
     )
+    exploration_epsilon: float = setting(
+        0.1,
+        "Share of discrete choices that are uniformly random while exploring",
+        at_least=0,
+        at_most=1,
+    )
+    gumbel_temperature: float = setting(
+        1.0,
+        "Temperature of the softmax that gives discrete choices their gradient (Jang et al. 2017)",
+        above=0,
+    )
+    action_masks: bool = setting(
+        True, 'Obey info["action_mask"], which discrete choices are valid (docs/spaces.md)'
+    )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
     precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
 
@@ -128,6 +145,29 @@ class AgentConfig:
     def remembers(self) -> bool:
         """Whether actor and critics have a memory."""
         return self.memory != NO_MEMORY
+
+    def spaces(
+        self, observation_space: gymnasium.Space, action_space: gymnasium.Space
+    ) -> tuple[Observations, Actions]:
+        """Returns how observations and actions of an environment are laid out.
+
+        Raises:
+            ValueError: If a space is not supported.
+        """
+        actions = Actions(action_space)
+        masked = actions.mask_size if self.action_masks else 0
+        return Observations(observation_space, masked), actions
+
+    def check_spaces(self, observations: Observations, actions: Actions) -> None:
+        """Refuses settings that do nothing, or are impossible, with such spaces.
+
+        Raises:
+            ValueError: Naming the setting.
+        """
+        if not actions.choices:
+            for name in ("exploration_epsilon", "gumbel_temperature", "action_masks"):
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise ValueError(f"{name} is for discrete actions; got {actions.space}")
 
     def layout(self, observation_size: int, action_size: int) -> RowLayout | SequenceLayout:
         """Returns what a row of the replay buffer holds."""

@@ -16,7 +16,7 @@ from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.batches import Batch
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.noise import standard_normal, uniform_pairs
+from eagerly.agents.noise import uniform_pairs
 from eagerly.agents.settings import setting
 
 
@@ -58,9 +58,9 @@ class TD3(Agent):
 
     def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
-        metrics = self._update_critic(batch, self.config.target_noise * standard_normal(noise))
+        metrics = self._update_critic(batch, self.choosing.noise(noise, self.config.target_noise))
         if moves:  # "if t mod d"
-            metrics |= self._update_actor_and_targets(batch)
+            metrics |= self._update_actor_and_targets(batch, self.choosing.noise_of_actor(noise))
         return metrics
 
     def _update_critic(self, batch: Batch, noise: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -74,16 +74,18 @@ class TD3(Agent):
         """Returns y `[B]`, on which all critics regress, with smoothing noise `[B, A]`."""
         nets = self.networks
         # The target policy's next action, smoothed by clipped noise (Eq. 15).
-        next_action = losses.smoothed_action(
+        next_action = self.choosing.smoothed(
             nets.actor_target(batch.next_observation), noise, self.config.target_noise_clip
         )
         # y = r + discount * the smaller of the target critics, one y for all critics (Eq. 10).
         next_values = nets.critic_target(batch.next_observation, next_action)
         return losses.clipped_target(batch.reward, batch.discount, next_values)
 
-    def _update_actor_and_targets(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def _update_actor_and_targets(
+        self, batch: Batch, gumbel: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         # The actor climbs the first critic by the deterministic policy gradient.
-        metrics = self.networks.climb(batch)
+        metrics = self.networks.climb(batch, gumbel)
         # All targets follow.
         self.networks.follow(self.config.tau)
         return metrics

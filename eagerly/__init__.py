@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from eagerly.agents.ddpg import DDPG, DDPGConfig
     from eagerly.agents.td3 import TD3, TD3Config
     from eagerly.buffers import ReplayBuffer, Transition
-    from eagerly.networks import ActionBounds, Actor, Critic
+    from eagerly.networks import Actor, Critic
+    from eagerly.spaces import Actions, Observations
     from eagerly.training.config import RunConfig
     from eagerly.training.errors import RunError
     from eagerly.training.evaluation import evaluate
@@ -34,9 +35,10 @@ _HOMES = {
     "DDPGConfig": "agents.ddpg",
     "TD3": "agents.td3",
     "TD3Config": "agents.td3",
-    "ActionBounds": "networks",
+    "Actions": "spaces",
     "Actor": "networks",
     "Critic": "networks",
+    "Observations": "spaces",
     "ReplayBuffer": "buffers",
     "Transition": "buffers",
     "Policy": "training.policies",
@@ -51,10 +53,11 @@ _HOMES = {
 __all__ = [
     "DDPG",
     "TD3",
-    "ActionBounds",
+    "Actions",
     "Actor",
     "Critic",
     "DDPGConfig",
+    "Observations",
     "Policy",
     "ReplayBuffer",
     "RunConfig",

@@ -3,14 +3,14 @@
 from eagerly.networks.actor import Actor
 from eagerly.networks.critic import Critic
 from eagerly.networks.episodes import Episodes, MemoryPolicy
+from eagerly.networks.heads import ActionHead
 from eagerly.networks.normalization import ObservationNormalization
 from eagerly.networks.policy import ActingPolicy, acting_policy
 from eagerly.networks.remembering import History, MemoryActor, MemoryCritic
-from eagerly.networks.spaces import ActionBounds, observation_size
 
 __all__ = [
     "ActingPolicy",
-    "ActionBounds",
+    "ActionHead",
     "Actor",
     "Critic",
     "Episodes",
@@ -20,5 +20,4 @@ __all__ = [
     "MemoryPolicy",
     "ObservationNormalization",
     "acting_policy",
-    "observation_size",
 ]

@@ -1,4 +1,4 @@
-"""The actor: a deterministic policy from observations to actions in [-1, 1]."""
+"""The actor: a policy from observations to actions in [-1, 1], and to scores of choices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.activations import ARRAY, TENSOR, check_activation
+from eagerly.networks.heads import ActionHead
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import LAYER_NORM_EPSILON, Linear
 from eagerly.networks.normalization import ObservationNormalization, normalized
@@ -19,11 +20,12 @@ Policy = Callable[[np.ndarray], np.ndarray]
 class Actor(keras.Model):
     """Maps observations to actions in [-1, 1] through an MLP that ends in a tanh.
 
-    The weights exist once the object does.
+    Of discrete choices it gives scores, see `ActionHead`. The weights exist once the object does.
 
     Args:
-        observation_size: O, the length of a flat observation.
+        observation_size: O, the length of an observation, with its mask.
         action_size: A, the length of an action.
+        head: What makes actions of the last layer; None: a tanh for each of the A dimensions.
         hidden_sizes: Units of the hidden layers.
         activation: One of `networks.activations.ACTIVATIONS`.
         layer_norm: Whether hidden layers are normalised before their activation.
@@ -40,6 +42,7 @@ class Actor(keras.Model):
         observation_size: int,
         action_size: int,
         *,
+        head: ActionHead | None = None,
         hidden_sizes: Sequence[int] = (256, 256),
         activation: str = "relu",
         layer_norm: bool = False,
@@ -55,7 +58,8 @@ class Actor(keras.Model):
         check_activation(activation)
         self._activation = activation
         self._normalization = normalization
-        sizes = [observation_size, *hidden_sizes, action_size]
+        self._head = head or ActionHead(action_size)
+        sizes = [observation_size - self._head.masked, *hidden_sizes, action_size]
         self._linear = []
         for index, layer_seed in enumerate(weight_seeds(seed, len(sizes) - 1)):
             limit = last_layer_limit if index == len(hidden_sizes) else 0.0
@@ -78,14 +82,16 @@ class Actor(keras.Model):
         self(np.zeros((1, observation_size), self.variable_dtype))
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` to actions `[B, A]` in [-1, 1]."""
-        hidden = self._normalization(observation) if self._normalization else observation
+        """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
+        scaled = self._normalization(observation) if self._normalization else observation
+        hidden = self._head.visible(scaled)
         for index, linear in enumerate(self._linear[:-1]):
             hidden = linear(hidden)
             if self._norms:
                 hidden = self._norms[index](hidden)
             hidden = TENSOR[self._activation](hidden)
-        return tf.tanh(tf.cast(self._linear[-1](hidden), self.variable_dtype))
+        outputs = tf.cast(self._linear[-1](hidden), self.variable_dtype)
+        return self._head.scores(outputs, observation)
 
     def snapshot(self, weights: Sequence[np.ndarray] = ()) -> Policy:
         """Copies the current weights into a NumPy function `[N, O] -> [N, A]`.
@@ -100,7 +106,7 @@ class Actor(keras.Model):
         of = {id(v): value for v, value in zip(self.variables, values, strict=True)}
         linear = [(of[id(layer.kernel)], of[id(layer.bias)]) for layer in self._linear]
         norms = [(of[id(layer.gamma)], of[id(layer.beta)]) for layer in self._norms]
-        policy = numpy_policy(linear, norms, self._activation)
+        policy = numpy_policy(linear, norms, self._activation, self._head)
         if self._normalization is None:
             return policy
         mean, scale = (of[id(v)] for v in (self._normalization.mean, self._normalization.scale))
@@ -111,6 +117,7 @@ def numpy_policy(
     linear: Sequence[tuple[np.ndarray, np.ndarray]],
     norms: Sequence[tuple[np.ndarray, np.ndarray]],
     activation: str,
+    head: ActionHead,
 ) -> Policy:
     """Builds the NumPy function of an actor from its arrays.
 
@@ -118,13 +125,15 @@ def numpy_policy(
         linear: Kernel `[I, units]` and bias `[units]` of each layer, in order.
         norms: Scale and offset `[units]` of each hidden layer, or nothing.
         activation: One of `networks.activations.ACTIVATIONS`.
+        head: What makes actions of the last layer.
     """
     activate = ARRAY[activation]
     *hidden_layers, (action_kernel, action_bias) = linear
     dtype = action_kernel.dtype
 
     def policy(observations: np.ndarray) -> np.ndarray:
-        hidden = np.asarray(observations, dtype)
+        inputs = np.asarray(observations, dtype)
+        hidden = inputs[:, : -head.masked] if head.masked else inputs
         for index, (kernel, bias) in enumerate(hidden_layers):
             hidden = hidden @ kernel
             hidden += bias
@@ -134,6 +143,6 @@ def numpy_policy(
                 variance = np.square(hidden).mean(axis=-1, keepdims=True)
                 hidden = hidden / np.sqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
             hidden = activate(hidden)
-        return np.tanh(hidden @ action_kernel + action_bias)
+        return head.scores_of_arrays(hidden @ action_kernel + action_bias, inputs)
 
     return policy

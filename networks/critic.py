@@ -21,8 +21,9 @@ class Critic(keras.Model):
     members run as one batched matrix product per layer. The weights exist once the object does.
 
     Args:
-        observation_size: O, the length of a flat observation.
+        observation_size: O, the length of an observation, with its mask.
         action_size: A, the length of an action.
+        masked: M, how many columns at the end of an observation are a mask, which critics ignore.
         n_critics: Number of members; TD3 uses two.
         hidden_sizes: Units of the hidden layers.
         activation: One of `networks.activations.ACTIVATIONS`.
@@ -42,6 +43,7 @@ class Critic(keras.Model):
         observation_size: int,
         action_size: int,
         *,
+        masked: int = 0,
         n_critics: int = 2,
         hidden_sizes: Sequence[int] = (256, 256),
         activation: str = "relu",
@@ -58,7 +60,7 @@ class Critic(keras.Model):
         # Observations are scaled in full precision: models would round them when they are called.
         super().__init__(name=name, dtype=dtype, autocast=normalization is None)
         check_activation(activation)
-        self._normalization = normalization
+        self._normalization, self._masked = normalization, masked
         self.n_critics = n_critics
         self._activation = TENSOR[activation]
         if not 0 <= action_layer <= len(hidden_sizes):
@@ -67,7 +69,7 @@ class Critic(keras.Model):
                 f"got {action_layer}"
             )
         self._action_layer = action_layer
-        sizes = [observation_size, *hidden_sizes, 1]
+        sizes = [observation_size - masked, *hidden_sizes, 1]
         seeds = weight_seeds(seed, len(sizes) - 1)
         self._linear = [
             EnsembleDense(
@@ -120,10 +122,20 @@ class Critic(keras.Model):
                 hidden = linear.first(hidden)  # [B, H]
             return tf.cast(tf.squeeze(hidden, axis=-1), self.variable_dtype)
 
+    def encode(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` to what `first_of` takes, `[B, ...]`: here nothing is to be encoded."""
+        return observation
+
+    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps what `encode` returned, and actions, to the values of member 0."""
+        return self.first(features, action)
+
     def _inputs(self, observation: tf.Tensor, action: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Scales observations, and casts to the dtype of the products."""
         if self._normalization is not None:
             observation = self._normalization(observation)
+        if self._masked:
+            observation = observation[:, : -self._masked]
         return tf.cast(observation, self.compute_dtype), tf.cast(action, self.compute_dtype)
 
     def _joined(self, hidden: tf.Tensor, action: tf.Tensor) -> tf.Tensor:

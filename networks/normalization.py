@@ -26,10 +26,13 @@ class ObservationNormalization(keras.layers.Layer):
 
     Args:
         size: O, the length of an observation.
+        scalable: Which of its columns are scaled, `[O]` bool; None: all of them.
         dtype: Dtype of the networks' variables.
     """
 
-    def __init__(self, size: int, *, dtype: str = "float32") -> None:
+    def __init__(
+        self, size: int, *, scalable: np.ndarray | None = None, dtype: str = "float32"
+    ) -> None:
         super().__init__(name="observation_normalization", dtype=dtype, autocast=False)
         self.mean = self.add_weight(
             name="mean", shape=(size,), initializer="zeros", trainable=False
@@ -38,6 +41,7 @@ class ObservationNormalization(keras.layers.Layer):
             name="scale", shape=(size,), initializer="ones", trainable=False
         )
         self.built = True
+        self._scalable = np.ones(size, bool) if scalable is None else scalable
         self._count = 0
         # In float64: a million additions to a float32 lose more than they add.
         self._mean, self._squares = np.zeros(size), np.zeros(size)
@@ -80,9 +84,9 @@ class ObservationNormalization(keras.layers.Layer):
         """Lets the networks use what was observed so far; nothing happens before two are."""
         if self._count > 1:
             variance = self._squares / self._count
-            moves = np.sqrt(variance) > _CONSTANT * np.abs(self._mean)
+            moves = (np.sqrt(variance) > _CONSTANT * np.abs(self._mean)) & self._scalable
             scale = np.where(moves, variance, 1.0) ** -0.5  # what is constant is only shifted
-            self.mean.assign(self._mean)
+            self.mean.assign(np.where(self._scalable, self._mean, 0.0))
             self.scale.assign(scale)
 
     def state(self) -> dict[str, Any]:

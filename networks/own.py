@@ -19,8 +19,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from eagerly.networks.critic import Critic
+from eagerly.networks.heads import ActionHead
 from eagerly.networks.normalization import ObservationNormalization
-from eagerly.networks.spaces import ActionBounds, observation_size
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
 FACTORY = "factory "  # begins the name that is kept of a factory from Python
@@ -92,6 +93,8 @@ class OwnModel:
         name: Name under which the graph shows it.
         dtype: Dtype of what it returns.
         normalization: What observations go through first.
+        masked: M, how many columns at the end of an observation are a mask; the model gets none
+            of them.
 
     Attributes:
         name: Name under which the graph shows it.
@@ -114,12 +117,14 @@ class OwnModel:
         name: str,
         dtype: str,
         normalization: ObservationNormalization | None,
+        masked: int = 0,
     ) -> None:
         if not callable(model):
             raise ValueError(
                 f"the factory of the {role} must return a callable model; it returned {model!r}"
             )
         self._model, self._role, self._normalization = model, role, normalization
+        self._masked = masked
         self.name, self.compute_dtype, self.variable_dtype = name, dtype, dtype
         inputs = len(getattr(model, "inputs", None) or ()) if isinstance(model, keras.Model) else 0
         self._takes_list = inputs > 1
@@ -160,8 +165,7 @@ class OwnModel:
             variable.assign(value)
 
     def _called(self, *inputs: tf.Tensor, training: bool) -> tf.Tensor:
-        if self._normalization is not None:
-            inputs = (self._normalization(inputs[0]), *inputs[1:])
+        inputs = self._prepared(*inputs)
         arguments: Any = inputs
         if self._takes_list:
             arguments = [list(inputs)]
@@ -171,6 +175,15 @@ class OwnModel:
         with tf.name_scope(self.name):
             found = self._model(*arguments, **more)
         return tf.cast(found, self.variable_dtype)
+
+    def _prepared(self, *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Scales observations, and takes their mask away."""
+        observation, *more = inputs
+        if self._normalization is not None:
+            observation = self._normalization(observation)
+        if self._masked:
+            observation = observation[:, : -self._masked]
+        return observation, *more
 
     def _examine(self, *sizes: int) -> list[tf.Tensor]:
         """Tries the model with rows of random numbers of these sizes, and looks at its variables.
@@ -242,7 +255,9 @@ class OwnModel:
                 raise ValueError(
                     f"what the {self._role} {self._said} returns does not depend on the {name}"
                 )
-        idle = getattr(self._model, "without_gradient", lambda *inputs: ())(*inputs)
+        idle = getattr(self._model, "without_gradient", lambda *inputs: ())(
+            *self._prepared(*inputs)
+        )
         for variable, gradient in zip(trainable, gradients[len(inputs) :], strict=True):
             if gradient is None or variable.path in idle:
                 raise ValueError(
@@ -265,17 +280,23 @@ class OwnModel:
 
 
 class OwnActor(OwnModel):
-    """An actor of somebody else's; the arguments are those of `OwnModel`, and sizes.
+    """An actor of somebody else's; the arguments are those of `OwnModel`.
+
+    Args:
+        model: Maps `[B, O - M]` to `[B, A]`: actions in [-1, 1], then a logit for each value of
+            each discrete choice.
+        observations: O.
+        head: What makes scores of logits.
 
     Raises:
-        ValueError: See `OwnModel`; also if it does not map `[B, O]` to `[B, A]` in [-1, 1].
+        ValueError: See `OwnModel`; also if what it returns has another shape, or is not in [-1, 1].
     """
 
-    def __init__(self, model: Any, observations: int, actions: int, **more: Any) -> None:
-        super().__init__(model, "actor", **more)
-        self._actions = actions
+    def __init__(self, model: Any, observations: int, head: ActionHead, **more: Any) -> None:
+        super().__init__(model, "actor", masked=head.masked, **more)
+        self._head = head
         for output in self._examine(observations):
-            largest = float(np.abs(output.numpy()).max())
+            largest = float(np.abs(output.numpy()[:, : head.continuous]).max(initial=0.0))
             if not largest <= 1.0:
                 raise ValueError(
                     f"the actor {self._said} must return actions in [-1, 1]; got {largest:g} among "
@@ -283,22 +304,22 @@ class OwnActor(OwnModel):
                 )
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps `[B, O]` to actions `[B, A]` in [-1, 1]."""
+        """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
         found = self._called(*inputs, training=training)
-        if found.shape.rank != 2 or found.shape[1] != self._actions:
+        if found.shape.rank != 2 or found.shape[1] != self._head.size:
             raise ValueError(
-                f"the actor {self._said} must return actions of shape [B, {self._actions}]; got "
+                f"the actor {self._said} must return actions of shape [B, {self._head.size}]; got "
                 f"{found.shape} for B = {inputs[0].shape[0]}"
             )
-        return found
+        return self._head.scores(found, inputs[0])
 
 
 class OwnCritic(OwnModel):
     """Critics of somebody else's; the arguments are those of `OwnModel`, and sizes.
 
     Args:
-        model: Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`, or to `[B]` or `[B, 1]`, which
-            is one critic.
+        model: Maps `[B, O - M]` and `[B, A]` to values `[n_critics, B]`, or to `[B]` or `[B, 1]`,
+            which is one critic.
 
     Raises:
         ValueError: See `OwnModel`; also if what it returns has another shape.
@@ -326,6 +347,8 @@ class OwnCritic(OwnModel):
     def first(self, *inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0."""
         return self(*inputs)[0]
+
+    encode, first_of = Critic.encode, Critic.first_of
 
 
 class OwnCritics:
@@ -366,6 +389,8 @@ class OwnCritics:
     def first(self, *inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0."""
         return self._members[0].first(*inputs)
+
+    encode, first_of = Critic.encode, Critic.first_of
 
 
 def _training_argument(model: Any) -> str:
@@ -430,7 +455,13 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def own_actor(
-    given: str | Factory, spaces: tuple[gymnasium.Space, gymnasium.Space], seed: int, **parts: Any
+    given: str | Factory,
+    spaces: tuple[gymnasium.Space, gymnasium.Space],
+    seed: int,
+    *,
+    observations: int,
+    head: ActionHead,
+    **parts: Any,
 ) -> OwnActor:
     """Makes an actor by a factory of somebody else's.
 
@@ -438,12 +469,14 @@ def own_actor(
         given: What the setting `actor` holds.
         spaces: Of observations and of actions, as the environment has them.
         seed: Seed of the global generators while the factory runs.
+        observations: O, with a mask.
+        head: What makes scores of logits.
         **parts: What `OwnModel` takes.
 
     Raises:
         ValueError: If the factory fails, or makes no actor.
     """
-    return OwnActor(_made(given, "actor", spaces, seed), *_sizes(spaces), **parts)
+    return OwnActor(_made(given, "actor", spaces, seed), observations, head, **parts)
 
 
 def own_critic(
@@ -451,6 +484,8 @@ def own_critic(
     spaces: tuple[gymnasium.Space, gymnasium.Space],
     seed: int,
     count: int,
+    *,
+    sizes: tuple[int, int],
     **parts: Any,
 ) -> OwnCritic | OwnCritics:
     """Makes critics by a factory of somebody else's; one of a single critic is called for each.
@@ -460,6 +495,7 @@ def own_critic(
         spaces: Of observations and of actions, as the environment has them.
         seed: Seed of the global generators while the factory runs.
         count: n_critics.
+        sizes: O, with a mask, and A.
         **parts: What `OwnModel` takes.
 
     Raises:
@@ -467,7 +503,7 @@ def own_critic(
     """
 
     def member(index: int) -> OwnCritic:
-        return OwnCritic(_made(given, "critic", spaces, seed + index), *_sizes(spaces), **parts)
+        return OwnCritic(_made(given, "critic", spaces, seed + index), *sizes, **parts)
 
     first = member(0)
     if first.n_critics == count:
@@ -484,6 +520,8 @@ def own_models(
     count: int,
     *,
     names: tuple[str, str],
+    observations: int,
+    head: ActionHead,
     **parts: Any,
 ) -> tuple[OwnActor, OwnCritic]:
     """Makes actor and critics by one factory of somebody else's.
@@ -494,6 +532,8 @@ def own_models(
         seed: Seed of the global generators while the factory runs.
         count: n_critics.
         names: Names of actor and critics.
+        observations: O, with a mask.
+        head: What makes scores of the actor's logits.
         **parts: What `OwnModel` takes.
 
     Raises:
@@ -502,8 +542,9 @@ def own_models(
     made = _made(given, "models", spaces, seed)
     if not (isinstance(made, tuple) and len(made) == 2):
         raise ValueError(f"the factory of models must return (actor, critic); it returned {made!r}")
-    actor = OwnActor(made[0], *_sizes(spaces), name=names[0], **parts)
-    critic = OwnCritic(made[1], *_sizes(spaces), name=names[1], **parts)
+    actor = OwnActor(made[0], observations, head, name=names[0], **parts)
+    sizes = observations, head.size
+    critic = OwnCritic(made[1], *sizes, name=names[1], masked=head.masked, **parts)
     if critic.n_critics != count:
         raise ValueError(_other_number(critic, count))
     return actor, critic
@@ -514,10 +555,6 @@ def _other_number(critic: OwnCritic, count: int) -> str:
         f"the critic {critic._said} has {critic.n_critics} members and n_critics is {count}: "
         f"let it return [{count}, B], or set n_critics to {critic.n_critics}"
     )
-
-
-def _sizes(spaces: tuple[gymnasium.Space, gymnasium.Space]) -> tuple[int, int]:
-    return observation_size(spaces[0]), ActionBounds(spaces[1]).size
 
 
 def _made(

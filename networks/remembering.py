@@ -201,6 +201,14 @@ class MemoryCritic(_Remembering):
         """Maps a history and actions `[M, A]`, M = B · S', to values `[n_critics, M]`."""
         return self._network(self._encoder(history), action)
 
+    def encode(self, history: History) -> tf.Tensor:
+        """Maps a history to what `first_of` takes, `[M, ...]`."""
+        return self._encoder(history)
+
+    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps what `encode` returned, and actions, to the values of member 0."""
+        return self._network.first(features, action)
+
     def first(self, history: History, action: tf.Tensor) -> tf.Tensor:
         """Maps a history and actions `[M, A]` to the values `[M]` of member 0."""
         with tf.name_scope(f"{self.name}_first"):

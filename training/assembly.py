@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 
+import gymnasium
 import tensorflow as tf
 
 from eagerly.agents import agent_class
@@ -19,13 +21,13 @@ from eagerly.buffers import (
     replay_buffer,
     seed_sequence,
 )
-from eagerly.networks import ActionBounds, observation_size
+from eagerly.spaces import Actions, Observations, flat
 from eagerly.training.config import RunConfig
 from eagerly.training.devices import check_precision, set_device, set_threads
 from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.guarding import GuardedEnvironment
-from eagerly.training.making import check_environment, environment_maker
+from eagerly.training.making import EnvironmentMaker, check_environment, environment_maker
 from eagerly.training.memory import available_memory, check_memory, gigabytes
 from eagerly.training.run_directory import Run
 from eagerly.training.video import Camera
@@ -37,7 +39,8 @@ class Assembly:
     """The parts of a run.
 
     Attributes:
-        bounds: The action space.
+        observations: How observations are laid out as rows.
+        actions: How actions are.
         agent: The agent.
         buffer: The replay buffer, empty.
         environments: Those that are trained in, not reset yet.
@@ -45,7 +48,8 @@ class Assembly:
         camera: Records videos, where that is asked for.
     """
 
-    bounds: ActionBounds
+    observations: Observations
+    actions: Actions
     agent: Agent
     buffer: ReplayBuffer | SequenceReplayBuffer
     environments: Environments
@@ -78,8 +82,7 @@ def assemble(
     opened.enter_context(closing(guarded))
     spaces = env.observation_space, env.action_space
     try:
-        bounds = ActionBounds(spaces[1])
-        sizes = observation_size(spaces[0]), bounds.size
+        observations, actions = run.agent_config.spaces(*spaces)
     except ValueError as error:
         raise RunError(f"environment {make.name!r} is not supported: {error}") from error
     if run.is_new and config.check_env:
@@ -90,7 +93,7 @@ def assemble(
     camera = None
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
-    buffer = _buffer(config, run.agent_config.layout(*sizes))
+    buffer = _buffer(config, run.agent_config.layout(observations.size, actions.size))
     try:
         agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
@@ -98,7 +101,7 @@ def assemble(
     except ValueError as error:  # of models of somebody else's
         raise RunError(str(error)) from error
     environments = Environments(
-        make,
+        partial(_flat, make, observations, actions),
         config.num_envs,
         config.seed,
         config.vectorization,
@@ -107,7 +110,11 @@ def assemble(
         restorable=config.restore_episodes == "yes",
     )
     opened.enter_context(closing(environments))
-    return Assembly(bounds, agent, buffer, environments, guarded, camera)
+    return Assembly(observations, actions, agent, buffer, environments, guarded, camera)
+
+
+def _flat(make: EnvironmentMaker, observations: Observations, actions: Actions) -> gymnasium.Env:
+    return flat(make(), observations, actions)
 
 
 def _buffer(

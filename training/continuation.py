@@ -146,8 +146,8 @@ _FRACTION = re.compile(r"\d{1,15}(/\d{1,15})?")
 
 def _spaces(trainer: Trainer) -> dict[str, object]:
     config = trainer.run.agent_config
-    whole = bool(config.actor or config.critic or config.models)
-    return recorded_spaces(trainer.environments.observation_space, trainer.bounds, whole=whole)
+    own = bool(config.actor or config.critic or config.models)
+    return recorded_spaces(trainer.observations.space, trainer.actions, own_models=own)
 
 
 def _check_spaces(trainer: Trainer, saved: dict[str, object] | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -63,7 +63,7 @@ def single_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, user_api="blas")
 
 
-Act = Callable[[np.ndarray, float | None], np.ndarray]
+Act = Callable[..., Any]
 
 
 @runtime_checkable
@@ -71,7 +71,11 @@ class PlaysEpisodes(Protocol):
     """A policy that may remember: it is told where an episode begins, and of rewards."""
 
     def begin_episodes(self) -> Act:
-        """Returns what acts in one episode, from observation and the reward that came with it."""
+        """Returns what acts in one episode.
+
+        It is called with an observation, the reward that came with it (None at first), and
+        `action_mask`, what `info` holds of that.
+        """
 
 
 def evaluate(
@@ -119,12 +123,14 @@ def _episode(
     while not ended:
         if watch:
             watch()
-        if not np.isfinite(np.asarray(observation, np.float32)).all():
+        if not _is_finite(observation):
             raise FloatingPointError(
                 f"observation must be finite in float32; step {length} of an evaluation episode "
                 f"gave {observation}"
             )
-        observation, reward, terminated, truncated, info = env.step(act(observation, reward))
+        mask = info.get("action_mask")
+        action = act(observation, reward, action_mask=mask)
+        observation, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
         length += 1
         ended = terminated or truncated
@@ -133,7 +139,15 @@ def _episode(
     return total, length, numeric_items(info)
 
 
+def _is_finite(observation: Any) -> bool:
+    if isinstance(observation, Mapping):
+        return all(map(_is_finite, observation.values()))
+    if isinstance(observation, tuple):
+        return all(map(_is_finite, observation))
+    return bool(np.isfinite(np.asarray(observation, np.float32)).all())
+
+
 def _acting(policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes) -> Act:
     if isinstance(policy, PlaysEpisodes):
         return policy.begin_episodes()
-    return lambda observation, reward: policy(observation)
+    return lambda observation, reward, action_mask: policy(observation)

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from eagerly.spaces import Observations, SpaceError
 from eagerly.training.errors import RunError
 from eagerly.training.watchdog import Watchdog
 
@@ -38,8 +39,10 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._name, self._watchdog = name, watchdog
         self._spaces = env.observation_space, env.action_space
-        self._shape = env.observation_space.shape
-        self._dtype = np.dtype(env.observation_space.dtype)
+        space = env.observation_space
+        # A Box is looked at here, more quickly, because that is done at every step.
+        self._parts = None if isinstance(space, gymnasium.spaces.Box) else Observations(space)
+        self._shape, self._dtype = space.shape, np.dtype(space.dtype)
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -79,6 +82,8 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             return call(*args, **kwargs)
         except RunError:
             raise
+        except SpaceError as error:
+            raise self._wrong(str(error)) from error
         except (Exception, SystemExit) as error:  # whatever a user's environment raises
             raise self._wrong(f"{what} failed:\n{traceback.format_exc().rstrip()}\n") from error
         finally:
@@ -93,6 +98,12 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             warnings.warn(str(error), stacklevel=2)
 
     def _check_observation(self, observation: Any) -> None:
+        if self._parts is not None:
+            try:
+                self._parts.flatten(observation)
+            except ValueError as error:
+                raise self._wrong(str(error)) from error
+            return
         array = _array(observation)
         if array.shape != self._shape:
             raise self._wrong(f"observation must have shape {self._shape}; got {array.shape}")

@@ -23,6 +23,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from eagerly.environments import register
+from eagerly.spaces import Actions, Observations
 from eagerly.training.errors import RunError
 
 Factory = Callable[..., gymnasium.Env]
@@ -197,18 +198,19 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
 
 
 def _repeats_itself(env: gymnasium.Env[Any, Any], name: str) -> bool:
-    actions = np.random.default_rng(0)
-    space = env.action_space
-    if not isinstance(space, gymnasium.spaces.Box):
-        return True  # refused elsewhere
-    row = actions.uniform(np.maximum(space.low, -1e3), np.minimum(space.high, 1e3))
+    actions = Actions(env.action_space)
+    observations = Observations(env.observation_space)
     seen = []
     for _ in range(2):
-        observation, _ = env.reset(seed=0)
-        trace = [np.array(observation)]
+        draws = np.random.default_rng(0)
+        observation, info = env.reset(seed=0)
+        trace = [observations.flatten(observation)]
         for _ in range(3):
-            observation, reward, terminated, truncated, _ = env.step(row.astype(space.dtype))
-            trace += [np.array(observation), np.array(reward)]
+            given = info.get("action_mask") if actions.choices else None
+            mask = None if given is None else actions.mask(given)[np.newaxis]
+            row = actions.to_environment(actions.random(draws, 1, mask))[0]
+            observation, reward, terminated, truncated, info = env.step(actions.unflatten(row))
+            trace += [observations.flatten(observation), np.array(reward)]
             if trace[-1].ndim:
                 raise RunError(
                     f"environment {name!r}: reward must be a number; got {reward!r} of shape "

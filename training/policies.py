@@ -13,12 +13,11 @@ import numpy as np
 
 from eagerly.agents import agent_class
 from eagerly.networks import (
-    ActionBounds,
     Episodes,
     MemoryPolicy,
     acting_policy,
-    observation_size,
 )
+from eagerly.spaces import Actions, Observations, document_of, space_of
 from eagerly.training.errors import RunError
 from eagerly.training.run_directory import Run, open_run
 from eagerly.training.saved import Saved, newest_intact
@@ -31,12 +30,13 @@ class Policy:
     """A deterministic policy: a function of the observation, or with a memory of the episode.
 
     Args:
-        act: Maps observations `[N, O]` to actions `[N, A]` in [-1, 1], or steps through episodes.
-        observation_size: O.
-        bounds: Converts actions to the environment's units.
+        act: Maps rows of observations `[N, O]` to scores `[N, A]`, or steps through episodes.
+        observations: Lays observations out as rows.
+        actions: Makes actions of scores.
         steps: Environment steps that it was trained for.
 
     Attributes:
+        observation_space, action_space: Those of the environment.
         observation_size: O.
         action_size: A.
         steps: Environment steps that it was trained for.
@@ -46,27 +46,32 @@ class Policy:
     def __init__(
         self,
         act: Callable[[np.ndarray], np.ndarray] | MemoryPolicy,
-        observation_size: int,
-        bounds: ActionBounds,
+        observations: Observations,
+        actions: Actions,
         steps: int,
     ) -> None:
-        self._act, self._bounds = act, bounds
-        self.observation_size, self.action_size, self.steps = observation_size, bounds.size, steps
+        self._act, self._observations, self._actions = act, observations, actions
+        self.observation_space, self.action_space = observations.space, actions.space
+        self.observation_size, self.action_size, self.steps = observations.size, actions.size, steps
         self.remembers = isinstance(act, MemoryPolicy)
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
+    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
         """Chooses an action, or one for each row of a batch.
 
         The last bits of a row's action can depend on whether it came alone or in a batch.
 
         Args:
-            observation: `[O]` or `[N, O]`, in the environment's units.
+            observation: As the environment gives it, `[O]` of a flat `Box`; or N of them, each
+                part with an axis N in front.
+            action_mask: Of discrete actions, which are valid, as `info["action_mask"]` says it;
+                of N observations N of them. None: all are.
 
         Returns:
-            `[A]` or `[N, A]`, in the environment's units, within its bounds, of its dtype.
+            What the environment takes: of a `Box` `[A]` in its units, within its bounds, of its
+            dtype. For N observations N of them, each part with an axis N in front.
 
         Raises:
-            ValueError: If the observation has another shape, or the policy remembers.
+            ValueError: If the observation or the mask is of another space, or the policy remembers.
             FloatingPointError: If the action would be NaN, because the observation is.
         """
         act = self._act
@@ -75,9 +80,8 @@ class Policy:
                 "this policy has a memory: begin an episode with act = policy.begin_episodes(), "
                 "then call act(observation), and act(observation, reward) after each step"
             )
-        rows, single = self._rows(observation)
-        actions = self._bounds.to_environment(self._finite(act(rows), rows))
-        return actions[0] if single else actions
+        rows, single = self._rows(observation, action_mask)
+        return self._made(self._decided(act(rows), rows), single)
 
     def begin_episodes(self, count: int | None = None) -> PlayedEpisodes:
         """Begins an episode, or N side by side; what is returned acts in them, step by step.
@@ -85,27 +89,39 @@ class Policy:
         Without a memory it does what the policy itself does.
 
         Args:
-            count: N; None for one episode, whose observations are `[O]`.
+            count: N; None for one episode, whose observations come without an axis N.
         """
         return PlayedEpisodes(self, count)
 
-    def _rows(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
-        rows = np.asarray(observation, np.float32)
-        if rows.ndim not in (1, 2) or rows.shape[-1] != self.observation_size:
-            size = self.observation_size
-            raise ValueError(
-                f"observation must have shape [{size}] or [N, {size}]; got {rows.shape}"
-            )
+    def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
+        if not self._observations.is_row:
+            if action_mask is not None and not self._observations.masked:
+                action_mask = None  # trained not to obey it
+            mask = None if action_mask is None else self._actions.mask(action_mask)
+            rows = self._observations.flatten(observation, mask)
+        else:
+            rows = np.asarray(observation, np.float32)
+            if rows.ndim not in (1, 2) or rows.shape[-1] != self.observation_size:
+                size = self.observation_size
+                raise ValueError(
+                    f"observation must have shape [{size}] or [N, {size}]; got {rows.shape}"
+                )
         single = rows.ndim == 1
         return rows[np.newaxis] if single else rows, single
 
-    def _finite(self, actions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        actions = actions.astype(np.float32, copy=False)
-        if not math.isfinite(actions.sum()):
+    def _decided(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Makes actions `[N, A]` of scores, unless one is not finite."""
+        scores = scores.astype(np.float32, copy=False)
+        if not math.isfinite(scores.sum()):
             if not np.isfinite(rows).all():
                 raise FloatingPointError(f"observation must be finite; got {rows}")
-            raise FloatingPointError(f"action became {actions.tolist()} for {rows}")
-        return actions
+            raise FloatingPointError(f"action became {scores.tolist()} for {rows}")
+        return self._actions.decided(scores)
+
+    def _made(self, actions: np.ndarray, single: bool) -> Any:
+        """Makes what the environment takes of actions `[N, A]`."""
+        rows = self._actions.to_environment(actions)
+        return self._actions.unflatten(rows[0] if single else rows)
 
     def __repr__(self) -> str:
         sizes = f"observation_size={self.observation_size}, action_size={self.action_size}"
@@ -130,21 +146,23 @@ class PlayedEpisodes:
 
     def __call__(
         self,
-        observation: np.ndarray,
+        observation: Any,
         reward: float | np.ndarray | None = None,
         ended: np.ndarray | None = None,
-    ) -> np.ndarray:
+        action_mask: Any = None,
+    ) -> Any:
         """Chooses the next action.
 
         Args:
-            observation: `[O]`, or `[N, O]` where N episodes were begun.
+            observation: As `Policy` takes it; N of them where N episodes were begun.
             reward: What came with it, of the action before; `[N]` for N episodes. Not at the first
                 observation; without a memory it makes no difference.
             ended: Which of N episodes ended before this observation, `[N]` bool: it is the first
                 of another one there. One episode that ends is begun anew by `begin_episodes`.
+            action_mask: As `Policy` takes it.
 
         Returns:
-            `[A]`, or `[N, A]`, in the environment's units.
+            What `Policy` returns.
 
         Raises:
             ValueError: If a shape is wrong, or a memory lacks the reward.
@@ -152,8 +170,8 @@ class PlayedEpisodes:
         """
         policy, episodes = self._policy, self._episodes
         if episodes is None:
-            return policy(observation)
-        rows, single = policy._rows(observation)
+            return policy(observation, action_mask)
+        rows, single = policy._rows(observation, action_mask)
         if single != (self._count is None) or len(rows) != len(episodes):
             size = policy.observation_size
             expected = f"[{size}]" if self._count is None else f"[{self._count}, {size}]"
@@ -168,9 +186,8 @@ class PlayedEpisodes:
             episodes.acted(self._acted, rewards, none if ended is None else np.asarray(ended, bool))
         elif reward is not None or ended is not None:
             raise ValueError("reward and ended belong to observations after the first one")
-        self._acted = policy._finite(episodes.act(rows), rows)
-        actions = policy._bounds.to_environment(self._acted)
-        return actions[0] if single else actions
+        self._acted = policy._decided(episodes.act(rows), rows)
+        return policy._made(self._acted, single)
 
 
 def load_policy(
@@ -238,47 +255,42 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
     else:
         actor = kind.build_actor(config, *spaces, seed=seed)
     assign_weights(actor, weights)
-    bounds = ActionBounds(spaces[1])
-    return Policy(acting_policy(actor, bounds.size), observation_size(spaces[0]), bounds, steps)
+    observations, actions = config.spaces(*spaces)
+    return Policy(acting_policy(actor, actions.size), observations, actions, steps)
 
 
 def recorded_spaces(
-    observation_space: gymnasium.Space, bounds: ActionBounds, *, whole: bool
+    observation_space: gymnasium.Space, actions: Actions, *, own_models: bool
 ) -> dict[str, object]:
     """Writes what a policy must know of the environment, as JSON.
 
     Args:
         observation_space: The observations.
-        bounds: The actions.
-        whole: Whether the bounds of observations matter, too: to factories of models they do.
+        actions: The actions.
+        own_models: Whether there are models of somebody else's, whose factories are given the
+            spaces as they are; of flat ones a size and bounds of actions are enough.
     """
-    document: dict[str, object] = {
-        "observation_size": observation_size(observation_space),
-        "action_low": bounds.low.tolist(),
-        "action_high": bounds.high.tolist(),
-        "action_dtype": bounds.dtype.name,
+    flat = Observations(observation_space).is_row and actions.is_row
+    if own_models or not flat:
+        return {"observation": document_of(observation_space), "action": document_of(actions.space)}
+    return {
+        "observation_size": Observations(observation_space).size,
+        "action_low": actions.low.tolist(),
+        "action_high": actions.high.tolist(),
+        "action_dtype": actions.dtype.name,
     }
-    if whole and isinstance(observation_space, gymnasium.spaces.Box):
-        ends = {"low": observation_space.low, "high": observation_space.high}
-        document["observation_dtype"] = np.dtype(observation_space.dtype).name
-        document |= {f"observation_{name}": list(map(str, end)) for name, end in ends.items()}
-    return document
 
 
 def _restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasium.Space]:
+    if "observation" in spaces:
+        return space_of(spaces["observation"]), space_of(spaces["action"])
     dtype = np.dtype(str(spaces["action_dtype"]))
     low, high = (np.array(spaces[name], dtype) for name in ("action_low", "action_high"))
     actions = gymnasium.spaces.Box(low, high, dtype=dtype.type)
     size = int(spaces["observation_size"])
     if size > _LARGEST:
         raise ValueError(f"observations of {size} numbers")
-    dtype = np.dtype(str(spaces.get("observation_dtype", "float32")))
-    low, high = (
-        np.array([float(number) for number in spaces.get(f"observation_{name}", [end] * size)])
-        for name, end in (("low", "-inf"), ("high", "inf"))
-    )
-    kind: Any = dtype.type
-    return gymnasium.spaces.Box(low.astype(kind), high.astype(kind), dtype=kind), actions
+    return gymnasium.spaces.Box(-np.inf, np.inf, (size,)), actions
 
 
 def assign_weights(model: keras.Model, weights: Mapping[str, np.ndarray]) -> None:

@@ -43,6 +43,8 @@ class Trainer:
         steps: Environment steps done, counting every environment.
         updates: Updates done.
         debt: The updates owed by the steps done and not yet paid.
+        observations: How observations are laid out as rows.
+        actions: How actions are.
         agent: The agent.
         buffer: The replay buffer.
         best: Step, score and weights of the best policy so far.
@@ -84,7 +86,8 @@ class Trainer:
         )
         self._opened.callback(watchdog.close)
         parts = assemble(self.run, watchdog, self._opened, self.reporter.say)
-        self.bounds, self.agent, self.buffer = parts.bounds, parts.agent, parts.buffer
+        self.observations, self.actions = parts.observations, parts.actions
+        self.agent, self.buffer = parts.agent, parts.buffer
         self.environments, self._evaluation_env = parts.environments, parts.evaluation_env
         self._camera = parts.camera
         self.warmup = np.random.Generator(
@@ -188,11 +191,11 @@ class Trainer:
         observations = self.environments.observations
         self.agent.observe(observations)
         if self.steps < self.config.warmup_steps:
-            shape = len(self.environments), self.bounds.size
-            actions = self.warmup.uniform(-1.0, 1.0, shape).astype(np.float32)
+            mask = self.observations.mask_of(observations)
+            actions = self.actions.random(self.warmup, len(observations), mask)
         else:
             actions = self.agent.act(observations, explore=True)
-        step = self.environments.step(self.bounds.to_environment(actions))
+        step = self.environments.step(self.actions.to_environment(actions))
         # Truncated episodes go on, as far as values are concerned: only termination is final.
         discounts = self.config.discount * ~step.terminated
         self.buffer.add(
@@ -238,7 +241,7 @@ class Trainer:
     def policy(self) -> Policy:
         """The deterministic policy as it is now."""
         act = self.agent.networks.policy
-        return Policy(act, self.buffer.layout.observation_size, self.bounds, self.steps)
+        return Policy(act, self.observations, self.actions, self.steps)
 
     def _record(self) -> None:
         """Records the first evaluation episode as it would be played now."""

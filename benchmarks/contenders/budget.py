@@ -97,7 +97,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
             )
             parts = (
                 (agent, "act", "acting"),
-                (trainer.bounds, "to_environment", "acting"),
+                (trainer.actions, "to_environment", "acting"),
                 (trainer.buffer, "add", "adding"),
                 (trainer.buffer, "sample_rows", "sampling"),
                 (agent, "_transferred", "transfer"),

@@ -31,7 +31,7 @@ def test_a_run_begins_with_the_best_policy_of_another(
     for model in (trainer.agent.networks.actor, trainer.agent.networks.actor_target):
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
         expected = policy(OBSERVATION)
-        np.testing.assert_allclose(trainer.bounds.to_environment(acted), expected, 1e-4, 1e-5)
+        np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)
     longer = {"seed": 1, "init_from": str(tmp_path / "first")}
     straight = train("straight", **settings, **longer, steps=200)
     _same(train("second", steps=200), straight)

@@ -45,7 +45,7 @@ def test_a_regulator_finds_the_gain_of_the_riccati_equation(tmp_path: Path) -> N
         p = 1 + discount * p - (discount * p * b) ** 2 / (r + discount * p * b**2)
     gain = discount * p * b / (r + discount * p * b**2)
     states = np.array([[-0.8], [-0.4], [0.4], [0.8]], np.float32)
-    actions = trainer.bounds.to_environment(trainer.agent.act(states, explore=False))
+    actions = trainer.actions.to_environment(trainer.agent.act(states, explore=False))
     gains = -actions / states
     assert abs(gains.mean() - gain) < 0.1 * gain, (gains, gain)
 

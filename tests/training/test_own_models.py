@@ -37,7 +37,7 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
     policy = load_policy(tmp_path / "run", "latest", settings={"actor": late_actor})
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis], explore=False)
-    np.testing.assert_array_equal(policy(observation), trainer.bounds.to_environment(acted)[0])
+    np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
     again = "the Python factory tests.agents.test_own_models:late_actor: give it again"
     with pytest.raises(RunError, match=again):
         load_policy(tmp_path / "run", "latest")
@@ -55,7 +55,7 @@ def test_a_named_factory_is_found_by_whoever_loads_the_policy(
     policy = load_policy(tmp_path / "run", "latest")
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis], explore=False)
-    np.testing.assert_array_equal(policy(observation), trainer.bounds.to_environment(acted)[0])
+    np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
 
 
 def test_a_model_that_does_not_fit_ends_before_anything_is_written(

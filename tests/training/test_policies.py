@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eagerly import ActionBounds, load_policy
+from eagerly import Actions, load_policy
 from eagerly.training.digests import digests
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import evaluate, evaluation_seeds
@@ -86,9 +86,9 @@ def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
 ) -> None:
     trainer = train(env="Long-v0")
     policy = load_policy(tmp_path / "run", "latest")
-    bounds = ActionBounds(toys.Counting.action_space)
+    actions = Actions(toys.Counting.action_space)
     rows = np.random.default_rng(0).normal(size=(5, 2)) * 10
-    expected = bounds.to_environment(trainer.agent.act(rows, explore=False))
+    expected = actions.to_environment(trainer.agent.act(rows, explore=False))
     batch = policy(rows)
     np.testing.assert_array_equal(batch, expected)
     assert (batch.shape, batch.dtype) == ((5, 2), np.float32)
@@ -114,10 +114,12 @@ def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_pat
     rows = np.ones((1, 3), np.float32)
     actor = trainer.agent.build_actor(trainer.agent.config, *spaces(3, 1), seed=9)
     assign_weights(actor, trainer.best[2])
-    np.testing.assert_array_equal(best(rows), trainer.bounds.to_environment(actor.snapshot()(rows)))
+    np.testing.assert_array_equal(
+        best(rows), trainer.actions.to_environment(actor.snapshot()(rows))
+    )
     assert not np.array_equal(best(rows), latest(rows))
     np.testing.assert_array_equal(
-        latest(rows), trainer.bounds.to_environment(trainer.agent.act(rows, explore=False))
+        latest(rows), trainer.actions.to_environment(trainer.agent.act(rows, explore=False))
     )
 
 

@@ -1,0 +1,233 @@
+"""Actions of any space as an agent makes them: in [-1, 1], and one-hot. The one change of units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from eagerly.spaces.observations import choices_of, leaves, one_hot
+
+INVALID = -1e9  # the score of a choice that a mask rules out; its probability is exactly 0
+
+
+class Actions:
+    """Converts actions between what an agent makes and what an environment takes.
+
+    Inside, an action is A numbers: C in [-1, 1] for the dimensions of every `Box`, then for each
+    discrete choice as many as it has values, one of them 1 and the others 0. An environment's
+    row has the C numbers in its units and then the choices as values, C + k numbers;
+    `unflatten` makes of it what the space holds.
+
+    Every dimension of a `Box` has its own bounds, which need not be symmetric.
+
+    Args:
+        space: A `Box` with finite bounds and a floating dtype, a `Discrete`, `MultiDiscrete` or
+            `MultiBinary`, or a `Dict` or `Tuple` of these.
+
+    Attributes:
+        space: The space.
+        continuous: C.
+        choices: How many values each of the k choices has.
+        size: A.
+        low, high: `[C + k]`, the bounds of the environment's row.
+        dtype: Dtype of the environment's row.
+
+    Raises:
+        ValueError: If the space is anything else; the message names what is supported.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.space = space
+        lows, highs, self.choices, firsts = [], [], (), ()
+        for path, leaf in leaves(space):
+            choices = choices_of(leaf)
+            if choices is None:
+                _check_box(leaf, path)
+                lows.append(leaf.low.ravel())
+                highs.append(leaf.high.ravel())
+            else:
+                self.choices, firsts = self.choices + choices[0], firsts + choices[1]
+        if not lows and not self.choices:
+            raise ValueError(f"{_SUPPORTED}; got {space}")
+        box = np.concatenate(lows) if lows else np.zeros(0, np.float32)
+        self.continuous = len(box)
+        self.size = self.continuous + sum(self.choices)
+        self._firsts, sizes = np.array(firsts, np.int64), np.array(self.choices, np.int64)
+        self.low = np.concatenate([box, self._firsts.astype(box.dtype)])
+        high = np.concatenate(highs) if highs else box
+        self.high = np.concatenate([high, (self._firsts + sizes - 1).astype(box.dtype)])
+        self.dtype = self.low.dtype
+        ends = (part[: self.continuous].astype(np.float64) for part in (self.low, self.high))
+        low64, high64 = ends
+        self._center, self._scale = (high64 + low64) / 2, (high64 - low64) / 2
+
+    @property
+    def mask_size(self) -> int:
+        """M, how many numbers say which choices are valid: one for each value of each choice."""
+        return self.size - self.continuous
+
+    @property
+    def row_space(self) -> spaces.Box:
+        """The `Box` of the environment's rows."""
+        return spaces.Box(self.low, self.high, dtype=self.dtype.type)
+
+    def segments(self) -> Iterator[slice]:
+        """Yields the columns of each choice in an action `[A]`."""
+        start = self.continuous
+        for count in self.choices:
+            yield slice(start, start + count)
+            start += count
+
+    def to_environment(self, actions: np.ndarray) -> np.ndarray:
+        """Maps actions `[..., A]` to the environment's rows `[..., C + k]`, within its bounds."""
+        box = actions[..., : self.continuous] if self.choices else actions
+        scaled = (self._center + self._scale * box).astype(self.dtype)
+        if self.choices:
+            chosen = [actions[..., segment].argmax(axis=-1) for segment in self.segments()]
+            values = np.stack(chosen, axis=-1) + self._firsts
+            scaled = np.concatenate([scaled, values.astype(self.dtype)], axis=-1)
+        np.maximum(scaled, self.low, out=scaled)
+        return np.minimum(scaled, self.high, out=scaled)
+
+    def unflatten(self, rows: np.ndarray) -> Any:
+        """Makes what the space holds of an environment's row `[C + k]`, or a batch of N rows."""
+        place, choice = 0, self.continuous
+
+        def made(space: gymnasium.Space[Any]) -> Any:
+            nonlocal place, choice
+            if isinstance(space, spaces.Dict):
+                return {key: made(inner) for key, inner in space.spaces.items()}
+            if isinstance(space, spaces.Tuple):
+                return tuple(made(inner) for inner in space.spaces)
+            shape, lead = tuple(space.shape or ()), rows.shape[:-1]
+            count = math.prod(shape)
+            if isinstance(space, spaces.Box):
+                place, start = place + count, place
+            else:
+                choice, start = choice + count, choice
+            values = rows[..., start : start + count].reshape((*lead, *shape))
+            dtype = np.dtype(space.dtype)
+            return dtype.type(values) if values.ndim == 0 else values.astype(dtype)
+
+        return rows if self.is_row else made(self.space)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether an action of the space is a row already: that of a flat `Box`."""
+        return isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
+
+    def decided(self, scores: np.ndarray) -> np.ndarray:
+        """Makes actions `[N, A]` of an actor's scores: of each choice the likeliest value."""
+        if not self.choices:
+            return scores
+        best = [scores[:, segment].argmax(axis=1) for segment in self.segments()]
+        hot = one_hot(np.stack(best, axis=1), self.choices)
+        return np.concatenate([scores[:, : self.continuous].astype(np.float32), hot], axis=1)
+
+    def random(
+        self, generator: np.random.Generator, count: int, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Draws N actions `[N, A]` uniformly: in [-1, 1], and among valid choices.
+
+        Args:
+            generator: What is drawn from.
+            count: N.
+            mask: `[N, M]`, which choices are valid; None: all of them.
+        """
+        actions = generator.uniform(-1.0, 1.0, (count, self.size)).astype(np.float32)
+        if mask is not None:
+            actions[:, self.continuous :][mask == 0] = INVALID
+        return self.decided(actions)
+
+    def mask(self, given: Any) -> np.ndarray:
+        """Lays out a mask as `gymnasium.Space.sample` takes it, of one action or a batch of N.
+
+        Args:
+            given: Of a `Discrete` an array of its n values that is not 0 where they are valid; of a
+                `MultiDiscrete` a tuple of these; of a `Dict` or `Tuple` a dictionary or tuple; None
+                in the place of any of these allows everything.
+
+        Returns:
+            `[M]` or `[N, M]`, float32, ones where a choice is valid.
+
+        Raises:
+            ValueError: If it has another structure or shape, or leaves a choice without a valid
+                value.
+        """
+        parts = list(_masks(self.space, given, "action_mask"))
+        lead = max((part.shape[:-1] for _, part in parts), key=len)
+        for path, part in parts:
+            if part.shape[:-1] not in ((), lead):
+                raise ValueError(f"{path} must have as many rows as the others, {lead}")
+            if not part.any(axis=-1).all():
+                raise ValueError(f"{path} leaves no valid action: {part.astype(int).tolist()}")
+        columns = [np.broadcast_to(part, (*lead, part.shape[-1])) for _, part in parts]
+        return np.concatenate(columns, axis=-1).astype(np.float32)
+
+
+_SUPPORTED = "actions must be a Box, a discrete space, or a Dict or Tuple of these"
+
+
+def _check_box(space: gymnasium.Space[Any], path: str) -> None:
+    supported = "actions must be a bounded, floating-point Box"
+    if not isinstance(space, spaces.Box):
+        raise ValueError(f"{_SUPPORTED}; got {space}")
+    at = f" in {path!r}" if path else ""
+    if not math.prod(space.shape):
+        raise ValueError(f"{supported} of at least one dimension{at}; got shape {space.shape}")
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ValueError(f"{supported}{at}; got dtype {space.dtype}.")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise ValueError(
+            f"{supported}{at}; got low {space.low.tolist()}, high {space.high.tolist()}. "
+            "Bound it with gymnasium.wrappers.RescaleAction or ClipAction."
+        )
+    if not (space.low < space.high).all():
+        raise ValueError(
+            f"{supported} with low < high in every dimension{at}; "
+            f"got low {space.low.tolist()}, high {space.high.tolist()}."
+        )
+
+
+def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the mask of each choice, `[..., n]`, with its name."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
+        if given is not None and not isinstance(given, Mapping | tuple | list):
+            raise ValueError(f"{path} must have the structure of {space}; got {type(given)}")
+        keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
+        if given is not None and keys != set(inner):
+            raise ValueError(f"{path} must have the entries {list(inner)}; got {sorted(keys)}")
+        for key, part in inner.items():
+            yield from _masks(part, None if given is None else given[key], f"{path}[{key!r}]")
+        return
+    choices = choices_of(space)
+    if choices is None:
+        if given is not None:
+            raise ValueError(f"{path} must be None: a Box has no choices; got {given}")
+        return
+    sizes = choices[0]
+    if given is None:
+        yield from ((path, np.ones(size, bool)) for size in sizes)
+        return
+    if isinstance(space, spaces.Discrete):
+        given = (given,)
+    elif isinstance(space, spaces.MultiBinary):
+        # 0 and 1 ask for these values, 2 leaves the choice.
+        asked = np.asarray(given).reshape(-1)
+        given = [np.stack([part != 1, part != 0]) for part in asked]
+    elif len(space.shape) != 1:
+        raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {space}")
+    if len(given) != len(sizes):
+        raise ValueError(f"{path} must be a tuple of {len(sizes)} masks; got {len(given)}")
+    for index, (part, size) in enumerate(zip(given, sizes, strict=True)):
+        at = path if isinstance(space, spaces.Discrete) else f"{path}[{index}]"
+        array = np.ones(size, bool) if part is None else np.asarray(part)
+        if array.ndim not in (1, 2) or array.shape[-1] != size or array.dtype.kind not in "biuf":
+            raise ValueError(f"{at} must have shape ({size},); got {np.shape(part)}")
+        yield at, array != 0

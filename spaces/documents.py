@@ -1,0 +1,86 @@
+"""Spaces as JSON, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+_LARGEST = 2**24  # numbers in one part of a space that a file may ask for
+
+
+def document_of(space: gymnasium.Space[Any]) -> dict[str, Any]:
+    """Writes a space as JSON can hold it.
+
+    Raises:
+        ValueError: If it is none that agents take.
+    """
+    if isinstance(space, spaces.Dict):
+        return {"Dict": [[key, document_of(inner)] for key, inner in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"Tuple": [document_of(inner) for inner in space.spaces]}
+    if isinstance(space, spaces.Discrete):
+        return {"Discrete": [int(space.n), int(space.start)]}
+    if isinstance(space, spaces.MultiDiscrete):
+        starts = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
+        return {"MultiDiscrete": [space.nvec.tolist(), starts.tolist()]}
+    if isinstance(space, spaces.MultiBinary):
+        return {"MultiBinary": int(space.n) if len(space.shape) == 1 else list(space.shape)}
+    if isinstance(space, spaces.Box):
+        ends = [_bounds(end) for end in (space.low, space.high)]
+        return {"Box": [list(space.shape), np.dtype(space.dtype).name, *ends]}
+    raise ValueError(f"{space} cannot be written down")
+
+
+def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
+    """Reads what `document_of` wrote.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if len(document) != 1:
+        raise ValueError(f"no space: {document!r}")
+    ((kind, value),) = document.items()
+    if kind == "Dict":
+        return spaces.Dict({str(key): space_of(inner) for key, inner in value})
+    if kind == "Tuple":
+        return spaces.Tuple([space_of(inner) for inner in value])
+    if kind == "Discrete":
+        return spaces.Discrete(_limited(int(value[0])), start=int(value[1]))
+    if kind == "MultiDiscrete":
+        counts, starts = (np.array(part, np.int64) for part in value)
+        _limited(int(counts.sum()))
+        return spaces.MultiDiscrete(counts, start=starts)
+    if kind == "MultiBinary":
+        _limited(math.prod(np.atleast_1d(value).tolist()))
+        return spaces.MultiBinary(value)
+    if kind == "Box":
+        shape, name = tuple(map(int, value[0])), str(value[1])
+        _limited(math.prod(shape))
+        dtype = np.dtype(name)
+        low, high = (_end(part, shape, dtype) for part in value[2:])
+        return spaces.Box(low, high, dtype=dtype.type)
+    raise ValueError(f"no space: {kind!r}")
+
+
+def _bounds(end: np.ndarray) -> Any:
+    """Writes one bound, where it is the same in every dimension, or all; floats come back."""
+    texts = [str(number) for number in np.unique(end)]
+    return texts[0] if len(texts) == 1 else [str(number) for number in end.ravel()]
+
+
+def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    numbers = np.array([float(text) for text in ([part] if isinstance(part, str) else part)])
+    if len(numbers) == 1:
+        return np.full(shape, numbers[0]).astype(dtype)
+    return numbers.reshape(shape).astype(dtype)
+
+
+def _limited(count: int) -> int:
+    if not 0 < count <= _LARGEST:
+        raise ValueError(f"a space of {count} numbers")
+    return count

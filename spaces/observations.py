@@ -1,0 +1,265 @@
+"""Observations of any space as rows of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+VECTOR, IMAGE, CHOICE = "vector", "image", "choice"
+_SUPPORTED = "observations must be a Box, a discrete space, or a Dict or Tuple of these"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One part of an observation, and the columns of a row that hold it.
+
+    Attributes:
+        path: Its name, such as "goal" or "robot/camera"; "" where it is the whole observation.
+        kind: `VECTOR`, `IMAGE` or `CHOICE`.
+        shape: Its shape in the space.
+        dtype: Its dtype there.
+        sizes: Of a choice, how many values each of its numbers has; they stand one-hot.
+        firsts: Of a choice, the least of these values.
+        start, stop: Its columns.
+    """
+
+    path: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    sizes: tuple[int, ...]
+    firsts: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Of an image, (H, W, channels), with what is stacked among the channels."""
+        frames, *frame = self.frames
+        return frame[0], frame[1], frame[2] * frames
+
+    @property
+    def frames(self) -> tuple[int, int, int, int]:
+        """Of an image, (frames, H, W, channels of one)."""
+        return frames_of(self.shape)
+
+
+def frames_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Reads the shape of an image: (H, W), (H, W, C) with C up to 4, (K, H, W) or (K, H, W, C).
+
+    Returns:
+        (K, H, W, C); K frames are what `gymnasium.wrappers.FrameStackObservation` stacks.
+    """
+    if len(shape) == 2:
+        return 1, *shape, 1  # type: ignore[return-value]
+    if len(shape) == 3:
+        return (1, *shape) if shape[2] <= 4 else (*shape, 1)  # type: ignore[return-value]
+    return shape  # type: ignore[return-value]
+
+
+class Observations:
+    """Lays observations of a space out as rows of O float32 numbers.
+
+    Vectors come flattened, choices one-hot, images as their numbers from 0 to 255, in the order of
+    the space; behind them, where actions can be masked, which choices are valid.
+
+    Args:
+        space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of
+            these. A `Box` of uint8 with two to four axes is an image, see `frames_of`.
+        masked: M, the columns of a mask.
+
+    Attributes:
+        space: The space.
+        entries: Its parts.
+        masked: M.
+        size: O, all columns.
+
+    Raises:
+        ValueError: If the space is anything else.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any], masked: int = 0) -> None:
+        self.space, self.masked = space, masked
+        self.entries: list[Entry] = []
+        stop = 0
+        for path, leaf in leaves(space):
+            entry = _entry(path, leaf, stop)
+            self.entries.append(entry)
+            stop = entry.stop
+        if not stop:
+            raise ValueError(f"{_SUPPORTED}, and not empty; got {space}")
+        self.size = stop + masked
+
+    @property
+    def is_row(self) -> bool:
+        """Whether an observation is a row already: that of a flat `Box`, without a mask."""
+        return (
+            isinstance(self.space, spaces.Box)
+            and len(self.space.shape) == 1
+            and self.entries[0].kind == VECTOR
+            and not self.masked
+        )
+
+    @property
+    def is_one_vector(self) -> bool:
+        """Whether there is one entry, and no image."""
+        return len(self.entries) == 1 and self.entries[0].kind != IMAGE
+
+    @property
+    def images(self) -> list[Entry]:
+        """The entries that are images."""
+        return [entry for entry in self.entries if entry.kind == IMAGE]
+
+    @property
+    def scalable(self) -> np.ndarray:
+        """Which columns have a unit that may be scaled, `[O]` bool: those of vectors."""
+        columns = np.zeros(self.size, bool)
+        for entry in self.entries:
+            columns[entry.start : entry.stop] = entry.kind == VECTOR
+        return columns
+
+    def flatten(self, observation: Any, mask: np.ndarray | None = None) -> np.ndarray:
+        """Lays out an observation, or a batch of N.
+
+        Args:
+            observation: As the space has it; of a batch each part begins with an axis N.
+            mask: `[M]` or `[N, M]`, which choices are valid; None: all of them.
+
+        Returns:
+            `[O]` or `[N, O]`, float32.
+
+        Raises:
+            ValueError: If a part is missing, has another shape or dtype, or is no choice of its
+                space; it names the part.
+        """
+        parts = [
+            _numbers(entry, value)
+            for entry, value in zip(self.entries, _values(self.space, observation, ""), strict=True)
+        ]
+        lead = parts[0].shape[:-1]
+        rows = np.empty((*lead, self.size), np.float32)
+        with np.errstate(over="ignore"):  # what becomes infinite is reported where it matters
+            for entry, part in zip(self.entries, parts, strict=True):
+                if part.shape[:-1] != lead:
+                    raise ValueError(
+                        f"observation{_at(entry.path)} must have as many rows as "
+                        f"{self.entries[0].path!r}, {lead}; got {part.shape[:-1]}"
+                    )
+                rows[..., entry.start : entry.stop] = part
+        if self.masked:
+            rows[..., -self.masked :] = 1.0 if mask is None else mask
+        return rows
+
+    def mask_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Takes the mask `[..., M]` out of rows `[..., O]`; None if they have none."""
+        return rows[..., -self.masked :] if self.masked else None
+
+    def split(self, rows: Any) -> dict[str, Any]:
+        """Takes rows `[..., O]`, an array or a tensor, apart into columns by the entries' names."""
+        return {entry.path: rows[..., entry.start : entry.stop] for entry in self.entries}
+
+
+def leaves(
+    space: gymnasium.Space[Any], path: str = ""
+) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
+    """Walks through the spaces inside a `Dict` or `Tuple`, in their order, with their paths."""
+    if isinstance(space, spaces.Dict):
+        for key, inner in space.spaces.items():
+            yield from leaves(inner, f"{path}/{key}".lstrip("/"))
+    elif isinstance(space, spaces.Tuple):
+        for index, inner in enumerate(space.spaces):
+            yield from leaves(inner, f"{path}/{index}".lstrip("/"))
+    else:
+        yield path, space
+
+
+def choices_of(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Returns how many values each number of a discrete space has, and the least of each."""
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),), (int(space.start),)
+    if isinstance(space, spaces.MultiDiscrete):
+        firsts = getattr(space, "start", np.zeros_like(space.nvec))
+        return tuple(map(int, space.nvec.ravel())), tuple(map(int, np.ravel(firsts)))
+    if isinstance(space, spaces.MultiBinary):
+        count = math.prod(space.shape)
+        return (2,) * count, (0,) * count
+    return None
+
+
+def _entry(path: str, space: gymnasium.Space[Any], start: int) -> Entry:
+    shape, dtype = tuple(space.shape or ()), np.dtype(space.dtype)
+    choices = choices_of(space)
+    if choices is not None and not isinstance(space, spaces.MultiBinary):
+        sizes, firsts = choices
+        return Entry(path, CHOICE, shape, dtype, sizes, firsts, start, start + sum(sizes))
+    if not isinstance(space, spaces.Box | spaces.MultiBinary):
+        raise ValueError(f"{_SUPPORTED}; got {space}{_at(path)}")
+    kind = IMAGE if dtype == np.uint8 and 2 <= len(shape) <= 4 else VECTOR
+    return Entry(path, kind, shape, dtype, (), (), start, start + math.prod(shape))
+
+
+def _values(space: gymnasium.Space[Any], observation: Any, path: str) -> Iterator[Any]:
+    """Walks through an observation as `leaves` does through its space."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping) or observation.keys() != space.spaces.keys():
+            got = list(observation) if isinstance(observation, Mapping) else type(observation)
+            raise ValueError(
+                f"observation{_at(path)} must be a dictionary of {list(space.spaces)}; got {got}"
+            )
+        for key, inner in space.spaces.items():
+            yield from _values(inner, observation[key], f"{path}/{key}".lstrip("/"))
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(observation, tuple | list) or len(observation) != len(space.spaces):
+            raise ValueError(
+                f"observation{_at(path)} must be a tuple of {len(space.spaces)}; got "
+                f"{type(observation)}"
+            )
+        for index, inner in enumerate(space.spaces):
+            yield from _values(inner, observation[index], f"{path}/{index}".lstrip("/"))
+    else:
+        yield observation
+
+
+def _numbers(entry: Entry, value: Any) -> np.ndarray:
+    """Returns the columns `[..., stop - start]` of a part, checked."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.empty((), object)
+    axes = len(entry.shape)
+    lead = array.shape[: array.ndim - axes]
+    if array.shape != (*lead, *entry.shape) or len(lead) > 1:
+        raise ValueError(
+            f"observation{_at(entry.path)} must have shape {entry.shape}; got {array.shape}"
+        )
+    if array.dtype != entry.dtype and not np.can_cast(array.dtype, entry.dtype, "same_kind"):
+        raise ValueError(
+            f"observation{_at(entry.path)} must be of dtype {entry.dtype}; got {array.dtype}"
+        )
+    if entry.kind != CHOICE:
+        return array.reshape((*lead, entry.stop - entry.start))
+    indices = array.reshape((*lead, len(entry.sizes))).astype(np.int64) - np.array(entry.firsts)
+    if ((indices < 0) | (indices >= np.array(entry.sizes))).any():
+        raise ValueError(
+            f"observation{_at(entry.path)} must be in its space, of {list(entry.sizes)} values "
+            f"from {list(entry.firsts)} on; got {array.tolist()}"
+        )
+    return one_hot(indices, entry.sizes)
+
+
+def one_hot(indices: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    """Writes indices `[..., k]` as zeros and ones `[..., sum(sizes)]`, float32."""
+    columns = indices + np.cumsum([0, *sizes[:-1]])
+    hot = np.zeros((*indices.shape[:-1], sum(sizes)), np.float32)
+    np.put_along_axis(hot, columns, 1.0, axis=-1)
+    return hot
+
+
+def _at(path: str) -> str:
+    return f" {path!r}" if path else ""

@@ -1,0 +1,136 @@
+"""Actions: units change in one place, per dimension; choices are one-hot, and masked by Gymnasium's
+convention; what is not supported is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+
+from eagerly.spaces import Actions
+
+ASYMMETRIC = Box(np.array([-1.0, 0.0, -3.0], np.float32), np.array([1.0, 4.0, -1.0], np.float32))
+MIXED = Dict(
+    {
+        "gear": Discrete(3, start=-1),
+        "wheel": Box(-2.0, 4.0, (2,), np.float32),
+        "lights": Tuple([MultiBinary(2), MultiDiscrete([2, 4], start=[5, 0])]),
+    }
+)
+
+
+def test_every_dimension_has_its_own_bounds() -> None:
+    actions = Actions(ASYMMETRIC)
+    np.testing.assert_allclose(
+        actions.to_environment(np.array([[-1.0, -1, -1], [0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.5]])),
+        [[-1, 0, -3], [0, 2, -2], [1, 4, -1], [0.5, 3, -1.5]],
+    )
+
+
+def test_a_box_that_is_already_normalised_changes_no_bit() -> None:
+    drawn = np.random.default_rng(0).uniform(-1, 1, (1000, 6)).astype(np.float32)
+    np.testing.assert_array_equal(Actions(Box(-1, 1, (6,))).to_environment(drawn), drawn)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_never_leaves_the_box(dtype: type) -> None:
+    box = Box(np.full(50, -0.3, dtype), np.linspace(0.1, 0.7, 50, dtype=dtype), dtype=dtype)
+    actions = Actions(box)
+    for end in (-1.0, 1.0):
+        assert box.contains(actions.to_environment(np.full(50, end, np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (Text(3), "must be a Box, a discrete space, or a Dict or Tuple of these; got Text"),
+        (Tuple([]), "must be a Box, a discrete space, or a Dict or Tuple of these; got Tuple"),
+        (Box(-np.inf, np.inf, (2,)), "bounded.*got low .*RescaleAction"),
+        (Box(np.array([-1, -np.inf], np.float32), np.ones(2, np.float32)), "got low"),
+        (Box(0, 5, (2,), dtype=np.int32), "got dtype int32"),
+        (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "low < high"),
+        (Dict({"arm": Box(0, np.inf, (1,))}), "bounded.* in 'arm'; got low"),
+    ],
+)
+def test_unsupported_actions_are_named(space: gymnasium.Space, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Actions(space)
+
+
+def test_a_mixed_space_is_continuous_columns_then_one_hot_choices() -> None:
+    actions = Actions(MIXED)
+    assert (actions.continuous, actions.choices) == (2, (3, 2, 2, 2, 4))
+    assert (actions.size, actions.mask_size) == (15, 13)
+    inside = np.zeros((1, 15), np.float32)
+    inside[0, [0, 1]] = 0.0, 1.0
+    inside[0, [2, 6, 7, 10, 14]] = 1.0  # the first gear, lights 1 and 0, then 1 of 2 and 3 of 4
+    row = actions.to_environment(inside)
+    np.testing.assert_array_equal(row, [[1, 4, -1, 1, 0, 6, 3]])
+    made = actions.unflatten(row[0])
+    assert MIXED.contains(made)
+    assert made["gear"] == -1
+    np.testing.assert_array_equal(made["lights"][0], [1, 0])
+    np.testing.assert_array_equal(made["lights"][1], [6, 3])
+    batch = actions.unflatten(np.concatenate([row, row]))
+    np.testing.assert_array_equal(batch["gear"], [-1, -1])
+    assert batch["lights"][1].shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [MIXED, Discrete(5, start=3), MultiDiscrete([[2, 3], [4, 5]]), Box(-1, 3, (2, 2)), ASYMMETRIC],
+)
+def test_random_actions_are_in_the_space_and_reach_all_of_it(space: gymnasium.Space[Any]) -> None:
+    actions = Actions(space)
+    drawn = actions.random(np.random.default_rng(0), 2000)
+    for row in actions.to_environment(drawn)[:50]:
+        assert space.contains(actions.unflatten(row))
+    for segment in actions.segments():
+        shares = drawn[:, segment].mean(axis=0)
+        np.testing.assert_allclose(shares, 1 / len(shares), atol=0.05)
+    assert ((drawn[:, actions.continuous :] == 0) | (drawn[:, actions.continuous :] == 1)).all()
+
+
+def test_random_actions_obey_a_mask() -> None:
+    actions = Actions(Discrete(4))
+    mask = np.array([[0, 1, 0, 1], [1, 0, 0, 0]] * 500)
+    drawn = actions.random(np.random.default_rng(0), 1000, mask)
+    assert not drawn[mask == 0].any()
+    np.testing.assert_allclose(drawn[::2].mean(axis=0), [0, 0.5, 0, 0.5], atol=0.1)
+
+
+def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
+    mask = {
+        "gear": np.array([1, 0, 0], np.int8),
+        "wheel": None,
+        "lights": (np.array([2, 0], np.int8), (np.array([0, 1], np.int8), None)),
+    }
+    flat = Actions(MIXED).mask(mask)
+    np.testing.assert_array_equal(flat, [1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1])
+    assert MIXED["gear"].sample(mask=mask["gear"]) == -1  # it is what Gymnasium means by it
+    np.testing.assert_array_equal(Actions(Discrete(2)).mask([[1, 0], [1, 1]]), [[1, 0], [1, 1]])
+    np.testing.assert_array_equal(Actions(MIXED).mask(None), np.ones(13))
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "message"),
+    [
+        (Discrete(3), [0, 0, 0], r"action_mask leaves no valid action: \[0, 0, 0\]"),
+        (Discrete(3), [1, 1], r"action_mask must have shape \(3,\); got \(2,\)"),
+        (Discrete(3), ["a", "b", "c"], r"action_mask must have shape \(3,\)"),
+        (MultiDiscrete([2, 2]), ([1, 0], [0, 0]), r"action_mask\[1\] leaves no valid action"),
+        (MultiDiscrete([2, 2]), ([1, 0],), "must be a tuple of 2 masks; got 1"),
+        (Tuple([Discrete(2)]), {"a": [1, 1]}, r"must have the entries \[0\]"),
+        (Dict({"a": Discrete(2)}), [1, 1], r"must have the entries \['a'\]"),
+        (Dict({"a": Discrete(2)}), 3, "must have the structure of"),
+        (Tuple([Box(0, 1), Discrete(2)]), ([1], None), r"action_mask\[0\] must be None"),
+    ],
+)
+def test_what_is_wrong_with_a_mask_is_named(
+    space: gymnasium.Space[Any], mask: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Actions(space).mask(mask)

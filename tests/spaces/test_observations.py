@@ -1,0 +1,179 @@
+"""Observations of any space become rows, and what does not fit is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
+
+from eagerly.spaces import Actions, FlatEnvironment, Observations, document_of, space_of
+
+ROBOT = Dict(
+    {
+        "camera": Box(0, 255, (4, 5, 3), np.uint8),
+        "arm": Tuple([Box(-np.inf, np.inf, (2,), np.float64), Discrete(3, start=1)]),
+        "flags": MultiBinary(2),
+        "tool": MultiDiscrete([2, 3]),
+    }
+)
+
+
+def test_entries_stand_in_the_order_of_the_space() -> None:
+    laid = Observations(ROBOT, masked=2)
+    assert [(entry.path, entry.kind, entry.start, entry.stop) for entry in laid.entries] == [
+        ("arm/0", "vector", 0, 2),
+        ("arm/1", "choice", 2, 5),
+        ("camera", "image", 5, 65),
+        ("flags", "vector", 65, 67),
+        ("tool", "choice", 67, 72),
+    ]
+    assert laid.size == 74
+    np.testing.assert_array_equal(np.flatnonzero(laid.scalable), [0, 1, 65, 66])
+
+
+def test_choices_are_one_hot_and_images_keep_their_numbers() -> None:
+    laid = Observations(ROBOT, masked=2)
+    ROBOT.seed(0)
+    one = ROBOT.sample()
+    one["arm"] = (np.array([0.5, -1e10]), np.int64(3))
+    one["tool"] = np.array([1, 0])
+    row = laid.flatten(one, np.array([1, 0]))
+    assert row.dtype == np.float32
+    np.testing.assert_array_equal(row[:5], np.array([0.5, -1e10, 0, 0, 1], np.float32))
+    np.testing.assert_array_equal(row[5:65].reshape(4, 5, 3), one["camera"])
+    np.testing.assert_array_equal(row[67:], [0, 1, 1, 0, 0, 1, 0])
+    np.testing.assert_array_equal(laid.split(row)["tool"], [0, 1, 1, 0, 0])
+    np.testing.assert_array_equal(laid.flatten(one)[-2:], [1, 1])
+
+
+def test_a_batch_is_laid_out_as_its_members_are() -> None:
+    laid = Observations(ROBOT)
+    ROBOT.seed(1)
+    members = [ROBOT.sample() for _ in range(3)]
+    batch = {
+        "camera": np.stack([one["camera"] for one in members]),
+        "arm": tuple(np.stack([one["arm"][i] for one in members]) for i in range(2)),
+        "flags": np.stack([one["flags"] for one in members]),
+        "tool": np.stack([one["tool"] for one in members]),
+    }
+    np.testing.assert_array_equal(
+        laid.flatten(batch), np.stack([laid.flatten(one) for one in members])
+    )
+
+
+def test_a_flat_box_is_a_row_as_it_is() -> None:
+    assert Observations(Box(-np.inf, np.inf, (17,))).is_row
+    assert not Observations(Box(-1, 1, (17,)), masked=2).is_row
+    assert not Observations(Box(-1, 1, (2, 2))).is_row
+    assert not Observations(Discrete(4)).is_row
+
+
+@pytest.mark.parametrize(
+    ("shape", "frames"),
+    [
+        ((64, 48), (1, 64, 48, 1)),
+        ((64, 48, 3), (1, 64, 48, 3)),
+        ((4, 64, 48), (4, 64, 48, 1)),
+        ((4, 64, 48, 3), (4, 64, 48, 3)),
+    ],
+)
+def test_images_and_stacks_of_them_are_told_by_their_axes(
+    shape: tuple[int, ...], frames: tuple[int, ...]
+) -> None:
+    (image,) = Observations(Box(0, 255, shape, np.uint8)).images
+    assert image.frames == frames
+    assert image.image_shape == (64, 48, frames[0] * frames[3])
+
+
+@pytest.mark.parametrize("space", [Text(3), Graph(Box(0, 1), None), Tuple([])])
+def test_unsupported_observations_are_named(space: gymnasium.Space[Any]) -> None:
+    with pytest.raises(ValueError, match=r"observations must be a Box, a discrete space.*got"):
+        Observations(space)
+
+
+def _wrong(**parts: Any) -> Any:
+    ROBOT.seed(0)
+    return {**ROBOT.sample(), **parts}
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (_wrong(more=1), r"must be a dictionary of \['arm', 'camera', 'flags', 'tool'\]"),
+        (np.zeros(3), "must be a dictionary of"),
+        (_wrong(arm=(np.zeros(2),)), "'arm' must be a tuple of 2"),
+        (_wrong(arm=(np.zeros(3), 1)), r"'arm/0' must have shape \(2,\); got \(3,\)"),
+        (_wrong(arm=(np.zeros(2), 4)), r"'arm/1' must be in its space.*got 4"),
+        (_wrong(camera=np.zeros((4, 5, 3))), "'camera' must be of dtype uint8; got float64"),
+        (_wrong(flags=np.zeros((2, 2), np.int8)), "'flags' must have as many rows"),
+        (_wrong(tool=[[1], [1, 2]]), r"'tool' must have shape \(2,\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(observation: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Observations(ROBOT).flatten(observation)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        ROBOT,
+        Box(np.array([-1.5, -np.inf]), np.array([0.1, np.inf]), dtype=np.float64),
+        MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
+        Box(-1, 1, ()),
+    ],
+)
+def test_spaces_come_back_from_json(space: gymnasium.Space[Any]) -> None:
+    assert space_of(json.loads(json.dumps(document_of(space)))) == space
+
+
+@pytest.mark.parametrize("document", [{}, {"Sphere": 3}, {"Discrete": [10**9, 0]}, {"Box": [[0]]}])
+def test_other_json_is_no_space(document: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        space_of(document)
+
+
+class _Robot(gymnasium.Env[Any, Any]):
+    """Gives samples of its space, and a mask that is empty where its episode ends."""
+
+    observation_space, action_space = ROBOT, Tuple([Box(0, 4, (1,)), Discrete(3)])
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        ROBOT.seed(seed)
+        self.taken = []
+        return ROBOT.sample(), {"action_mask": (None, np.array([0, 1, 1]))}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(action)
+        ends = len(self.taken) == 2
+        mask = np.zeros(3) if ends else np.array([1, 0, 0])
+        return ROBOT.sample(), 1.0, ends, False, {"action_mask": (None, mask)}
+
+
+def test_an_environment_becomes_one_of_rows() -> None:
+    inner = _Robot()
+    actions = Actions(inner.action_space)
+    env = FlatEnvironment(inner, Observations(ROBOT, actions.mask_size), actions)
+    assert env.action_space.shape == (2,)
+    row, _ = env.reset(seed=0)
+    assert env.observation_space.contains(row)
+    np.testing.assert_array_equal(row[-3:], [0, 1, 1])
+    row = env.step(np.array([3.5, 2.0], np.float32))[0]
+    np.testing.assert_array_equal(row[-3:], [1, 0, 0])
+    assert inner.action_space.contains(inner.taken[0])
+    assert inner.taken[0][1] == 2
+    row, _, terminated, *_ = env.step(np.array([3.5, 0.0], np.float32))
+    assert terminated
+    np.testing.assert_array_equal(row[-3:], [1, 1, 1])  # nothing is done there any more
+
+
+def test_without_masked_columns_a_mask_is_not_asked_for() -> None:
+    env = FlatEnvironment(_Robot(), Observations(ROBOT), Actions(_Robot.action_space))
+    assert env.reset(seed=0)[0].shape == (72,)
