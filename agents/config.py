@@ -164,6 +164,8 @@ class AgentConfig:
         Raises:
             ValueError: Naming the setting.
         """
+        if observations.images:
+            raise ValueError(f"observations must have no images; got {observations.space}")
         if not actions.choices:
             for name in ("exploration_epsilon", "gumbel_temperature", "action_masks"):
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:

@@ -180,16 +180,72 @@ class NanReset(Counting):
         return observation * np.nan, info
 
 
-class DiscreteActions(Counting):
-    action_space = gymnasium.spaces.Discrete(3)
+class Gears(gymnasium.Env):
+    """Asks for a number and a gear, both of which it shows; the best return is 0.
+
+    A gear that is not valid, which `info` says, is an error; the one that is asked for always is.
+
+    Args:
+        says: What its mask is: "right", "nothing valid" in step 7, or "nothing" for none at all.
+    """
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "number": gymnasium.spaces.Box(-1, 1, (1,), np.float32),
+            "gear": gymnasium.spaces.Discrete(4, start=1),
+        }
+    )
+    action_space = gymnasium.spaces.Tuple(
+        [gymnasium.spaces.Discrete(4, start=1), gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)]
+    )
+
+    def __init__(self, says: str = "right") -> None:
+        self.says, self.count, self.invalid = says, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._shown()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        gear, (number,) = action
+        if self.says != "nothing" and not self.valid[gear - 1]:
+            raise ValueError(f"gear {gear} is not valid")
+        reward = -abs(float(number) - float(self.number)) - (gear != self.gear)
+        self.count += 1
+        return *self._step_shown(reward), False, self.mask
+
+    def _step_shown(self, reward: float) -> tuple[Any, float, bool]:
+        shown, self.mask = self._shown()
+        return shown, reward, self.count == 8
+
+    def _shown(self) -> tuple[Any, dict]:
+        draws = self.np_random
+        self.number = draws.uniform(-1, 1, 1).astype(np.float32)[0]
+        self.gear = int(draws.integers(1, 5))
+        self.valid = draws.random(4) < 0.5
+        self.valid[self.gear - 1] = True
+        given = np.zeros(4, np.int8) if self._says_nothing_valid else self.valid.astype(np.int8)
+        mask = {} if self.says == "nothing" else {"action_mask": (given, None)}
+        return {"number": np.array([self.number]), "gear": self.gear}, mask
+
+    @property
+    def _says_nothing_valid(self) -> bool:
+        # At an end no mask is needed any more.
+        return self.count == 8 or (self.says == "nothing valid" and self.count == 7)
+
+
+class TextActions(Counting):
+    action_space = gymnasium.spaces.Text(3)
 
 
 class UnboundedActions(Counting):
     action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
 
 
-class ImageObservations(Counting):
-    observation_space = gymnasium.spaces.Box(0, 255, (8, 8), np.uint8)
+class TextObservations(Counting):
+    observation_space = gymnasium.spaces.Text(3)
 
 
 class NeedsPackage(Counting):
@@ -212,9 +268,10 @@ def register() -> None:
         ("NanReward-v0", Broken, {"part": "reward", "value": np.nan}),
         ("InfObservation-v0", Broken, {"part": "observation", "value": np.inf}),
         ("NanReset-v0", NanReset, {}),
-        ("DiscreteActions-v0", DiscreteActions, {}),
+        ("Gears-v0", Gears, {}),
+        ("TextActions-v0", TextActions, {}),
         ("UnboundedActions-v0", UnboundedActions, {}),
-        ("ImageObservations-v0", ImageObservations, {}),
+        ("TextObservations-v0", TextObservations, {}),
         ("NeedsPackage-v0", NeedsPackage, {}),
         ("Faulty-v0", Faulty, {}),
     ):

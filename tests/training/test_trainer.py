@@ -528,9 +528,9 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        ("DiscreteActions-v0", "Discrete actions are not supported"),
+        ("TextActions-v0", "actions must be a Box, a discrete space"),
         ("UnboundedActions-v0", "got low"),
-        ("ImageObservations-v0", "observations must be a flat Box"),
+        ("TextObservations-v0", "observations must be a Box, a discrete space"),
     ],
 )
 def test_an_unsupported_environment_is_refused_before_anything_is_written(

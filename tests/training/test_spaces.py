@@ -1,0 +1,116 @@
+"""Runs with observations and actions that are no flat boxes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly import RunError, Trainer, evaluate, load_policy, open_run
+from eagerly.training.evaluation import evaluation_seeds
+from eagerly.training.results import read_results
+from tests import toys
+from tests.training.conftest import TrainRun
+from tests.training.test_trainer import _same
+
+GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"agent": "ddpg", "num_envs": 2, "exploration": "ornstein_uhlenbeck"},
+        pytest.param({"num_envs": 2, "vectorization": "async"}, marks=pytest.mark.long),
+        {"memory": "gru", "memory_units": 8, "sequence_length": 4, "sequences_per_update": 3},
+    ],
+    ids=["td3", "ddpg", "processes", "memory"],
+)
+def test_a_run_that_was_extended_equals_one_that_was_not(
+    train: TrainRun, settings: dict[str, Any]
+) -> None:
+    settings = GEARS | settings
+    straight = train("straight", **settings)
+    for steps in (37, 123):
+        train("parts", **(settings if steps == 37 else {}) | {"steps": steps})
+    _same(train("parts", steps=230), straight)
+
+
+def test_the_policy_takes_and_gives_what_the_environment_does(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    trainer = train(**GEARS, evaluation_episodes=3)
+    env = gymnasium.make("Gears-v0")
+    policy = load_policy(tmp_path / "run", "latest")
+    assert policy.observation_space == env.observation_space
+    assert policy.action_space == env.action_space
+    observation, info = env.reset(seed=5)
+    action = policy(observation, info["action_mask"])
+    assert env.action_space.contains(action)
+    assert info["action_mask"][0][action[0] - 1]
+    for index, gear in enumerate(info["action_mask"][0]):  # each of them can be the only one
+        if gear:
+            alone = (np.arange(4) == index).astype(np.int8), None
+            assert policy(observation, alone)[0] == index + 1
+    several = {"number": np.zeros((3, 1), np.float32), "gear": np.array([1, 2, 4])}
+    gears, numbers = policy(several, (np.tile([0, 1, 0, 0], (3, 1)), None))
+    np.testing.assert_array_equal(gears, [2, 2, 2])
+    assert numbers.shape == (3, 1)
+    seeds = evaluation_seeds(trainer.config.evaluation_seed, 3)
+    best = read_results(trainer.run.evaluations_path).return_mean.max()
+    assert evaluate(load_policy(tmp_path / "run"), env, seeds).returns.mean() == best
+
+
+def test_a_mask_that_allows_nothing_names_the_step(train: TrainRun) -> None:
+    with pytest.raises(
+        RunError, match=r"environment 0, step 7 .*action_mask\[0\] leaves no valid action"
+    ):
+        train(**GEARS, env_kwargs={"says": "nothing valid"}, check_env=False)
+
+
+def test_without_a_mask_everything_is_valid(train: TrainRun) -> None:
+    assert train(**GEARS, env_kwargs={"says": "nothing"}).steps == 230
+
+
+def test_where_masks_are_not_obeyed_the_environment_meets_what_is_not_valid(
+    train: TrainRun,
+) -> None:
+    with pytest.raises(RunError, match=r"gear \d is not valid"):
+        train(**GEARS, action_masks=False, check_env=False)
+
+
+def test_what_an_environment_gives_outside_its_space_is_named(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = toys.Gears._shown
+
+    def shown(env: toys.Gears) -> Any:
+        observation, info = original(env)
+        return observation | ({"gear": 5} if env.count == 3 else {}), info
+
+    monkeypatch.setattr(toys.Gears, "_shown", shown)
+    with pytest.raises(RunError, match=r"step 3 of its episode: observation 'gear' must be in its space.*got 5"):
+        train(**GEARS, env_kwargs={"says": "nothing"}, check_env=False)
+
+
+def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
+    settings = {
+        "env": "Gears-v0",
+        "steps": 4000,
+        "warmup_steps": 500,
+        "actor_learning_rate": 1e-3,
+        "critic_learning_rate": 1e-3,
+        "batch_size": 64,
+        "hidden_sizes": (64, 64),
+        "tau": 0.02,
+        "discount": 0.5,
+        "evaluate_every_steps": 1000,
+        "mode": "graph",
+    }
+    with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
+        trainer.train()
+    # Eight steps: random actions are at -11 without a wrong gear, the best ones at 0.
+    assert read_results(trainer.run.evaluations_path).return_mean.max() > -1.5
