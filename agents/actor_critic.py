@@ -161,7 +161,10 @@ class ActorCritic:
             tf.GradientTape(watch_accessed_variables=False) as tape,
         ):
             tape.watch(variables)
-            relaxed = choosing.relaxed(_in_training(self.actor)(batch.observation), gumbel)
+            scores = _in_training(self.actor)(batch.observation)
+            relaxed, penalty = choosing.relaxed(scores, gumbel), None
+            if choosing.any:
+                penalty = choosing.logit_penalty * losses.mean(choosing.penalty(scores), batch.mask)
         action = choosing.hard(relaxed)
         with (
             tf.name_scope("actor_loss/"),
@@ -171,11 +174,15 @@ class ActorCritic:
             values = self.critic.first(batch.observation, action)
             of_action.watch(values)
             loss = losses.actor_loss(values, batch.mask)
-        if choosing.any:
-            upstream = self._upstream(batch, action, *of_action.gradient(loss, (action, values)))
-        else:
+        if penalty is None:
             upstream = of_action.gradient(loss, action)
-        gradients = tape.gradient(relaxed, variables, output_gradients=upstream)
+            gradients = tape.gradient(relaxed, variables, output_gradients=upstream)
+        else:
+            upstream = self._upstream(batch, action, *of_action.gradient(loss, (action, values)))
+            gradients = tape.gradient(
+                [relaxed, penalty], variables, output_gradients=[upstream, tf.ones_like(penalty)]
+            )
+            loss += penalty
         self.actor_optimizer.apply(gradients, variables)
         saturated = tf.cast(choosing.saturated(relaxed), action.dtype)
         return {"losses/actor": loss, "actions/saturation": _over_rows(saturated, batch.mask)}

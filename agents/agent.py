@@ -137,7 +137,7 @@ class Agent:
         spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*spaces)
         config.check_spaces(self.observations, self.actions)
-        self.choosing = Choosing(self.actions, config.gumbel_temperature)
+        self.choosing = Choosing(self.actions, config.gumbel_temperature, config.logit_penalty)
         self._layout, self._seed = config.layout(self.observations.size, self.actions.size), seed
         self._dtype = tf.dtypes.as_dtype(_variable_dtype(config))
         self.normalization = observation_normalization(config, self.observations)

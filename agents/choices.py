@@ -28,10 +28,12 @@ class Choosing:
     Args:
         actions: How actions are laid out.
         temperature: That of the softmax backwards.
+        logit_penalty: Weight of `penalty` in the actor's loss.
     """
 
-    def __init__(self, actions: Actions, temperature: float) -> None:
+    def __init__(self, actions: Actions, temperature: float, logit_penalty: float) -> None:
         self._actions, self._temperature = actions, temperature
+        self.logit_penalty = logit_penalty
         self._continuous = actions.continuous
 
     @property
@@ -77,6 +79,21 @@ class Choosing:
         for segment in self._segments():
             parts.append(tf.nn.softmax(noisy[:, segment] / self._temperature))
         return tf.concat(parts, axis=1)
+
+    def penalty(self, scores: tf.Tensor) -> tf.Tensor:
+        """Returns how far the scores of choices are from one another, `[B]`.
+
+        It is the mean square of the distance of valid ones from their mean, over choices.
+        """
+        total = tf.zeros_like(scores[:, 0])
+        for segment in self._actions.segments():
+            part = scores[:, segment]
+            valid = tf.cast(part > INVALID / 2, part.dtype)
+            count = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
+            known = part * valid
+            away = (known - tf.reduce_sum(known, axis=1, keepdims=True) / count) * valid
+            total += tf.reduce_sum(tf.square(away), axis=1) / count[:, 0]
+        return total / len(self._actions.choices)
 
     def hard(self, relaxed: tf.Tensor) -> tf.Tensor:
         """Returns actions: of each choice the likeliest value, one-hot."""

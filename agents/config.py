@@ -19,6 +19,7 @@ from eagerly.spaces import Actions, Observations
 
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
+_OF_CHOICES = ("exploration_epsilon", "gumbel_temperature", "logit_penalty", "action_masks")
 _WITH_MEMORY = ("memory", MEMORIES)
 
 
@@ -117,6 +118,11 @@ class AgentConfig:
         "Temperature of the softmax that gives discrete choices their gradient (Jang et al. 2017)",
         above=0,
     )
+    logit_penalty: float = setting(
+        1e-3,
+        "Weight c of c mean (l - mean l)² of discrete choices' logits (Lowe et al. 2017, code)",
+        at_least=0,
+    )
     action_masks: bool = setting(
         True, 'Obey info["action_mask"], which discrete choices are valid (docs/spaces.md)'
     )
@@ -167,7 +173,7 @@ class AgentConfig:
         if observations.images:
             raise ValueError(f"observations must have no images; got {observations.space}")
         if not actions.choices:
-            for name in ("exploration_epsilon", "gumbel_temperature", "action_masks"):
+            for name in _OF_CHOICES:
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                     raise ValueError(f"{name} is for discrete actions; got {actions.space}")
 

@@ -7,9 +7,11 @@ import gymnasium
 from eagerly.environments.wrappers import HideCoordinates
 
 # Of each id: what it is made of, and the coordinates that are hidden. The observations of the
-# MuJoCo environments are positions, then velocities, with their default arguments.
+# MuJoCo environments are positions, then velocities, with their default arguments; of the cart-pole
+# each position stands before its velocity.
 POSITIONS = {
     "PendulumPositions-v1": ("Pendulum-v1", range(2, 3)),
+    "CartPolePositions-v1": ("CartPole-v1", range(1, 4, 2)),
     "HalfCheetahPositions-v5": ("HalfCheetah-v5", range(8, 17)),
     "HopperPositions-v5": ("Hopper-v5", range(5, 11)),
     "Walker2dPositions-v5": ("Walker2d-v5", range(8, 17)),

@@ -156,7 +156,7 @@ class Run:
 
 
 def open_run(
-    path: Path | None,
+    path: str | Path | None,
     agent: str | None,
     given: Mapping[str, Any],
     *,
@@ -176,6 +176,7 @@ def open_run(
     Raises:
         RunError: If the directory is not a run, or a run that differs; a setting is out of range.
     """
+    path = None if path is None else Path(path)
     if path is not None and _is_run(path):
         return _continued(path, agent, given, override)
     if agent is None:

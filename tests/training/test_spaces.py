@@ -92,7 +92,9 @@ def test_what_an_environment_gives_outside_its_space_is_named(
         return observation | ({"gear": 5} if env.count == 3 else {}), info
 
     monkeypatch.setattr(toys.Gears, "_shown", shown)
-    with pytest.raises(RunError, match=r"step 3 of its episode: observation 'gear' must be in its space.*got 5"):
+    with pytest.raises(
+        RunError, match=r"step 3 of its episode: observation 'gear' must be in its space.*got 5"
+    ):
         train(**GEARS, env_kwargs={"says": "nothing"}, check_env=False)
 
 
