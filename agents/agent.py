@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic
+from eagerly.agents.augmentation import RandomShift
 from eagerly.agents.batches import Batch, batch_of
 from eagerly.agents.choices import ChoiceNoise, Choosing
 from eagerly.agents.config import AgentConfig
@@ -24,10 +25,9 @@ from eagerly.agents.execution import compiled, named_metrics
 from eagerly.agents.exploration import exploration_noise
 from eagerly.agents.noise import uniform_pairs
 from eagerly.buffers import (
-    ReplayBuffer,
-    RowLayout,
-    SequenceLayout,
-    SequenceReplayBuffer,
+    Buffer,
+    FrameLayout,
+    Layout,
     Stream,
     seed_sequence,
     seed_word,
@@ -42,6 +42,7 @@ from eagerly.networks import (
     MemoryPolicy,
     ObservationNormalization,
 )
+from eagerly.networks.encoding import EncodedActor, EncodedCritic, Encoder
 from eagerly.networks.own import own_actor, own_critic, own_models
 from eagerly.spaces import Actions, Observations
 
@@ -71,6 +72,16 @@ def _parts(
     """What every model is built with: its seed, and a normalisation of its own if none is given."""
     own = normalization or observation_normalization(config, observations)
     return {"seed": seed, "normalization": own}
+
+
+def _encoder(
+    config: Any,
+    observations: Observations,
+    seed: int,
+    normalization: ObservationNormalization | None,
+) -> Encoder:
+    parts = _parts(config, observations, seed_word(seed, Stream.ENCODER), normalization)
+    return Encoder(observations, **parts, **config.encoders())
 
 
 def _head(observations: Observations, actions: Actions, *, squashes: bool = True) -> ActionHead:
@@ -138,9 +149,12 @@ class Agent:
         self.observations, self.actions = config.spaces(*spaces)
         config.check_spaces(self.observations, self.actions)
         self.choosing = Choosing(self.actions, config.gumbel_temperature, config.logit_penalty)
-        self._layout, self._seed = config.layout(self.observations.size, self.actions.size), seed
+        self._layout, self._seed = config.layout(self.observations, self.actions), seed
         self._dtype = tf.dtypes.as_dtype(_variable_dtype(config))
         self.normalization = observation_normalization(config, self.observations)
+        self._shift = (
+            RandomShift(self.observations, config.random_shift) if config.random_shift else None
+        )
         self.networks = ActorCritic(
             lambda suffix: self.build_models(
                 config, *spaces, seed=seed, suffix=suffix, normalization=self.normalization
@@ -190,12 +204,14 @@ class Agent:
         """
         spaces, names = (observation_space, action_space), (f"actor{suffix}", f"critic{suffix}")
         parts: dict[str, Any] = {"seed": seed, "normalization": normalization}
+        observations, actions = config.spaces(*spaces)
         if not config.models:
+            if config.encodes(observations) and not (config.actor and config.critic):
+                parts["encoder"] = _encoder(config, observations, seed, normalization)
             return (
                 cls.build_actor(config, *spaces, name=names[0], **parts),
                 cls.build_critic(config, *spaces, name=names[1], **parts),
             )
-        observations, actions = config.spaces(*spaces)
         parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
         parts |= {"names": names, "dtype": _variable_dtype(config)}
         head = _head(observations, actions, squashes=False)
@@ -214,6 +230,7 @@ class Agent:
         seed: int,
         name: str = "actor",
         normalization: ObservationNormalization | None = None,
+        encoder: Encoder | None = None,
     ) -> Any:
         """Builds an actor alone: a model from observations `[B, O]` to actions `[B, A]`."""
         spaces = observation_space, action_space
@@ -232,6 +249,10 @@ class Agent:
             (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
         )
         parts["head"] = _head(observations, actions)
+        if config.encodes(observations):
+            del parts["normalization"]
+            encoder = encoder or _encoder(config, observations, seed, normalization)
+            return EncodedActor(encoder, actions.size, **parts, **config.networks())
         sizes = observations.size, actions.size
         return kind(*sizes, **parts, **memory, **config.networks())
 
@@ -245,6 +266,7 @@ class Agent:
         seed: int,
         name: str = "critic",
         normalization: ObservationNormalization | None = None,
+        encoder: Encoder | None = None,
     ) -> Any:
         """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
         spaces = observation_space, action_space
@@ -257,6 +279,11 @@ class Agent:
             return own_critic(
                 config.critic, spaces, count=config.critics().get("n_critics", 1), **parts
             )
+        if config.encodes(observations):
+            del parts["normalization"]
+            encoder = encoder or _encoder(config, observations, seed, normalization)
+            parts |= config.networks() | config.critics()
+            return EncodedCritic(encoder, actions.size, **parts)
         kind, memory = (
             (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})
         )
@@ -273,7 +300,7 @@ class Agent:
         return 1
 
     @property
-    def layout(self) -> RowLayout | SequenceLayout:
+    def layout(self) -> Layout:
         """What a row of the replay buffer must hold; `buffers.replay_buffer` makes one of it."""
         return self._layout
 
@@ -402,9 +429,7 @@ class Agent:
         """
         self.networks.set_weights(weights)
 
-    def train(
-        self, buffer: ReplayBuffer | SequenceReplayBuffer, updates: int
-    ) -> dict[str, np.ndarray]:
+    def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
         """Makes `updates` gradient steps in one call of the compiled train body.
 
         Each new number of updates is traced and compiled once more, which takes seconds.
@@ -442,7 +467,27 @@ class Agent:
 
         They must stay what they are until the call has come back.
         """
-        return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self._dtype)
+        given = tf.experimental.dlpack.from_dlpack(rows.__dlpack__())
+        # Bytes of images would not survive a cast.
+        return given if isinstance(self._layout, FrameLayout) else tf.cast(given, self._dtype)
+
+    def _batch(self, rows: tf.Tensor, shifts: tf.Tensor | None = None) -> Batch:
+        """Makes a batch of rows, with images shifted by uniforms `[2, 2 B, n]`."""
+        batch = batch_of(self._layout, rows, self._dtype)
+        if self._shift is None or shifts is None:
+            return batch
+        now, then = tf.split(shifts, 2, axis=1)
+        return batch._replace(
+            observation=self._shift(batch.observation, now),
+            next_observation=self._shift(batch.next_observation, then),
+        )
+
+    def _shifts(self, first: tf.Tensor, updates: int) -> tf.Tensor | None:
+        """Draws by how much images are shifted in K updates, `[K, 2, 2 B, n]`."""
+        if self._shift is None:
+            return None
+        shape = updates, 2 * self.rows_per_update, len(self.observations.images)
+        return uniform_pairs(shape, seed_word(self._seed, Stream.AUGMENTATION), first, self._dtype)
 
     def _train_body(
         self, rows: tf.Tensor, since_move: int
@@ -452,7 +497,8 @@ class Agent:
         A branch inside the compiled program would copy every variable that it could change.
 
         Args:
-            rows: `[K, B, width]`, or windows `[K, N, T + 1, width]`.
+            rows: `[K, B, width]`, windows `[K, N, T + 1, width]`, or with images
+                `[K, B, S + 1, width]`.
             since_move: Updates since one in which the actor moved, less than `policy_delay`; a
                 Python number, and each one is another program.
 
@@ -461,25 +507,28 @@ class Agent:
             TensorFlow after the call, when its code has left the processor's caches, is dear.
         """
         updates, delay = rows.shape[0], self.policy_delay
-        noise = self._noise(self.networks.updates.value() + 1, updates)
+        number = self.networks.updates.value() + 1
+        noise, shifts = self._noise(number, updates), self._shifts(number, updates)
         self.networks.updates.assign_add(updates)
         history = tf.TensorArray(self._dtype, size=updates)
         head = min(-since_move % delay, updates)  # completes the round that is under way
         rounds, tail = divmod(updates - head, delay)
         if head:
-            history = self._some(history, rows, noise, 0, head, since_move + head == delay)
+            moves = since_move + head == delay
+            history = self._some(history, rows, shifts, noise, 0, head, moves)
         if rounds:
             for number in tf.range(rounds):
                 start = head + number * delay
-                history = self._some(history, rows, noise, start, delay, True)
+                history = self._some(history, rows, shifts, noise, start, delay, True)
         if tail:
-            history = self._some(history, rows, noise, updates - tail, tail, False)
+            history = self._some(history, rows, shifts, noise, updates - tail, tail, False)
         return history.stack(), self.networks.policy.weights()
 
     def _some(
         self,
         history: tf.TensorArray,
         rows: tf.Tensor,
+        shifts: tf.Tensor | None,
         noise: tf.Tensor,
         start: tf.Tensor | int,
         count: int,
@@ -488,11 +537,13 @@ class Agent:
         """Makes `count` updates from `start` on; in the last one the actor moves if `moves`."""
         still = count - 1 if moves else count
         for k in range(still) if still <= _UNROLLED else tf.range(still):
-            metrics = self._update(batch_of(self._layout, rows[start + k]), noise[start + k], False)
+            batch = self._batch(rows[start + k], None if shifts is None else shifts[start + k])
+            metrics = self._update(batch, noise[start + k], False)
             history = history.write(start + k, _in_order(metrics, moves=False))
         if moves:
             k = start + still
-            metrics = self._update(batch_of(self._layout, rows[k]), noise[k], True)
+            batch = self._batch(rows[k], None if shifts is None else shifts[k])
+            metrics = self._update(batch, noise[k], True)
             history = history.write(k, _in_order(metrics, moves=True))
         return history
 
@@ -531,12 +582,13 @@ class Agent:
         """
         if self.config.mode == "eager":
             return None
-        steps = (self.config.sequence_length + 1,) if self.config.remembers else ()
-        shape = self.windows_per_update, *steps, self._layout.width
+        shape = self.windows_per_update, *self._layout.sample_shape
         rows = tf.TensorSpec(shape, self._dtype)
 
         def update(rows: tf.Tensor) -> dict[str, tf.Tensor]:
             first = self.networks.updates.value() + 1
-            return self._update(batch_of(self._layout, rows), self._noise(first, 1)[0], True)
+            shifts = self._shifts(first, 1)
+            batch = self._batch(rows, None if shifts is None else shifts[0])
+            return self._update(batch, self._noise(first, 1)[0], True)
 
         return tf.function(update).get_concrete_function(rows).graph

@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from eagerly.buffers import BURN_IN, LEARNED, PADDING, RowLayout, SequenceLayout, Window
+from eagerly.buffers import (
+    BURN_IN,
+    LEARNED,
+    PADDING,
+    FrameLayout,
+    Layout,
+    RowLayout,
+    Window,
+)
 from eagerly.networks import History
 
 
@@ -31,11 +39,34 @@ class Batch(NamedTuple):
     mask: tf.Tensor | None = None
 
 
-def batch_of(layout: RowLayout | SequenceLayout, rows: tf.Tensor) -> Batch:
-    """Makes a batch of packed rows `[B, width]`, or of windows `[B, T + 1, width]`."""
+def batch_of(layout: Layout, rows: tf.Tensor, dtype: tf.DType = tf.float32) -> Batch:
+    """Makes a batch of packed rows.
+
+    Args:
+        layout: Where things stand in them.
+        rows: `[B, width]`; or windows `[B, T + 1, width]`; or, with images, `[B, S + 1, width]`.
+        dtype: Dtype of what comes out of rows with images.
+    """
     if isinstance(layout, RowLayout):
         return Batch(*layout.unpack(rows))
+    if isinstance(layout, FrameLayout):
+        return batch_of_frames(layout, rows, dtype)
     return batch_of_windows(layout.unpack(rows))
+
+
+def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Batch:
+    """Puts transitions together of rows with bytes, `[B, S + 1, width]`."""
+
+    def bytes_of(columns: tf.Tensor) -> tf.Tensor:
+        numbers = tf.cast(tf.bitcast(columns, tf.uint8), tf.float32)
+        return tf.reshape(numbers, [*columns.shape[:-1], -1])
+
+    def observed(part: tf.Tensor) -> tf.Tensor:
+        return layout.observed(part, bytes_of, lambda parts: tf.concat(parts, axis=-1))
+
+    last = layout.split(rows[:, -1])
+    parts = (observed(rows[:, :-1]), last.action, last.reward, last.discount, observed(rows[:, 1:]))
+    return Batch(*(tf.cast(part, dtype) for part in parts))
 
 
 def batch_of_windows(window: Window) -> Batch:

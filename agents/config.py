@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +13,17 @@ import gymnasium
 from eagerly.agents.execution import MODES
 from eagerly.agents.exploration import EXPLORATIONS
 from eagerly.agents.settings import check_settings, setting
-from eagerly.buffers import RowLayout, SequenceLayout
+from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.cores import MEMORIES
+from eagerly.networks.encoding import needs_encoder
 from eagerly.networks.initializers import INITIALIZERS
 from eagerly.spaces import Actions, Observations
 
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
 _OF_CHOICES = ("exploration_epsilon", "gumbel_temperature", "logit_penalty", "action_masks")
+_OF_ENCODERS = ("encoder_units",)
 _WITH_MEMORY = ("memory", MEMORIES)
 
 
@@ -52,7 +56,19 @@ class AgentConfig:
         "critic",
         "Whose loss moves variables that actor and critics share",
         choices=("critic", "actor", "both"),
-        needs=("models", ()),
+    )
+    encoder_units: int = setting(
+        64,
+        "Features of each entry of an observation, of images among them (docs/spaces.md)",
+        at_least=1,
+        at_most=2**14,
+    )
+    random_shift: int = setting(
+        0,
+        "How far images are shifted at random in updates (Kostrikov et al. 2021: 4)",
+        unit="pixels",
+        at_least=0,
+        at_most=64,
     )
     batch_size: int = setting(
         256,
@@ -170,18 +186,51 @@ class AgentConfig:
         Raises:
             ValueError: Naming the setting.
         """
-        if observations.images:
-            raise ValueError(f"observations must have no images; got {observations.space}")
+        if observations.images and self.remembers:
+            raise ValueError(
+                f"memory is not for images; got {observations.space}. Stack their frames instead, "
+                "with gymnasium.wrappers.FrameStackObservation"
+            )
+        default = {field.name: field.default for field in dataclasses.fields(self)}
+        if not observations.images and self.random_shift:
+            raise ValueError(f"random_shift is for images; got {observations.space}")
+        if not (self.models or self.encodes(observations)):
+            for name in ("shared_gradient", *(() if self.encodes(observations) else _OF_ENCODERS)):
+                if getattr(self, name) != default[name]:
+                    raise ValueError(
+                        f"{name} is for models of your own, images, and entries of a Dict or "
+                        f"Tuple; got {observations.space}"
+                    )
         if not actions.choices:
             for name in _OF_CHOICES:
-                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                if getattr(self, name) != default[name]:
                     raise ValueError(f"{name} is for discrete actions; got {actions.space}")
 
-    def layout(self, observation_size: int, action_size: int) -> RowLayout | SequenceLayout:
+    def encodes(self, observations: Observations) -> bool:
+        """Whether networks have an encoder in front, for each entry of an observation."""
+        return needs_encoder(observations.entries) and not self.remembers
+
+    def layout(self, observations: Observations, actions: Actions) -> Layout:
         """Returns what a row of the replay buffer holds."""
-        if not self.remembers:
-            return RowLayout(observation_size, action_size)
-        return SequenceLayout(observation_size, action_size, self.sequence_length, self.burn_in)
+        sizes = observations.size, actions.size
+        if self.remembers:
+            return SequenceLayout(*sizes, self.sequence_length, self.burn_in)
+        if not observations.images:
+            return RowLayout(*sizes)
+        images = []
+        for entry in observations.images:
+            count, *frame = entry.frames
+            images.append(Frames(entry.start, count, math.prod(frame)))
+        return FrameLayout(*sizes, tuple(images))
+
+    def encoders(self) -> dict[str, Any]:
+        """Returns what encoders are made of."""
+        return {
+            "units": self.encoder_units,
+            "activation": self.activation,
+            "initializer": self.initializer,
+            "dtype": self.precision,
+        }
 
     def memories(self) -> dict[str, Any]:
         """Returns what the memory of a network is made of."""

@@ -1,6 +1,8 @@
 """NumPy replay: transitions, windows, their buffers, and the seeds of what is random."""
 
-from eagerly.buffers.making import replay_buffer
+from eagerly.buffers.frames import FrameLayout, Frames
+from eagerly.buffers.making import Buffer, Layout, replay_buffer
+from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.replay import ReplayBuffer
 from eagerly.buffers.rows import RowBuffer
 from eagerly.buffers.seeding import Stream, seed_sequence, seed_word
@@ -12,6 +14,11 @@ __all__ = [
     "BURN_IN",
     "LEARNED",
     "PADDING",
+    "Buffer",
+    "FrameLayout",
+    "Frames",
+    "Layout",
+    "PixelReplayBuffer",
     "ReplayBuffer",
     "RowBuffer",
     "RowLayout",

@@ -20,6 +20,8 @@ class Stream(enum.IntEnum):
     SAMPLING = 4
     EPISODES = 5
     EVALUATION = 6
+    AUGMENTATION = 7
+    ENCODER = 8
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from eagerly.buffers.rows import RowBuffer, check_finite, count_of, filled
-from eagerly.buffers.transition import RowLayout, Transition
+from eagerly.buffers.episodes import NONE, AscendingNumbers, EpisodeBuffer
 from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout, Window
 
-_NONE = -1
 
-
-class SequenceReplayBuffer(RowBuffer):
+class SequenceReplayBuffer(EpisodeBuffer):
     """Keeps episodes in the order of their steps and samples windows that never cross an end.
-
-    A row is what a step led to: action, reward, discount, the observation that was seen then, and
-    how many rows before it the step before stands. An episode begins with a row for its first
-    observation. So L steps take L + 1 rows, and an observation is kept once.
 
     A window has up to `burn_in` steps that only warm a memory, then up to `length - burn_in` that
     are learned from, then padding. Its place is drawn uniformly among all that hold at least one
@@ -49,109 +40,19 @@ class SequenceReplayBuffer(RowBuffer):
         seed: int | np.random.SeedSequence = 0,
     ) -> None:
         self.layout = SequenceLayout(observation_size, action_size, length, burn_in)
-        super().__init__(capacity, self.layout.width, seed)
-        self._after = np.full(capacity, _NONE, np.int64)  # of each row, the step after it
-        self._begins = _Numbers()  # the rows of first observations
-        self._last = np.zeros(0, np.int64)  # of each environment, its row before
-        flat = RowLayout(observation_size, action_size)
-        self._incoming = np.empty((0, flat.width), np.float32)
-        self._incoming_parts = flat.unpack(self._incoming)
-        self._flat = flat
-
-    def add(self, transitions: Transition, ended: np.ndarray) -> None:
-        """Appends a step of each of N environments, overwriting the oldest rows once full.
-
-        Args:
-            transitions: Arrays with one leading axis `[N]`, one row per environment, always in the
-                same order. Values are stored as float32.
-            ended: Which episodes ended with these steps, `[N]` bool; the next step of such an
-                environment begins another.
-
-        Raises:
-            ValueError: If a part has the wrong shape, N has changed or is too large for the
-                capacity, or an observation is not the one that the step before led to.
-            FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
-            Nothing is stored then.
-        """
-        count = count_of(transitions)
-        if count != len(self._incoming):
-            self._incoming = np.empty((count, self._flat.width), np.float32)
-            self._incoming_parts = self._flat.unpack(self._incoming)
-        parts = self._incoming_parts
-        filled(parts, transitions)
-        check_finite(parts, self._incoming)
-        if np.shape(ended) != (count,):
-            raise ValueError(f"ended must have shape [{count}]; got {np.shape(ended)}")
-        last = self._last if len(self._last) else np.full(count, _NONE)
-        self._check(parts, last)
-        begins = np.flatnonzero(last == _NONE)
-        rows = np.zeros((len(begins) + count, self.layout.width), np.float32)
-        numbers = self.added + np.arange(len(rows))
-        first, steps = rows[: len(begins)], rows[len(begins) :]
-        *_, discount, observation, _ = self.layout.split(first)
-        discount[...], observation[...] = 1.0, parts.observation[begins]
-        last = last.copy()
-        last[begins] = numbers[: len(begins)]
-        for target, value in zip(
-            self.layout.split(steps),
-            (
-                parts.action,
-                parts.reward,
-                parts.discount,
-                parts.next_observation,
-                numbers[len(begins) :] - last,
-            ),
-            strict=True,
-        ):
-            target[...] = value
-        self._append(rows)
-        self._link(numbers, rows)
-        self._last = np.where(ended, _NONE, numbers[len(begins) :])
-
-    def _check(self, parts: Transition, last: np.ndarray) -> None:
-        count = len(parts.reward)
-        if len(last) != count:
-            raise ValueError(
-                f"there were {len(last)} environments, and are {count}: call begin_episodes"
-            )
-        if 4 * count > self.capacity:
-            raise ValueError(
-                f"capacity must be at least 4 for each of {count} environments; got {self.capacity}"
-            )
-        goes_on = np.flatnonzero(last != _NONE)
-        reached = self.layout.split(self._rows[last[goes_on] % self.capacity]).observation
-        different = (reached != parts.observation[goes_on]).any(axis=1)
-        if different.any():
-            raise ValueError(
-                f"environment {goes_on[different][0]} was not left where its step begins: say in "
-                "`ended` that its episode had ended, or call begin_episodes"
-            )
+        super().__init__(capacity, self.layout, seed)
+        self._after = np.full(capacity, NONE, np.int64)  # of each row, the step after it
+        self._begins = AscendingNumbers()  # the rows of first observations
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         """Takes note of which row follows which."""
         back = self.layout.split(rows).back.astype(np.int64)
-        self._after[numbers % self.capacity] = _NONE
+        self._after[numbers % self.capacity] = NONE
         before = numbers - back
         linked = (back > 0) & (before >= self._oldest)
         self._after[before[linked] % self.capacity] = numbers[linked]
         self._begins.append(numbers[back == 0])
         self._begins.drop_below(self._oldest)
-
-    @property
-    def _oldest(self) -> int:
-        return self.added - len(self)
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Says which environments, `[N]` bool, begin an episode though none was said to end."""
-        if len(began) == len(self._last):
-            self._last = np.where(began, _NONE, self._last)
-        elif np.all(began):
-            self._last = np.full(len(began), _NONE)
-        else:
-            raise ValueError(
-                f"began must have shape [{len(self._last)}], or be true for all where the number "
-                f"of environments changes; got {np.shape(began)}"
-            )
 
     def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
         """Gathers packed windows `[updates, batch_size, T + 1, width]`.
@@ -174,7 +75,7 @@ class SequenceReplayBuffer(RowBuffer):
         numbers[..., 0], alive = row, np.ones(row.shape, bool)
         for step in range(1, self.layout.length + 1):
             after = self._after[row % self.capacity]
-            alive &= (after != _NONE) & (step <= warmed + learned)
+            alive &= (after != NONE) & (step <= warmed + learned)
             row = np.where(alive, after, row)
             numbers[..., step] = row
             roles[..., step] = np.where(alive, np.where(step > warmed, LEARNED, BURN_IN), PADDING)
@@ -201,7 +102,7 @@ class SequenceReplayBuffer(RowBuffer):
             row = np.where(inside, row, begins[beyond // before])
             learned = np.where(inside, learned, 1 + beyond % before)
         # What is left of an episode may be a single row, with no step to learn from.
-        alone = self._after[row % self.capacity] == _NONE
+        alone = self._after[row % self.capacity] == NONE
         newest = np.array(self.added - 1)
         return np.where(alone, self._before(newest), row), np.where(alone, 1, learned)
 
@@ -214,64 +115,6 @@ class SequenceReplayBuffer(RowBuffer):
             row = before
         return row, warmed
 
-    def _before(self, row: np.ndarray) -> np.ndarray:
-        """Returns the row before each; the row itself where there is none, or none any more."""
-        before = row - self._rows[row % self.capacity, -1].astype(np.int64)
-        return np.where(before >= self._oldest, before, row)
-
     def sample(self, updates: int, batch_size: int) -> Window:
         """Samples a `Window` of arrays `[updates, batch_size, ...]`, views of `sample_rows`."""
         return self.layout.unpack(self.sample_rows(updates, batch_size))
-
-    def restore(self, start: int, rows: np.ndarray) -> None:
-        """Puts back rows `[n, width]` that `stored(start, start + n)` returned; in order.
-
-        Raises:
-            ValueError: If the width is wrong, rows before `start` are missing, or they are no
-                steps of episodes.
-        """
-        super().restore(start, rows)
-        numbers = np.arange(start, self.added)[-self.capacity :]
-        kept = rows[-self.capacity :]
-        back = self.layout.split(kept).back
-        if not ((back >= 0) & (back <= numbers) & (back == np.floor(back))).all():
-            raise ValueError(f"rows {start} to {self.added} are no steps of episodes")
-        self._link(numbers, kept)
-
-    def state(self) -> dict[str, Any]:
-        """Returns the last row of each episode in progress, as JSON can hold it."""
-        return {"last": self._last.tolist()}
-
-    def restore_state(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` returned, after the rows.
-
-        Raises:
-            ValueError: If it does not fit the rows.
-        """
-        last = np.array(state["last"], np.int64).reshape(-1)
-        if not ((last == _NONE) | ((last >= self._oldest) & (last < self.added))).all():
-            raise ValueError(f"episodes go on from rows {state['last']}, which are not there")
-        self._last = last
-
-
-class _Numbers:
-    """Ascending numbers, appended at one end and dropped at the other."""
-
-    def __init__(self) -> None:
-        self._array = np.empty(64, np.int64)
-        self._start = self._stop = 0
-
-    def values(self) -> np.ndarray:
-        return self._array[self._start : self._stop]
-
-    def append(self, numbers: np.ndarray) -> None:
-        if self._stop + len(numbers) > len(self._array):
-            there = self.values()
-            self._array = np.empty(2 * (len(there) + len(numbers)) + 64, np.int64)
-            self._array[: len(there)] = there
-            self._start, self._stop = 0, len(there)
-        self._array[self._stop : self._stop + len(numbers)] = numbers
-        self._stop += len(numbers)
-
-    def drop_below(self, least: int) -> None:
-        self._start += int(np.searchsorted(self.values(), least))

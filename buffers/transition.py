@@ -47,6 +47,11 @@ class RowLayout:
         return 2 * self.observation_size + self.action_size + 2
 
     @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of what one draw from a buffer is."""
+        return (self.width,)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes that a row takes."""
         return 4 * self.width

@@ -88,6 +88,11 @@ class SequenceLayout:
         return self.action_size + self.observation_size + 3
 
     @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of what one draw from a buffer is."""
+        return self.length + 1, self.width
+
+    @property
     def row_bytes(self) -> int:
         """Bytes that a row takes, with the number of the row after it."""
         return 4 * self.width + 8

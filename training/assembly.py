@@ -13,10 +13,8 @@ import tensorflow as tf
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.buffers import (
-    ReplayBuffer,
-    RowLayout,
-    SequenceLayout,
-    SequenceReplayBuffer,
+    Buffer,
+    Layout,
     Stream,
     replay_buffer,
     seed_sequence,
@@ -51,7 +49,7 @@ class Assembly:
     observations: Observations
     actions: Actions
     agent: Agent
-    buffer: ReplayBuffer | SequenceReplayBuffer
+    buffer: Buffer
     environments: Environments
     evaluation_env: GuardedEnvironment
     camera: Camera | None
@@ -93,8 +91,8 @@ def assemble(
     camera = None
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
-    buffer = _buffer(config, run.agent_config.layout(observations.size, actions.size))
     try:
+        buffer = _buffer(config, run.agent_config.layout(observations, actions))
         agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error
@@ -117,9 +115,7 @@ def _flat(make: EnvironmentMaker, observations: Observations, actions: Actions) 
     return flat(make(), observations, actions)
 
 
-def _buffer(
-    config: RunConfig, layout: RowLayout | SequenceLayout
-) -> ReplayBuffer | SequenceReplayBuffer:
+def _buffer(config: RunConfig, layout: Layout) -> Buffer:
     """Makes the replay buffer, if the run will not be short of memory for it."""
     rows = min(config.replay_capacity, config.steps + config.num_envs)
     what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"

@@ -98,7 +98,7 @@ def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
 
 def test_choices_are_drawn_by_their_probabilities() -> None:
     actions = Actions(MIXED)
-    choosing = Choosing(actions, 1.0)
+    choosing = Choosing(actions, 1.0, 0.0)
     shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
     scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
     several = tf.tile(scores[np.newaxis], [20_000, 1])
@@ -113,7 +113,7 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
 
 
 def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
-    choosing = Choosing(Actions(Discrete(2)), 1.0)
+    choosing = Choosing(Actions(Discrete(2)), 1.0, 0.0)
     uniform = tf.constant([[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
     assert np.isfinite(choosing.noise(uniform, 0.0)).all()
     assert np.isfinite(choosing.noise_of_actor(uniform)).all()
@@ -122,7 +122,7 @@ def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
 def test_alternatives_change_one_choice_at_a_time() -> None:
     actions = Actions(MIXED)
     action = np.array([[0.5, -0.5, 1, 0, 0, 0, 1, 1, 0]], np.float32)
-    made = Choosing(actions, 1.0).alternatives(tf.constant(action)).numpy()
+    made = Choosing(actions, 1.0, 0.0).alternatives(tf.constant(action)).numpy()
     assert made.shape == (7, 9)
     np.testing.assert_array_equal(made[:, :2], np.repeat(action[:, :2], 7, axis=0))
     np.testing.assert_array_equal(made[:3, 2:5], np.eye(3))
@@ -165,7 +165,7 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     agent = kind(
         OBSERVED,
         Discrete(3),
-        kind.Config(n_critics=1, batch_size=4, mode="eager", actor_learning_rate=1.0),
+        kind.Config(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
         actor=lambda *spaces: Linear(logits),
         critic=lambda *spaces: Linear(values),
     )
@@ -179,6 +179,13 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     expected = -shares * (values - (shares * values).sum())
     np.testing.assert_allclose(seen[0][0], expected, atol=1e-6)
     assert all(seen[0][0][index] == 0.0 for index in range(3) if not mask[index])
+
+
+def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None:
+    choosing = Choosing(Actions(MIXED), 1.0, 0.1)
+    scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
+    # Of the first choice -1 and -3 are valid, of the second two alike, of the third one alone.
+    np.testing.assert_allclose(choosing.penalty(tf.constant(scores)), [1 / 3])
 
 
 @pytest.mark.parametrize("name", agent_names())
@@ -248,7 +255,12 @@ def test_masks_are_left_out_on_request() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"exploration_epsilon": 0.2}, {"gumbel_temperature": 0.5}, {"action_masks": False}],
+    [
+        {"exploration_epsilon": 0.2},
+        {"gumbel_temperature": 0.5},
+        {"logit_penalty": 0.0},
+        {"action_masks": False},
+    ],
 )
 def test_settings_of_choices_are_refused_where_there_are_none(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(settings))} is for discrete actions; got"):

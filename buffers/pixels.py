@@ -1,0 +1,106 @@
+"""A replay buffer for images: frames as bytes, each of them stored once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eagerly.buffers.episodes import AscendingNumbers, EpisodeBuffer
+from eagerly.buffers.frames import FrameLayout
+from eagerly.buffers.transition import Transition
+
+
+class PixelReplayBuffer(EpisodeBuffer):
+    """Keeps the newest frame of each step as bytes, and samples transitions uniformly.
+
+    A stack of K frames and the one after it share all frames but one, so that a transition takes
+    its newest frame alone: 4 KiB for a grey picture of 64 by 64, where two stacks of three
+    frames in float32 take 96 KiB.
+
+    Args:
+        capacity: Most rows kept; the oldest is overwritten. An episode of L steps takes L + 1.
+        layout: Where images stand in an observation.
+        seed: Seed of the sampling, an int or a `numpy.random.SeedSequence`.
+    """
+
+    def __init__(
+        self, capacity: int, layout: FrameLayout, *, seed: int | np.random.SeedSequence = 0
+    ) -> None:
+        self.layout = layout
+        super().__init__(capacity, layout, seed)
+        self._begins = AscendingNumbers()  # the rows of first observations
+
+    def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        for image in self.layout.images:
+            now, then = (
+                part[:, image.start : image.stop]
+                for part in (parts.observation, parts.next_observation)
+            )
+            older = now[begins]
+            if (older[:, image.size :] != older[:, : -image.size]).any():
+                raise ValueError(
+                    "the first observation of an episode must stack its first frame alone, as "
+                    "gymnasium.wrappers.FrameStackObservation does with padding_type='reset'"
+                )
+            if (then[:, : -image.size] != now[:, image.size :]).any():
+                raise ValueError(
+                    "stacked frames must move up by one in each step, as those of "
+                    "gymnasium.wrappers.FrameStackObservation do; give other stacks as channels, "
+                    "(H, W, C)"
+                )
+        return self.layout.pack(parts.observation), self.layout.pack(parts.next_observation)
+
+    def _differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        # As words: what is read as a float can be NaN here.
+        words = (np.ascontiguousarray(part).view(np.uint32) for part in (one, other))
+        left, right = words
+        different: np.ndarray = (left != right).any(axis=1)
+        return different
+
+    def _check(self, left: np.ndarray, last: np.ndarray) -> None:
+        least = 4 * len(left) * (self.layout.steps + 1)
+        if least > self.capacity:
+            raise ValueError(
+                f"capacity must be at least {least} for {len(left)} environments and stacks of "
+                f"{self.layout.steps} frames; got {self.capacity}"
+            )
+        super()._check(left, last)
+
+    def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
+        self._begins.append(numbers[self.layout.split(rows).back == 0])
+        self._begins.drop_below(self._oldest)
+
+    @property
+    def _least(self) -> int:
+        """The first row that does not look back to rows that are gone."""
+        # In as many rows each environment has made all the steps that a sample looks back.
+        return self._oldest and self._oldest + 2 * len(self._last) * (self.layout.steps + 1)
+
+    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
+        """Gathers packed samples `[updates, batch_size, S + 1, width]`, drawn with replacement.
+
+        Each is a step and the rows that its two observations need; see `FrameLayout.unpack`.
+        Steps are drawn uniformly, but for the very oldest of a full buffer. How many updates are
+        asked for at once does not change which rows an update gets. The returned array is reused
+        by the next call with the same sizes: copy what you keep. It begins at a multiple of 64
+        bytes, so that TensorFlow can read it where it is.
+
+        Raises:
+            ValueError: If the buffer is empty or a size is not positive.
+        """
+        self._check_sampling(updates, batch_size)
+        least = min(self._least, self.added - 1)
+        begins = self._begins.values()
+        begins = begins[np.searchsorted(begins, least) :] - least
+        count = self.added - least - len(begins)
+        draw = self._generator.integers(max(count, 1), size=(updates, batch_size))
+        # The draw-th row that is a step: those of first observations before it are passed over.
+        row = least + draw + np.searchsorted(begins - np.arange(len(begins)), draw, side="right")
+        numbers = np.empty((*row.shape, self.layout.steps + 1), np.int64)
+        for place in range(self.layout.steps, -1, -1):
+            numbers[..., place] = row
+            row = self._before(row)
+        return self._taken(numbers % self.capacity)
+
+    def sample(self, updates: int, batch_size: int) -> Transition:
+        """Samples a `Transition` of arrays `[updates, batch_size, ...]`."""
+        return self.layout.unpack(self.sample_rows(updates, batch_size))

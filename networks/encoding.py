@@ -1,0 +1,264 @@
+"""Encoders of observations that are more than one vector: one for each entry, joined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from eagerly.networks.activations import TENSOR
+from eagerly.networks.actor import Actor
+from eagerly.networks.critic import Critic
+from eagerly.networks.initializers import linear_initializers, weight_seeds
+from eagerly.networks.layers import Linear
+from eagerly.networks.normalization import ObservationNormalization
+from eagerly.spaces import Entry, Observations
+from eagerly.spaces.observations import IMAGE
+
+# Filters, all of 3 by 3, and the steps of each layer: a picture of 64 by 64 becomes one of 5 by 5.
+_FILTERS, _STRIDES = 32, (2, 2, 2, 1)
+
+
+class ImageEncoder(keras.layers.Layer):
+    """Maps images to features: convolutions, then one layer, normalised, through a tanh.
+
+    The order is that of Yarats et al. 2021, "Improving Sample Efficiency in Model-Free
+    Reinforcement Learning from Images", section 4.2; the strides are larger, for processors.
+
+    Args:
+        entry: The image.
+        units: How many features.
+        initializer: Initial weights.
+        seed: Their seed.
+        dtype: Precision.
+        name: Name of the layer.
+
+    Raises:
+        ValueError: If the image is too small for the convolutions.
+    """
+
+    def __init__(
+        self, entry: Entry, units: int, *, initializer: str, seed: int, dtype: str, name: str
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._frames = entry.frames
+        height, width, channels = entry.image_shape
+        *seeds, last = weight_seeds(seed, len(_STRIDES) + 1)
+        self._convolutions = []
+        for index, (stride, own) in enumerate(zip(_STRIDES, seeds, strict=True)):
+            if min(height, width) < 3:
+                raise ValueError(
+                    f"image {entry.path!r} must be at least 31 by 31 for the encoder; got "
+                    f"{entry.image_shape[0]} by {entry.image_shape[1]}. A model of your own can "
+                    "take others."
+                )
+            kernel, bias = linear_initializers(initializer, 9 * channels, own)
+            layer = keras.layers.Conv2D(
+                _FILTERS,
+                3,
+                stride,
+                kernel_initializer=kernel,
+                bias_initializer=bias,
+                name=f"{name}_convolution_{index}",
+                dtype=dtype,
+            )
+            layer.build((None, height, width, channels))
+            self._convolutions.append(layer)
+            height, width = ((side - 3) // stride + 1 for side in (height, width))
+            channels = _FILTERS
+        self._linear = _linear(height * width * channels, units, initializer, last, dtype, name)
+        self._norm = keras.layers.LayerNormalization(name=f"{name}_norm", dtype=dtype)
+        self._norm.build((None, units))
+        self.built = True
+
+    def call(self, columns: tf.Tensor) -> tf.Tensor:
+        """Maps the numbers of images, `[B, K · H · W · C]` from 0 to 255, to `[B, units]`."""
+        count, height, width, channels = self._frames
+        images = tf.reshape(tf.cast(columns, self.compute_dtype), [-1, *self._frames])
+        images = tf.transpose(images, [0, 2, 3, 1, 4])
+        hidden = tf.reshape(images, [-1, height, width, count * channels]) / 255.0 - 0.5
+        for layer in self._convolutions:
+            hidden = tf.nn.relu(layer(hidden))
+        hidden = self._linear(tf.reshape(hidden, [-1, math.prod(hidden.shape[1:])]))
+        return tf.tanh(self._norm(hidden))
+
+
+class VectorEncoder(keras.layers.Layer):
+    """Maps the columns of a vector, or of a choice, to features: one layer with its activation.
+
+    Args:
+        size: How many columns.
+        units: How many features.
+        activation: One of `networks.activations.ACTIVATIONS`.
+        initializer: Initial weights.
+        seed: Their seed.
+        dtype: Precision.
+        name: Name of the layer.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        units: int,
+        *,
+        activation: str,
+        initializer: str,
+        seed: int,
+        dtype: str,
+        name: str,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._activation = TENSOR[activation]
+        self._linear = _linear(size, units, initializer, seed, dtype, name)
+        self.built = True
+
+    def call(self, columns: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, size]` to `[B, units]`."""
+        return self._activation(self._linear(tf.cast(columns, self.compute_dtype)))
+
+
+def _linear(inputs: int, units: int, initializer: str, seed: int, dtype: str, name: str) -> Linear:
+    kernel, bias = linear_initializers(initializer, inputs, seed)
+    layer = Linear(
+        units,
+        kernel_initializer=kernel,
+        bias_initializer=bias,
+        name=f"{name}_linear",
+        dtype=dtype,
+    )
+    layer.build((None, inputs))
+    return layer
+
+
+class Encoder(keras.layers.Layer):
+    """Maps rows of observations to features: an encoder for each entry, joined, and the mask.
+
+    Args:
+        observations: How they are laid out.
+        units: Features of each entry.
+        activation: Activation of vectors' encoders.
+        initializer: Initial weights.
+        normalization: What rows go through first.
+        seed: Seed of the weights.
+        dtype: Precision.
+        name: Name of the layer.
+
+    Attributes:
+        features: How many features there are, with the mask.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        *,
+        units: int,
+        activation: str,
+        initializer: str,
+        normalization: ObservationNormalization | None,
+        seed: int,
+        dtype: str,
+        name: str = "encoder",
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._observations, self._normalization = observations, normalization
+        entries = observations.entries
+        self.features = units * len(entries) + observations.masked
+        parts: dict[str, Any] = {"initializer": initializer, "dtype": dtype}
+        self._encoders = []
+        for index, (entry, own) in enumerate(
+            zip(entries, weight_seeds(seed, len(entries)), strict=True)
+        ):
+            # Names of entries may have any letters, those of layers may not.
+            parts |= {"seed": own, "name": f"entry_{index}"}
+            self._encoders.append(
+                ImageEncoder(entry, units, **parts)
+                if entry.kind == IMAGE
+                else VectorEncoder(entry.stop - entry.start, units, activation=activation, **parts)
+            )
+        self.built = True
+
+    def call(self, rows: tf.Tensor) -> tf.Tensor:
+        """Maps rows `[B, O]` to features `[B, F]`."""
+        scaled = rows if self._normalization is None else self._normalization(rows)
+        features = [
+            encoder(scaled[:, entry.start : entry.stop])
+            for entry, encoder in zip(self._observations.entries, self._encoders, strict=True)
+        ]
+        if self._observations.masked:
+            features.append(rows[:, -self._observations.masked :])
+        return tf.concat([tf.cast(part, self.variable_dtype) for part in features], axis=-1)
+
+
+class _Encoded(keras.Model):
+    """A network behind an encoder, which it may share.
+
+    Args:
+        encoder: The encoder.
+        action_size: A.
+        seed: Seed of the network's weights.
+        dtype: Precision.
+        name: Name under which the graph shows the model.
+        **network: Settings of the network.
+    """
+
+    behind: ClassVar[type[keras.Model]]
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        action_size: int,
+        *,
+        seed: int,
+        dtype: str,
+        name: str,
+        **network: Any,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._encoder = encoder
+        self._network = self.behind(
+            encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
+        )
+        self.built = True
+
+    def encode(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` to features `[B, F]`."""
+        with tf.name_scope(self.name):
+            features: tf.Tensor = self._encoder(observation)
+            return features
+
+
+class EncodedActor(_Encoded):
+    """An `Actor` behind an encoder."""
+
+    behind = Actor
+
+    def call(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
+        return self._network(self._encoder(observation))
+
+
+class EncodedCritic(_Encoded):
+    """A `Critic` behind an encoder that its members share."""
+
+    behind = Critic
+
+    def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
+        return self._network(self._encoder(observation), action)
+
+    def first(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0."""
+        return self.first_of(self.encode(observation), action)
+
+    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps features `[B, F]` and actions to the values of member 0."""
+        with tf.name_scope(f"{self.name}_first"):
+            return self._network.first(features, action)
+
+
+def needs_encoder(entries: Sequence[Entry]) -> bool:
+    """Whether observations are more than one vector."""
+    return len(entries) > 1 or any(entry.kind == IMAGE for entry in entries)

@@ -1,0 +1,187 @@
+"""Images and dictionaries: encoders, who shares and moves them, shifts, and bytes in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium.spaces import Box, Dict, Discrete
+
+from eagerly.agents import agent_class
+from eagerly.agents.agent import Agent
+from eagerly.agents.augmentation import RandomShift
+from eagerly.agents.batches import batch_of
+from eagerly.buffers import PixelReplayBuffer, Transition, replay_buffer
+from eagerly.networks import ActingPolicy
+from eagerly.spaces import Observations
+from tests.helpers import equal_weights, weights_of
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+CAMERA = Dict(
+    {"camera": Box(0, 255, (2, 32, 31, 1), np.uint8), "speed": Box(-9, 9, (2,), np.float32)}
+)
+PARTS = Dict({"speed": Box(-9, 9, (2,), np.float32), "tool": Discrete(3)})
+ACTIONS = Box(-1, 1, (2,), np.float32)
+
+
+def agent_of(observation_space: gymnasium.Space[Any], name: str = "td3", **settings: Any) -> Agent:
+    kind = agent_class(name)
+    small = {"hidden_sizes": (8,), "encoder_units": 5, "batch_size": 4, "mode": "graph"}
+    actions = settings.pop("actions", ACTIONS)
+    return kind(observation_space, actions, kind.Config(**small | settings), seed=0)
+
+
+def filled(agent: Agent, seed: int = 0) -> Any:
+    """A buffer with some steps of one episode."""
+    space, buffer = agent.observations.space, replay_buffer(agent.layout, 200, seed=seed)
+    space.seed(seed)
+    draws = np.random.default_rng(seed)
+
+    def seen(before: np.ndarray | None = None) -> np.ndarray:
+        observation = space.sample()
+        if "camera" in observation:
+            older = observation["camera"][1] if before is None else camera_of(agent, before)[1]
+            observation["camera"][0] = older
+        return agent.observations.flatten(observation)[np.newaxis]
+
+    now = seen()
+    for _ in range(20):
+        then = seen(now)
+        action = agent.actions.random(draws, 1)
+        buffer.add(Transition(now, action, np.ones(1), np.full(1, 0.9), then), np.array([False]))
+        now = then
+    return buffer
+
+
+def camera_of(agent: Agent, rows: np.ndarray) -> np.ndarray:
+    return agent.observations.split(rows)["camera"].reshape(2, 32, 31, 1)
+
+
+def test_rows_with_bytes_become_the_transitions_that_they_are() -> None:
+    agent = agent_of(CAMERA)
+    buffer = filled(agent)
+    assert isinstance(buffer, PixelReplayBuffer)
+    rows = buffer.sample_rows(1, 16).copy()[0]
+    expected = agent.layout.unpack(rows)
+    for mode in (lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)):
+        batch = mode(lambda rows: tuple(batch_of(agent.layout, rows))[:5])(tf.constant(rows))
+        for part, other in zip(batch, expected, strict=True):
+            np.testing.assert_array_equal(part, other)
+    assert set(np.unique(expected.observation[:, : 2 * 32 * 31])) <= set(range(256))
+
+
+def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None:
+    agent, plain = agent_of(CAMERA), agent_of(PARTS)
+    for each in (agent, plain):
+        networks = each.networks
+        encoder = {id(v) for v in networks.actor._encoder.variables}
+        assert encoder == {id(v) for v in networks.critic._encoder.variables}
+        assert encoder.isdisjoint(id(v) for v in networks.actor_target._encoder.variables)
+        kept = networks.variables()
+        assert len(kept["actor"]) == len(networks.actor.variables)
+        assert len(kept["critic"]) == len(networks.critic.variables) - len(encoder)
+        before = weights_of(each)
+        each.train(filled(each), 1)  # only the critics move in TD3's first update
+        after = weights_of(each)
+        moved = {name for name in before if not np.array_equal(before[name], after[name])}
+        of_encoder = {name for name in before if name.startswith("actor: ") and "entry_" in name}
+        assert len(of_encoder) == len(encoder)
+        assert of_encoder <= moved
+        assert not {n for n in moved if n.startswith("actor: ")} - of_encoder
+        mean = (each.networks.actor_target._encoder, each.networks.actor._encoder)
+        each.train(filled(each), 1)
+        for target, own in zip(*(part.variables for part in mean), strict=True):
+            assert not np.array_equal(target, own)  # it follows, by tau
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "settings"),
+    [
+        (CAMERA, "td3", {"random_shift": 2}),
+        (CAMERA, "ddpg", {"actions": Discrete(3)}),
+        (PARTS, "td3", {"normalize_observations": True}),
+    ],
+    ids=["images", "images, discrete", "dictionary"],
+)
+def test_the_modes_agree_and_a_restored_agent_goes_on(
+    space: gymnasium.Space[Any], name: str, settings: dict[str, Any], tmp_path: Any
+) -> None:
+    after = {}
+    for mode in ("eager", "graph", "xla"):
+        agent = agent_of(space, name, mode=mode, **settings)
+        agent.observe(filled(agent).sample(1, 8).observation[0])
+        metrics = agent.train(filled(agent), 2)
+        assert all(np.isfinite(values).all() for values in metrics.values())
+        after[mode] = weights_of(agent)
+    for path, values in after["eager"].items():
+        for mode in ("graph", "xla"):
+            np.testing.assert_allclose(values, after[mode][path], rtol=1e-3, atol=2e-5)
+    agent.networks.save(str(tmp_path / "n"))
+    again = agent_of(space, name, mode="xla", **settings)
+    again.networks.restore(str(tmp_path / "n"))
+    if agent.normalization is not None:
+        again.normalization.restore(agent.normalization.state())
+    for one in (agent, again):
+        one.train(filled(one, seed=1), 2)
+    assert equal_weights(weights_of(agent), weights_of(again))
+
+
+def test_an_actor_alone_is_that_of_the_agent() -> None:
+    agent = agent_of(CAMERA)
+    alone = agent.build_actor(agent.config, CAMERA, ACTIONS, seed=0)
+    assert [v.path for v in alone.variables] == [v.path for v in agent.networks.actor.variables]
+    rows = filled(agent).sample(1, 3).observation[0]
+    np.testing.assert_allclose(
+        ActingPolicy(alone)(rows), agent.act(rows, explore=False), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
+    whole, parts = agent_of(CAMERA, random_shift=3), agent_of(CAMERA, random_shift=3)
+    first = tf.constant(1, tf.int64)
+    together = whole._shifts(first, 3)
+    np.testing.assert_array_equal(together[1:], parts._shifts(first + 1, 2))
+    assert not np.array_equal(together[0, 0], together[0, 1])
+
+
+def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:
+    observations = Observations(CAMERA)
+    shift = RandomShift(observations, 2)
+    rows = np.random.default_rng(0).integers(0, 256, (500, observations.size)).astype(np.float32)
+    uniform = np.random.default_rng(1).random((2, 500, 1)).astype(np.float32)
+    uniform[:, 0], uniform[:, 1] = 1.0, 1e-9
+    shifted = shift(tf.constant(rows), tf.constant(uniform)).numpy()
+    np.testing.assert_array_equal(shifted[:, -2:], rows[:, -2:])  # the speed stays
+    seen = set()
+    for before, after, drawn in zip(rows, shifted, uniform[:, :, 0].T, strict=True):
+        down, right = np.minimum(np.floor(drawn * 5), 4).astype(int) - 2
+        seen.add((down, right))
+        image, moved = (row[:-2].reshape(2, 32, 31) for row in (before, after))
+        padded = np.pad(image, ((0, 0), (2, 2), (2, 2)), mode="edge")
+        np.testing.assert_array_equal(
+            moved, padded[:, 2 + down : 34 + down, 2 + right : 33 + right]
+        )
+    assert len(seen) == 25
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "message"),
+    [
+        (CAMERA, {"memory": "gru", "batch_size": 256}, "memory is not for images"),
+        (ACTIONS, {"random_shift": 2}, "random_shift is for images"),
+        (ACTIONS, {"encoder_units": 6}, "encoder_units is for"),
+        (ACTIONS, {"encoder_units": 64, "shared_gradient": "both"}, "shared_gradient is for"),
+        (Box(0, 255, (20, 20), np.uint8), {}, "must be at least 31 by 31"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    space: gymnasium.Space[Any], settings: dict[str, Any], message: str
+) -> None:
+    if space == ACTIONS:
+        settings = {"encoder_units": 64} | settings
+    with pytest.raises(ValueError, match=message):
+        agent_of(space, **settings)

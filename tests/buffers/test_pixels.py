@@ -1,0 +1,144 @@
+"""The buffer of images: every stack comes back as it was, from frames that are stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly.buffers import FrameLayout, Frames, PixelReplayBuffer, Transition
+
+# Columns: 2 plain, a stack of 3 frames of 5 numbers, 1 plain, a single image of 2, 1 plain.
+LAYOUT = FrameLayout(2 + 15 + 1 + 2 + 1, 2, (Frames(2, 3, 5), Frames(18, 1, 2)))
+
+
+class Player:
+    """Plays episodes of random numbers in N environments, and remembers every transition."""
+
+    def __init__(self, count: int, seed: int = 0, mean_length: float = 5.0) -> None:
+        self.draws, self.count, self.mean = np.random.default_rng(seed), count, mean_length
+        self.now: Any = [self._first() for _ in range(count)]
+        self.made: list[tuple[np.ndarray, ...]] = []
+
+    def _frame(self, size: int) -> np.ndarray:
+        return self.draws.integers(0, 256, size).astype(np.float32)
+
+    def _first(self) -> np.ndarray:
+        frame, plain = self._frame(5), self.draws.normal(size=4).astype(np.float32)
+        return np.concatenate(
+            [plain[:2], frame, frame, frame, plain[2:3], self._frame(2), plain[3:]]
+        )
+
+    def _next(self, row: np.ndarray) -> np.ndarray:
+        plain = self.draws.normal(size=4).astype(np.float32)
+        stack = [row[7:17], self._frame(5)]
+        return np.concatenate([plain[:2], *stack, plain[2:3], self._frame(2), plain[3:]])
+
+    def steps(self, count: int) -> Iterator[tuple[Transition, np.ndarray]]:
+        for _ in range(count):
+            now = np.stack(self.now)
+            then = np.stack([self._next(row) for row in self.now])
+            actions = self.draws.uniform(-1, 1, (self.count, 2)).astype(np.float32)
+            rewards = self.draws.normal(size=self.count).astype(np.float32)
+            discounts = np.full(self.count, 0.9, np.float32)
+            ended = self.draws.random(self.count) < 1 / self.mean
+            step = Transition(now, actions, rewards, discounts, then)
+            self.made += list(zip(*step, strict=True))
+            self.now = [self._first() if end else row for row, end in zip(then, ended, strict=True)]
+            yield step, ended
+
+
+def filled(count: int, steps: int, capacity: int) -> tuple[PixelReplayBuffer, Player]:
+    buffer, player = PixelReplayBuffer(capacity, LAYOUT), Player(count)
+    for step, ended in player.steps(steps):
+        buffer.add(step, ended)
+    return buffer, player
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("capacity", [1000, 120])
+def test_samples_are_transitions_as_they_were_added(count: int, capacity: int) -> None:
+    buffer, player = filled(count, 150, capacity)
+    sample = buffer.sample(3, 200)
+    by_reward = {float(made[2]): made for made in player.made}
+    for flat in zip(*(part.reshape(600, *part.shape[2:]) for part in sample), strict=True):
+        for part, made in zip(flat, by_reward[float(flat[2])], strict=True):
+            np.testing.assert_array_equal(part, made)
+
+
+def test_every_step_is_drawn_as_often_as_any_other() -> None:
+    buffer, player = filled(2, 100, 1000)
+    drawn = buffer.sample(1, 200_000).reward[0]
+    _, counts = np.unique(drawn, return_counts=True)
+    assert len(counts) == len(player.made) == 200
+    # 1000 expected, with a deviation of 32.
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+def test_a_full_buffer_leaves_only_its_very_oldest_steps_out() -> None:
+    buffer, player = filled(2, 400, 200)
+    drawn = set(buffer.sample(1, 50_000).reward[0].tolist())
+    newest = [float(made[2]) for made in player.made[-100:]]
+    assert set(newest) <= drawn
+
+
+def test_how_updates_are_cut_into_calls_changes_no_sample() -> None:
+    (whole, _), (parts, _) = filled(2, 100, 1000), filled(2, 100, 1000)
+    together = whole.sample_rows(4, 16).copy()
+    apart = np.concatenate([parts.sample_rows(n, 16).copy() for n in (1, 3)])
+    np.testing.assert_array_equal(together.view(np.uint32), apart.view(np.uint32))
+
+
+@pytest.mark.parametrize("capacity", [1000, 120])
+def test_a_restored_buffer_goes_on_as_the_one_that_was_saved(capacity: int) -> None:
+    buffer, player = filled(2, 100, capacity)
+    again = PixelReplayBuffer(capacity, LAYOUT, seed=9)
+    oldest = buffer.added - len(buffer)
+    again.restore(oldest, buffer.stored(oldest, buffer.added))
+    again.restore_state(buffer.state())
+    again.random_state = buffer.random_state
+    for _ in range(2):
+        one, other = (each.sample_rows(2, 50).copy() for each in (buffer, again))
+        np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32))
+        for step, ended in player.steps(10):
+            buffer.add(step, ended)
+            again.add(step, ended)
+
+
+def test_a_frame_takes_a_byte_for_each_of_its_numbers() -> None:
+    grey = FrameLayout(3 * 64 * 64, 1, (Frames(0, 3, 64 * 64),))
+    assert grey.row_bytes == 64 * 64 + 4 * (1 + 3)
+    assert (LAYOUT.plain_size, LAYOUT.byte_count) == (4, 8)
+
+
+def _step() -> Transition:
+    return next(Player(1).steps(1))[0]
+
+
+def test_stacks_that_do_not_move_up_are_refused() -> None:
+    step = _step()
+    other = step.next_observation.copy()
+    other[0, 3] += 1 if other[0, 3] < 255 else -1
+    buffer = PixelReplayBuffer(100, LAYOUT)
+    with pytest.raises(ValueError, match="stacked frames must move up by one"):
+        buffer.add(step._replace(next_observation=other), np.array([False]))
+    first = step.observation.copy()
+    first[0, 3] += 1 if first[0, 3] < 255 else -1
+    with pytest.raises(ValueError, match="must stack its first frame alone"):
+        buffer.add(step._replace(observation=first), np.array([False]))
+    assert not len(buffer)
+
+
+def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused() -> None:
+    buffer = PixelReplayBuffer(100, LAYOUT)
+    buffer.add(_step(), np.array([False]))
+    with pytest.raises(ValueError, match="environment 0 was not left where its step begins"):
+        buffer.add(next(Player(1, 5).steps(1))[0], np.array([False]))
+
+
+def test_a_capacity_of_too_few_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="capacity must be at least 16 for 1 environments"):
+        PixelReplayBuffer(15, LAYOUT).add(_step(), np.array([False]))
