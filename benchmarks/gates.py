@@ -11,17 +11,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eagerly.benchmarks.grid import (
+    CART_POLE,
+    CART_POLE_POSITIONS,
+    CART_POLE_POSITIONS_STEPS,
+    CART_POLE_STEPS,
     CHEETAH,
-    HARDER_SEEDS,
     HARDER_STEPS,
     HOPPER_POSITIONS,
     MEMORIES,
     MEMORY_STEPS,
     PENDULUM,
+    PENDULUM_PIXELS,
     PENDULUM_POSITIONS,
+    PIXEL_STEPS,
     SEEDS,
     SOLVED,
     SOLVED_BY,
+    TAXI,
+    TAXI_STEPS,
+    THREE_SEEDS,
     WALKER,
 )
 from eagerly.curves.statistics import difference, interquartile_mean
@@ -79,8 +87,18 @@ class Gates:
             self._parity("vector", "td3-8-environments", "td3", 100_000),
             *(verdict for memory in MEMORIES for verdict in self._memory(f"td3-{memory}")),
             self._ordering(
-                "harder", "td3-gru", "td3-without", HOPPER_POSITIONS, HARDER_STEPS, HARDER_SEEDS
+                "harder", "td3-gru", "td3-without", HOPPER_POSITIONS, HARDER_STEPS, THREE_SEEDS
             ),
+            *(
+                self._reached(part, label, env, steps, each=least, mean=least, seeds=THREE_SEEDS)
+                for part, label, env, steps, least in (
+                    ("discrete", "td3", CART_POLE, CART_POLE_STEPS, 475),
+                    ("discrete", "td3-gru", CART_POLE_POSITIONS, CART_POLE_POSITIONS_STEPS, 300),
+                    ("discrete", "td3", TAXI, TAXI_STEPS, 5),
+                    ("pixels", "td3", PENDULUM_PIXELS, PIXEL_STEPS, -300),
+                )
+            ),
+            self._ordering("discrete", "td3", "td3-unmasked", TAXI, TAXI_STEPS, THREE_SEEDS),
         ]
 
     def _memory(self, label: str) -> list[Verdict]:
@@ -133,7 +151,15 @@ class Gates:
         return self._judged(part, claim, sides, steps, judge, seeds=seeds)
 
     def _reached(
-        self, part: str, label: str, env: str, steps: int, *, each: float, mean: float
+        self,
+        part: str,
+        label: str,
+        env: str,
+        steps: int,
+        *,
+        each: float,
+        mean: float,
+        seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
         """Gate of scores, means of the last evaluations: most runs reach one, their IQM another."""
         claim = (
@@ -149,7 +175,7 @@ class Gates:
             found += ", ".join(f"{score:.1f}" for score in scores)
             return found, reached >= SOLVED_SHARE * len(scores) and middle >= mean
 
-        return self._judged(part, claim, [(label, env)], steps, judge)
+        return self._judged(part, claim, [(label, env)], steps, judge, seeds=seeds)
 
     def _solved(self, part: str, label: str, env: str, least: float) -> Verdict:
         """Gate of tasks that are solved early, and at times unlearnt again: the best counts."""

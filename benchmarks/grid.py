@@ -23,7 +23,7 @@ SOLVED_BY = 50_000
 PENDULUM = "Pendulum-v1"
 PENDULUM_POSITIONS, HOPPER_POSITIONS = "PendulumPositions-v1", "HopperPositions-v5"
 MEMORIES = ("lstm", "gru", "attention")
-MEMORY_STEPS, HARDER_STEPS, HARDER_SEEDS = 20_000, 100_000, (0, 1, 2)
+MEMORY_STEPS, HARDER_STEPS = 20_000, 100_000
 _MEMORY: dict[str, Any] = {
     "hidden_sizes": (64, 64),
     "replay_ratio": 0.5,
@@ -33,6 +33,23 @@ _MEMORY: dict[str, Any] = {
 }
 _WINDOWS: dict[str, Any] = {"memory_units": 64, "sequence_length": 32, "sequences_per_update": 32}
 _HARDER: dict[str, Any] = {"replay_ratio": 0.5}
+# Discrete actions and images; what is not here are the presets of the environments.
+CART_POLE, CART_POLE_POSITIONS = "CartPole-v1", "CartPolePositions-v1"
+TAXI, PENDULUM_PIXELS = "Taxi-v4", "PendulumPixels-v1"
+CART_POLE_STEPS, CART_POLE_POSITIONS_STEPS, TAXI_STEPS = 30_000, 30_000, 300_000
+PIXEL_STEPS, THREE_SEEDS = 20_000, (0, 1, 2)
+_CART_POLE: dict[str, Any] = {"evaluate_every_steps": 1000, "evaluation_episodes": 20}
+# Episodes of 200 steps that all pay the same: an update in ten steps is enough.
+_TAXI: dict[str, Any] = {
+    "actor_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "tau": 0.05,
+    "replay_ratio": 0.1,
+    "updates_per_call": 10,
+    "evaluate_every_steps": 20_000,
+    "evaluation_episodes": 20,
+    "restore_episodes": "no",
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,7 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
     A part holds all that it compares: runs may belong to several.
     """
     seeds = tuple(seeds)
+    three = [seed for seed in seeds if seed in THREE_SEEDS]
     plain = cells("td3", CHEETAH, 200_000, seeds)
     return {
         "td3": [
@@ -129,7 +147,7 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 "td3-gru",
                 HOPPER_POSITIONS,
                 HARDER_STEPS,
-                (seed for seed in seeds if seed in HARDER_SEEDS),
+                three,
                 memory="gru",
                 **_WINDOWS,
                 **_HARDER,
@@ -138,8 +156,31 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 "td3-without",
                 HOPPER_POSITIONS,
                 HARDER_STEPS,
-                (seed for seed in seeds if seed in HARDER_SEEDS),
+                three,
                 **_HARDER,
             ),
         ],
+        "discrete": [
+            *cells("td3", CART_POLE, CART_POLE_STEPS, three, **_CART_POLE),
+            *cells(
+                "td3-gru",
+                CART_POLE_POSITIONS,
+                CART_POLE_POSITIONS_STEPS,
+                three,
+                memory="gru",
+                replay_ratio=0.5,
+                **_WINDOWS,
+                **_CART_POLE,
+            ),
+            *cells("td3", TAXI, TAXI_STEPS, three, **_TAXI),
+            *cells("td3-unmasked", TAXI, TAXI_STEPS, three, action_masks=False, **_TAXI),
+        ],
+        "pixels": cells(
+            "td3",
+            PENDULUM_PIXELS,
+            PIXEL_STEPS,
+            three,
+            evaluate_every_steps=1000,
+            evaluation_episodes=5,
+        ),
     }

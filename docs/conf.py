@@ -11,7 +11,7 @@ from eagerly.agents import agent_class, agent_names
 from eagerly.agents.settings import describe_range
 from eagerly.training.config import RunConfig
 from eagerly.training.presets import ENVIRONMENTS
-from eagerly.training.run_settings import flag_name, needed, shown
+from eagerly.training.run_settings import flag_name, shown, needed, shown
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
@@ -80,7 +80,7 @@ def _write_settings(app: Any) -> None:
         "|---|---|---|",
     ]
     for env, preset in ENVIRONMENTS.items():
-        settings = ", ".join(f"`{flag_name(k)} {v}`" for k, v in preset.settings.items())
+        settings = ", ".join(f"`{flag_name(k)} {shown(v)}`" for k, v in preset.settings.items())
         lines.append(f"| {env} | {settings or 'the defaults'} | {preset.evidence} |")
     (_HERE / "settings.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import gymnasium
+from typing import Any
 
-from eagerly.environments.wrappers import HideCoordinates
+import gymnasium
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.wrappers import FrameStackObservation
+
+from eagerly.environments.wrappers import HideCoordinates, Pictures
 
 # Of each id: what it is made of, and the coordinates that are hidden. The observations of the
 # MuJoCo environments are positions, then velocities, with their default arguments; of the cart-pole
@@ -18,17 +22,28 @@ POSITIONS = {
 }
 
 
+# Of each id: what is shown as three grey pictures of 64 by 64, the newest last.
+PIXELS = {"PendulumPixels-v1": "Pendulum-v1", "CartPolePixels-v1": "CartPole-v1"}
+
+
 def register() -> None:
     """Registers the ids; again is harmless."""
+    for name, base in PIXELS.items():
+        pictures = Pictures.wrapper_spec(size=64), FrameStackObservation.wrapper_spec(stack_size=3)
+        _register(name, base, {"render_mode": "rgb_array"}, *pictures)
     for name, (base, hidden) in POSITIONS.items():
-        if name in gymnasium.registry:
-            continue
-        spec = gymnasium.spec(base)
-        gymnasium.register(
-            name,
-            entry_point=spec.entry_point,
-            max_episode_steps=spec.max_episode_steps,
-            reward_threshold=spec.reward_threshold,
-            kwargs=spec.kwargs,
-            additional_wrappers=(HideCoordinates.wrapper_spec(hidden=tuple(hidden)),),
-        )
+        _register(name, base, {}, HideCoordinates.wrapper_spec(hidden=tuple(hidden)))
+
+
+def _register(name: str, base: str, kwargs: dict[str, Any], *wrappers: WrapperSpec) -> None:
+    if name in gymnasium.registry:
+        return
+    spec = gymnasium.spec(base)
+    gymnasium.register(
+        name,
+        entry_point=spec.entry_point,
+        max_episode_steps=spec.max_episode_steps,
+        reward_threshold=spec.reward_threshold,
+        kwargs=spec.kwargs | kwargs,
+        additional_wrappers=wrappers,
+    )

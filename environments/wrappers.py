@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from PIL import Image
 
 Env = gymnasium.Env[Any, Any]
 
@@ -119,6 +120,38 @@ class Flicker(_Unreliable):
 
     def _instead(self, observation: np.ndarray) -> np.ndarray:
         return np.zeros_like(observation)
+
+
+class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
+    """Shows small grey pictures of an environment instead of its observations.
+
+    Args:
+        env: An environment that draws itself, with the render mode rgb_array.
+        size: Height and width of the pictures.
+
+    Raises:
+        ValueError: If the environment does not draw itself, or the size is not positive.
+    """
+
+    def __init__(self, env: Env, size: int) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, size=size)
+        super().__init__(env)
+        if size < 1:
+            raise ValueError(f"size must be at least 1; got {size}")
+        if env.render_mode != "rgb_array":
+            raise ValueError(
+                f"pictures need an environment made with render_mode='rgb_array'; got "
+                f"{env.render_mode!r}"
+            )
+        self._size = size
+        self.observation_space = gymnasium.spaces.Box(0, 255, (size, size), np.uint8)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Draws the environment as it is, `[size, size]`."""
+        frame: Any = self.env.render()
+        # The mean over the pixels that a small one covers.
+        small = Image.fromarray(frame).convert("L").resize((self._size,) * 2, Image.Resampling.BOX)
+        return np.asarray(small)
 
 
 def _flat(env: Env) -> gymnasium.spaces.Box:

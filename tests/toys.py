@@ -236,6 +236,36 @@ class Gears(gymnasium.Env):
         return self.count == 8 or (self.says == "nothing valid" and self.count == 7)
 
 
+class Camera(gymnasium.Env):
+    """Shows two frames of noise, the newest last, and how many steps were made."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "camera": gymnasium.spaces.Box(0, 255, (2, 31, 32), np.uint8),
+            "count": gymnasium.spaces.Box(0, 100, (1,), np.float32),
+        }
+    )
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.count, self.frame = 0, self._frame()
+        return self._shown(self.frame), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        self.count += 1
+        before, self.frame = self.frame, self._frame()
+        return self._shown(before), -abs(float(action[0])), self.count == 9, False, {}
+
+    def _frame(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (31, 32), np.uint8)
+
+    def _shown(self, before: np.ndarray) -> dict[str, np.ndarray]:
+        camera = np.stack([before, self.frame])
+        return {"camera": camera, "count": np.array([self.count], np.float32)}
+
+
 class TextActions(Counting):
     action_space = gymnasium.spaces.Text(3)
 
@@ -269,6 +299,7 @@ def register() -> None:
         ("InfObservation-v0", Broken, {"part": "observation", "value": np.inf}),
         ("NanReset-v0", NanReset, {}),
         ("Gears-v0", Gears, {}),
+        ("Camera-v0", Camera, {}),
         ("TextActions-v0", TextActions, {}),
         ("UnboundedActions-v0", UnboundedActions, {}),
         ("TextObservations-v0", TextObservations, {}),

@@ -98,6 +98,12 @@ def assemble(
         raise RunError(f"the networks do not fit into memory: {error}") from error
     except ValueError as error:  # of models of somebody else's
         raise RunError(str(error)) from error
+    if (
+        observations.images
+        and run.agent_config.mode == "xla"
+        and not tf.config.list_logical_devices("GPU")
+    ):
+        say("XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time")
     environments = Environments(
         partial(_flat, make, observations, actions),
         config.num_envs,

@@ -31,6 +31,7 @@ class Preset:
 _LARGE_STEPS = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
 # Tasks of so few dimensions that 1000 random steps have seen most of what there is to see.
 _SMALL = _LARGE_STEPS | {"warmup_steps": 1000}
+_CART = _SMALL | {"tau": 0.05}
 # Deep falls and long ways: the warm-up of the TD3 authors' code today, and of Tianshou.
 _PATIENT = {"warmup_steps": 25_000}
 
@@ -69,6 +70,22 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
             _SMALL, "the warm-up and step size of the TD3 paper's code"
         ),
         "PendulumPositions-v1": Preset(_SMALL, "those of Pendulum-v1"),
+        "CartPole-v1": Preset(
+            _CART,
+            "those of Pendulum-v1, and targets that follow faster; measured in docs/spaces.md",
+        ),
+        "CartPolePositions-v1": Preset(_CART, "those of CartPole-v1"),
+        "PendulumPixels-v1": Preset(
+            _SMALL
+            | {
+                "tau": 0.015,
+                "replay_ratio": 0.5,
+                "batch_size": 64,
+                "hidden_sizes": (64, 64),
+                "mode": "graph",
+            },
+            "those of Pendulum-v1; the rest spares time (docs/spaces.md)",
+        ),
         "HopperPositions-v5": Preset(_LARGE_STEPS, "those of Hopper-v5"),
         "Pendulum-v1": Preset(
             _SMALL, "RL Baselines3 Zoo's step size; DDPG then swings up (docs/learning.md)"

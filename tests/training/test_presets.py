@@ -13,7 +13,7 @@ from eagerly.agents import agent_names
 from eagerly.training.errors import RunError
 from eagerly.training.presets import ENVIRONMENTS, preset_names
 from eagerly.training.run_directory import Run
-from eagerly.training.run_settings import flag_name
+from eagerly.training.run_settings import flag_name, shown
 from tests.helpers import ROOT
 
 
@@ -88,5 +88,5 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
 def test_the_documentation_lists_them() -> None:
     page = (ROOT / "docs" / "environments.md").read_text()
     for env, preset in ENVIRONMENTS.items():
-        given = [f"`{flag_name(name)} {value}`" for name, value in preset.settings.items()]
+        given = [f"`{flag_name(name)} {shown(value)}`" for name, value in preset.settings.items()]
         assert f"| {env} | {', '.join(given) or 'nothing'} |\n" in page + "\n", env

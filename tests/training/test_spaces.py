@@ -39,6 +39,23 @@ def test_a_run_that_was_extended_equals_one_that_was_not(
     _same(train("parts", steps=230), straight)
 
 
+@pytest.mark.parametrize("capacity", [1000, 60])
+def test_a_run_with_images_that_was_extended_equals_one_that_was_not(
+    train: TrainRun, tmp_path: Path, capacity: int
+) -> None:
+    settings = {"env": "Camera-v0", "steps": 180, "warmup_steps": 60, "num_envs": 2}
+    settings |= {"replay_capacity": capacity, "random_shift": 1, "batch_size": 4}
+    straight = train("straight", **settings)
+    for steps in (50, 110):
+        train("parts", **(settings if steps == 50 else {}) | {"steps": steps})
+    _same(train("parts", steps=180), straight)
+    env = gymnasium.make("Camera-v0")
+    observation, _ = env.reset(seed=0)
+    action = load_policy(tmp_path / "parts", "latest")(observation)
+    rows = straight.observations.flatten(observation)[np.newaxis]
+    np.testing.assert_array_equal(action, straight.agent.act(rows, explore=False)[0])
+
+
 def test_the_policy_takes_and_gives_what_the_environment_does(
     train: TrainRun, tmp_path: Path
 ) -> None:
