@@ -11,7 +11,7 @@ from eagerly.agents import agent_class, agent_names
 from eagerly.agents.settings import describe_range
 from eagerly.training.config import RunConfig
 from eagerly.training.presets import ENVIRONMENTS
-from eagerly.training.run_settings import flag_name, shown, needed, shown
+from eagerly.training.run_settings import flag_name, needed, shown
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
