@@ -253,8 +253,7 @@ class Agent:
             del parts["normalization"]
             encoder = encoder or _encoder(config, observations, seed, normalization)
             return EncodedActor(encoder, actions.size, **parts, **config.networks())
-        sizes = observations.size, actions.size
-        return kind(*sizes, **parts, **memory, **config.networks())
+        return kind(observations.size, actions.size, **parts, **memory, **config.networks())
 
     @classmethod
     def build_critic(
@@ -287,7 +286,8 @@ class Agent:
         kind, memory = (
             (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})
         )
-        return kind(*sizes, **parts, **memory, **config.networks(), **config.critics())
+        parts |= memory | config.networks() | config.critics()
+        return kind(observations.size, actions.size, **parts)
 
     @property
     def updates(self) -> int:

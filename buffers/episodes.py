@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from eagerly.buffers.rows import RowBuffer, check_finite, count_of, filled
+from eagerly.buffers.steps import StepLayout
 from eagerly.buffers.transition import RowLayout, Transition
 
 NONE = -1
-
-
-class StepColumns(Protocol):
-    """The columns of rows `[..., width]`, views of them."""
-
-    action: Any
-    reward: Any
-    discount: Any
-    observation: Any
-    back: Any
-
-
-class StepLayout(Protocol):
-    """Where the parts of a step stand in a row."""
-
-    @property
-    def observation_size(self) -> int:
-        """O."""
-
-    @property
-    def action_size(self) -> int:
-        """A."""
-
-    @property
-    def width(self) -> int:
-        """Floats in a row."""
-
-    def split(self, rows: Any) -> StepColumns:
-        """Splits rows `[..., width]` into views of their columns."""
 
 
 class EpisodeBuffer(RowBuffer):

@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from eagerly.buffers.steps import StepColumns, split_steps
 from eagerly.buffers.transition import Transition
-
-
-class _Parts(NamedTuple):
-    """The columns of rows, see `FrameLayout`."""
-
-    action: Any
-    reward: Any
-    discount: Any
-    observation: Any
-    back: Any
 
 
 @dataclass(frozen=True)
@@ -91,16 +82,9 @@ class FrameLayout:
         """Bytes that a row takes."""
         return 4 * self.width
 
-    def split(self, rows: Any) -> _Parts:
+    def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]` into views or slices; bytes are among the observation."""
-        reward = self.action_size
-        return _Parts(
-            action=rows[..., :reward],
-            reward=rows[..., reward],
-            discount=rows[..., reward + 1],
-            observation=rows[..., reward + 2 : -1],
-            back=rows[..., -1],
-        )
+        return split_steps(rows, self.action_size)
 
     def pack(self, observations: np.ndarray) -> np.ndarray:
         """Packs what a row holds of observations `[N, O]`: their newest frames."""

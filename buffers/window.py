@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from eagerly.buffers.steps import StepColumns, split_steps
+
 # What a step of a window is for.
 PADDING, BURN_IN, LEARNED = 0.0, 1.0, 2.0
 
@@ -39,16 +41,6 @@ class Window(NamedTuple):
     def reward(self) -> Any:
         """`[..., T]`, what it got."""
         return self.previous_reward[..., 1:]
-
-
-class _Parts(NamedTuple):
-    """The columns of rows, see `SequenceLayout`."""
-
-    action: Any
-    reward: Any
-    discount: Any
-    observation: Any
-    back: Any
 
 
 @dataclass(frozen=True)
@@ -97,16 +89,9 @@ class SequenceLayout:
         """Bytes that a row takes, with the number of the row after it."""
         return 4 * self.width + 8
 
-    def split(self, rows: Any) -> _Parts:
+    def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]` into views or slices of their columns."""
-        reward = self.action_size
-        return _Parts(
-            action=rows[..., :reward],
-            reward=rows[..., reward],
-            discount=rows[..., reward + 1],
-            observation=rows[..., reward + 2 : -1],
-            back=rows[..., -1],
-        )
+        return split_steps(rows, self.action_size)
 
     def unpack(self, rows: Any) -> Window:
         """Splits windows `[..., T + 1, width]`, an array or a tensor, into views or slices."""

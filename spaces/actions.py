@@ -43,24 +43,26 @@ class Actions:
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self.space = space
-        lows, highs, self.choices, firsts = [], [], (), ()
+        lows, highs = [], []
+        self.choices: tuple[int, ...] = ()
+        firsts: tuple[int, ...] = ()
         for path, leaf in leaves(space):
             choices = choices_of(leaf)
             if choices is None:
-                _check_box(leaf, path)
-                lows.append(leaf.low.ravel())
-                highs.append(leaf.high.ravel())
+                box = _bounded(leaf, path)
+                lows.append(box.low.ravel())
+                highs.append(box.high.ravel())
             else:
                 self.choices, firsts = self.choices + choices[0], firsts + choices[1]
         if not lows and not self.choices:
             raise ValueError(f"{_SUPPORTED}; got {space}")
-        box = np.concatenate(lows) if lows else np.zeros(0, np.float32)
-        self.continuous = len(box)
+        low = np.concatenate(lows) if lows else np.zeros(0, np.float32)
+        self.continuous = len(low)
         self.size = self.continuous + sum(self.choices)
         self._firsts, sizes = np.array(firsts, np.int64), np.array(self.choices, np.int64)
-        self.low = np.concatenate([box, self._firsts.astype(box.dtype)])
-        high = np.concatenate(highs) if highs else box
-        self.high = np.concatenate([high, (self._firsts + sizes - 1).astype(box.dtype)])
+        self.low = np.concatenate([low, self._firsts.astype(low.dtype)])
+        high = np.concatenate(highs) if highs else low
+        self.high = np.concatenate([high, (self._firsts + sizes - 1).astype(low.dtype)])
         self.dtype = self.low.dtype
         ends = (part[: self.continuous].astype(np.float64) for part in (self.low, self.high))
         low64, high64 = ends
@@ -173,7 +175,8 @@ class Actions:
 _SUPPORTED = "actions must be a Box, a discrete space, or a Dict or Tuple of these"
 
 
-def _check_box(space: gymnasium.Space[Any], path: str) -> None:
+def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
+    """Returns a space that is a bounded `Box`, and refuses others."""
     supported = "actions must be a bounded, floating-point Box"
     if not isinstance(space, spaces.Box):
         raise ValueError(f"{_SUPPORTED}; got {space}")
@@ -192,19 +195,23 @@ def _check_box(space: gymnasium.Space[Any], path: str) -> None:
             f"{supported} with low < high in every dimension{at}; "
             f"got low {space.low.tolist()}, high {space.high.tolist()}."
         )
+    return space
 
 
 def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the mask of each choice, `[..., n]`, with its name."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
+        inner: dict[Any, gymnasium.Space[Any]] = (
+            dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else dict(space.spaces)
+        )
         if given is not None and not isinstance(given, Mapping | tuple | list):
             raise ValueError(f"{path} must have the structure of {space}; got {type(given)}")
         keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
         if given is not None and keys != set(inner):
             raise ValueError(f"{path} must have the entries {list(inner)}; got {sorted(keys)}")
         for key, part in inner.items():
-            yield from _masks(part, None if given is None else given[key], f"{path}[{key!r}]")
+            of_part = None if given is None else given[key]
+            yield from _masks(part, of_part, f"{path}[{key!r}]")
         return
     choices = choices_of(space)
     if choices is None:
@@ -221,7 +228,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         # 0 and 1 ask for these values, 2 leaves the choice.
         asked = np.asarray(given).reshape(-1)
         given = [np.stack([part != 1, part != 0]) for part in asked]
-    elif len(space.shape) != 1:
+    elif len(space.shape or ()) != 1:
         raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {space}")
     if len(given) != len(sizes):
         raise ValueError(f"{path} must be a tuple of {len(sizes)} masks; got {len(given)}")

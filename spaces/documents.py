@@ -29,7 +29,7 @@ def document_of(space: gymnasium.Space[Any]) -> dict[str, Any]:
         starts = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
         return {"MultiDiscrete": [space.nvec.tolist(), starts.tolist()]}
     if isinstance(space, spaces.MultiBinary):
-        return {"MultiBinary": int(space.n) if len(space.shape) == 1 else list(space.shape)}
+        return {"MultiBinary": list(space.shape) if len(space.shape) > 1 else space.shape[0]}
     if isinstance(space, spaces.Box):
         ends = [_bounds(end) for end in (space.low, space.high)]
         return {"Box": [list(space.shape), np.dtype(space.dtype).name, *ends]}

@@ -57,10 +57,11 @@ def frames_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
         (K, H, W, C); K frames are what `gymnasium.wrappers.FrameStackObservation` stacks.
     """
     if len(shape) == 2:
-        return 1, *shape, 1  # type: ignore[return-value]
-    if len(shape) == 3:
-        return (1, *shape) if shape[2] <= 4 else (*shape, 1)  # type: ignore[return-value]
-    return shape  # type: ignore[return-value]
+        shape = 1, *shape, 1
+    elif len(shape) == 3:
+        shape = (1, *shape) if shape[2] <= 4 else (*shape, 1)
+    frames, height, width, channels = shape
+    return frames, height, width, channels
 
 
 class Observations:
