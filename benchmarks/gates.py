@@ -20,6 +20,8 @@ from eagerly.benchmarks.grid import (
     HOPPER_POSITIONS,
     MEMORIES,
     MEMORY_STEPS,
+    OWN_KINDS,
+    OWN_STEPS,
     PENDULUM,
     PENDULUM_PIXELS,
     PENDULUM_POSITIONS,
@@ -92,6 +94,7 @@ class Gates:
             *(
                 self._reached(part, label, env, steps, each=least, mean=least, seeds=THREE_SEEDS)
                 for part, label, env, steps, least in (
+                    *(("own", f"td3-{kind}", PENDULUM, OWN_STEPS, -300) for kind in OWN_KINDS),
                     ("discrete", "td3", CART_POLE, CART_POLE_STEPS, 475),
                     ("discrete", "td3-gru", CART_POLE_POSITIONS, CART_POLE_POSITIONS_STEPS, 300),
                     ("discrete", "td3", TAXI, TAXI_STEPS, 5),

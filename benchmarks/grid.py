@@ -38,6 +38,12 @@ CART_POLE, CART_POLE_POSITIONS = "CartPole-v1", "CartPolePositions-v1"
 TAXI, PENDULUM_PIXELS = "Taxi-v4", "PendulumPixels-v1"
 CART_POLE_STEPS, CART_POLE_POSITIONS_STEPS, TAXI_STEPS = 30_000, 30_000, 300_000
 PIXEL_STEPS, THREE_SEEDS = 20_000, (0, 1, 2)
+# Models of every kind; those of PyTorch need the extra `torch`.
+OWN_KINDS, OWN_STEPS = (
+    ("sequential", "functional", "subclassed", "module", "sonnet", "torch"),
+    10_000,
+)
+_OWN = "eagerly.benchmarks.own_models"
 _CART_POLE: dict[str, Any] = {"evaluate_every_steps": 1000, "evaluation_episodes": 20}
 # Episodes of 200 steps that all pay the same: an update in ten steps is enough.
 _TAXI: dict[str, Any] = {
@@ -174,6 +180,20 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             ),
             *cells("td3", TAXI, TAXI_STEPS, three, **_TAXI),
             *cells("td3-unmasked", TAXI, TAXI_STEPS, three, action_masks=False, **_TAXI),
+        ],
+        "own": [
+            cell
+            for kind in OWN_KINDS
+            for cell in cells(
+                f"td3-{kind}",
+                PENDULUM,
+                OWN_STEPS,
+                three,
+                actor=f"{_OWN}:{kind}_actor",
+                critic=f"{_OWN}:{kind}_critic",
+                mode="graph" if kind == "torch" else "xla",
+                evaluate_every_steps=1000,
+            )
         ],
         "pixels": cells(
             "td3",
