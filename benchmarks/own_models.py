@@ -6,6 +6,7 @@ a single critic is made for each of TD3's two.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -105,7 +106,7 @@ class Module(tf.Module):
         super().__init__()
         sizes = (inputs, _UNITS, _UNITS, outputs)
         self.bounded, self.layers = bounded, []
-        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, after in itertools.pairwise(sizes):
             limit = (6.0 / (before + after)) ** 0.5
             kernel = tf.Variable(tf.random.uniform((before, after), -limit, limit), name="kernel")
             self.layers.append((kernel, tf.Variable(tf.zeros(after), name="bias")))
