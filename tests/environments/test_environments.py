@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly.environments import DropObservations, Flicker, HideCoordinates, register
-from eagerly.environments.registration import POSITIONS
+from eagerly.environments import DropObservations, Flicker, HideCoordinates, Pictures, register
+from eagerly.environments.registration import PIXELS, POSITIONS
 from eagerly.training.making import environment_maker
 
 
@@ -62,7 +62,7 @@ def test_registered_ids_show_the_positions_of_what_they_are_made_of(name: str) -
         assert one[1:4] == other[1:4]
 
 
-@pytest.mark.parametrize("name", [n for n in POSITIONS if "Pendulum" not in n])
+@pytest.mark.parametrize("name", [n for n in POSITIONS if n.endswith("-v5")])
 def test_what_is_hidden_is_all_velocities_and_nothing_else(name: str) -> None:
     env = gymnasium.make(name)
     observation, _ = env.reset(seed=0)
@@ -129,3 +129,33 @@ def test_what_does_not_fit_is_refused() -> None:
     positive.observation_space = gymnasium.spaces.Discrete(3)
     with pytest.raises(ValueError, match=r"observations must be a flat Box of shape \(O,\)"):
         HideCoordinates(positive, [0])
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_pictures_are_stacked_the_newest_last_and_nothing_else_changes(name: str) -> None:
+    env, whole = gymnasium.make(name), gymnasium.make(PIXELS[name], render_mode="rgb_array")
+    first, _ = env.reset(seed=1)
+    whole.reset(seed=1)
+    assert env.observation_space.contains(first)
+    assert first.shape == (3, 64, 64)
+    assert (first[0] == first[2]).all()
+    env.action_space.seed(0)
+    before = first
+    for _ in range(4):
+        action = env.action_space.sample()
+        one, other = env.step(action), whole.step(action)
+        assert one[1:4] == other[1:4]
+        np.testing.assert_array_equal(one[0][:2], before[1:])
+        assert not np.array_equal(one[0][2], one[0][1])
+        before = one[0]
+        # What is dark in the large picture is dark in the small one.
+        large = np.asarray(whole.render()).mean()
+        assert abs(before[2].mean() - large) < 3
+    np.testing.assert_array_equal(env.reset(seed=1)[0], first)
+
+
+def test_pictures_of_what_does_not_draw_itself_are_refused() -> None:
+    with pytest.raises(ValueError, match="made with render_mode='rgb_array'; got None"):
+        Pictures(gymnasium.make("Pendulum-v1"), 64)
+    with pytest.raises(ValueError, match="size must be at least 1; got 0"):
+        Pictures(gymnasium.make("Pendulum-v1", render_mode="rgb_array"), 0)
