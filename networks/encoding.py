@@ -79,7 +79,9 @@ class ImageEncoder(keras.layers.Layer):
         count, height, width, channels = self._frames
         images = tf.reshape(tf.cast(columns, self.compute_dtype), [-1, *self._frames])
         images = tf.transpose(images, [0, 2, 3, 1, 4])
-        hidden = tf.reshape(images, [-1, height, width, count * channels]) / 255.0 - 0.5
+        hidden = tf.reshape(images, [-1, height, width, count * channels]) / 255.0
+        # A background that fills a picture would drown what stands before it.
+        hidden -= tf.reduce_mean(hidden, axis=[1, 2, 3], keepdims=True)
         for layer in self._convolutions:
             hidden = tf.nn.relu(layer(hidden))
         hidden = self._linear(tf.reshape(hidden, [-1, math.prod(hidden.shape[1:])]))

@@ -73,8 +73,8 @@ class PlaysEpisodes(Protocol):
     def begin_episodes(self) -> Act:
         """Returns what acts in one episode.
 
-        It is called with an observation, the reward that came with it (None at first), and
-        `action_mask`, what `info` holds of that.
+        It is called with an observation and the reward that came with it, None at first; where
+        `info` holds an "action_mask", with that as a keyword, too.
         """
 
 
@@ -128,8 +128,8 @@ def _episode(
                 f"observation must be finite in float32; step {length} of an evaluation episode "
                 f"gave {observation}"
             )
-        mask = info.get("action_mask")
-        action = act(observation, reward, action_mask=mask)
+        masked = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
+        action = act(observation, reward, **masked)
         observation, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
         length += 1
@@ -150,4 +150,4 @@ def _is_finite(observation: Any) -> bool:
 def _acting(policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes) -> Act:
     if isinstance(policy, PlaysEpisodes):
         return policy.begin_episodes()
-    return lambda observation, reward, action_mask: policy(observation)
+    return lambda observation, reward, **masked: policy(observation)

@@ -247,6 +247,17 @@ def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
         assert (taken.sum(axis=1) == 1).all()
 
 
+@pytest.mark.parametrize("name", agent_names())
+@pytest.mark.parametrize("setting", ["gumbel_temperature", "logit_penalty"])
+def test_settings_of_the_gradient_act(name: str, setting: str) -> None:
+    after = []
+    for value in (0.5, 2.0):
+        agent = agent_of(name, MIXED, mode="eager", **{setting: value})
+        agent.train(filled(agent), 2)
+        after.append(weights_of(agent))
+    assert not equal_weights(*after)
+
+
 def test_masks_are_left_out_on_request() -> None:
     agent = agent_of("td3", Discrete(3), action_masks=False)
     assert agent.layout.observation_size == 3

@@ -406,12 +406,21 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> Non
 
 # --- settings ---------------------------------------------------------------------------------
 
-OF_OWN_MODELS = ("actor", "critic", "models", "shared_gradient")  # tests/agents/test_own_models.py
+ELSEWHERE = {
+    "test_own_models.py": ("actor", "critic", "models", "shared_gradient"),
+    "test_choices.py": (
+        "exploration_epsilon",
+        "gumbel_temperature",
+        "logit_penalty",
+        "action_masks",
+    ),
+    "test_images.py": ("encoder_units", "random_shift"),
+}
 FIELDS = [
     pytest.param(name, field, id=f"{name}-{field.name}")
     for name in agent_names()
     for field in dataclasses.fields(agent_class(name).Config)
-    if field.name not in OF_OWN_MODELS
+    if not any(field.name in names for names in ELSEWHERE.values())
 ]
 
 

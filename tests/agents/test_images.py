@@ -130,6 +130,14 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
     assert equal_weights(weights_of(agent), weights_of(again))
 
 
+def test_settings_of_images_act() -> None:
+    still, shifted = (agent_of(CAMERA, mode="eager", random_shift=by) for by in (0, 3))
+    for agent in (still, shifted):
+        agent.train(filled(agent), 1)
+    assert not equal_weights(weights_of(still), weights_of(shifted))
+    assert agent_of(PARTS, encoder_units=6).networks.actor._encoder.features == 12
+
+
 def test_an_actor_alone_is_that_of_the_agent() -> None:
     agent = agent_of(CAMERA)
     alone = agent.build_actor(agent.config, CAMERA, ACTIONS, seed=0)
