@@ -143,7 +143,7 @@ def sonnet_critic(observation_space: Space, action_space: Space) -> Any:
     """Makes a Sonnet module of two inputs."""
     import sonnet
 
-    class Critic(sonnet.Module):  # type: ignore[misc]
+    class Critic(sonnet.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = sonnet.nets.MLP([_UNITS, _UNITS, 1])

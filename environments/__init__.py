@@ -13,9 +13,17 @@
 This package never imports TensorFlow: what runs inside an environment's process stays light.
 """
 
+from eagerly.environments.drawing import choose_renderer
 from eagerly.environments.registration import register
 from eagerly.environments.wrappers import DropObservations, Flicker, HideCoordinates, Pictures
 
-__all__ = ["DropObservations", "Flicker", "HideCoordinates", "Pictures", "register"]
+__all__ = [
+    "DropObservations",
+    "Flicker",
+    "HideCoordinates",
+    "Pictures",
+    "choose_renderer",
+    "register",
+]
 
 register()

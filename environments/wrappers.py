@@ -9,6 +9,8 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
+from eagerly.environments.drawing import choose_renderer
+
 Env = gymnasium.Env[Any, Any]
 
 
@@ -143,6 +145,7 @@ class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.Reco
                 f"pictures need an environment made with render_mode='rgb_array'; got "
                 f"{env.render_mode!r}"
             )
+        choose_renderer()
         self._size = size
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size), np.uint8)
 

@@ -5,7 +5,7 @@ Nothing here imports TensorFlow: environments in processes of their own use it, 
 
 from eagerly.spaces.actions import Actions
 from eagerly.spaces.documents import document_of, space_of
-from eagerly.spaces.flattening import FlatEnvironment, SpaceError, flat
+from eagerly.spaces.flattening import FlatEnvironment, SpaceError, make_flat
 from eagerly.spaces.observations import Entry, Observations
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "Observations",
     "SpaceError",
     "document_of",
-    "flat",
+    "make_flat",
     "space_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -60,10 +61,11 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise SpaceError(str(error)) from error
 
 
-def flat(
-    env: gymnasium.Env[Any, Any], observations: Observations, actions: Actions
+def make_flat(
+    make: Callable[[], gymnasium.Env[Any, Any]], observations: Observations, actions: Actions
 ) -> gymnasium.Env[Any, Any]:
-    """Returns an environment of rows: the given one, if it is of rows already."""
+    """Makes an environment of rows: as `make` makes it, if that is one already."""
+    env = make()
     if observations.is_row and actions.is_row:
         return env
     return FlatEnvironment(env, observations, actions)

@@ -7,7 +7,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 
-import gymnasium
 import tensorflow as tf
 
 from eagerly.agents import agent_class
@@ -19,13 +18,13 @@ from eagerly.buffers import (
     replay_buffer,
     seed_sequence,
 )
-from eagerly.spaces import Actions, Observations, flat
+from eagerly.spaces import Actions, Observations, make_flat
 from eagerly.training.config import RunConfig
 from eagerly.training.devices import check_precision, set_device, set_threads
 from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.guarding import GuardedEnvironment
-from eagerly.training.making import EnvironmentMaker, check_environment, environment_maker
+from eagerly.training.making import check_environment, environment_maker
 from eagerly.training.memory import available_memory, check_memory, gigabytes
 from eagerly.training.run_directory import Run
 from eagerly.training.video import Camera
@@ -76,13 +75,14 @@ def assemble(
     make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
     with watchdog.calling(f"making environment {make.name!r}"):
         env = make()
-    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
-    opened.enter_context(closing(guarded))
     spaces = env.observation_space, env.action_space
     try:
         observations, actions = run.agent_config.spaces(*spaces)
     except ValueError as error:
+        env.close()
         raise RunError(f"environment {make.name!r} is not supported: {error}") from error
+    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
+    opened.enter_context(closing(guarded))
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
@@ -105,7 +105,7 @@ def assemble(
     ):
         say("XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time")
     environments = Environments(
-        partial(_flat, make, observations, actions),
+        partial(make_flat, make, observations, actions),
         config.num_envs,
         config.seed,
         config.vectorization,
@@ -115,10 +115,6 @@ def assemble(
     )
     opened.enter_context(closing(environments))
     return Assembly(observations, actions, agent, buffer, environments, guarded, camera)
-
-
-def _flat(make: EnvironmentMaker, observations: Observations, actions: Actions) -> gymnasium.Env:
-    return flat(make(), observations, actions)
 
 
 def _buffer(config: RunConfig, layout: Layout) -> Buffer:

@@ -76,15 +76,18 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
         ),
         "CartPolePositions-v1": Preset(_CART, "those of CartPole-v1"),
         "PendulumPixels-v1": Preset(
-            _SMALL
-            | {
-                "tau": 0.015,
+            {
+                "critic_learning_rate": 1e-3,
+                "warmup_steps": 1000,
                 "replay_ratio": 0.5,
                 "batch_size": 64,
                 "hidden_sizes": (64, 64),
+                "tau": 0.015,
+                "exploration_noise": 0.2,
                 "mode": "graph",
             },
-            "those of Pendulum-v1; the rest spares time (docs/spaces.md)",
+            "one run of seed 0 was at -155 after 10 000 steps; with both step sizes at 1e-3 and less "
+            "noise another stayed at -1395 for 6000",
         ),
         "HopperPositions-v5": Preset(_LARGE_STEPS, "those of Hopper-v5"),
         "Pendulum-v1": Preset(

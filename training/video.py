@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes.util
 import math
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ import gymnasium
 import imageio.v2 as imageio
 import numpy as np
 
+from eagerly.environments import choose_renderer
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import Evaluation, PlaysEpisodes, evaluate
 from eagerly.training.making import EnvironmentMaker
@@ -24,17 +24,6 @@ from eagerly.training.remote import RemoteEnvironment
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
-
-
-def choose_renderer() -> None:
-    """Lets MuJoCo and Pygame draw without a display; must come before they are imported.
-
-    Where there is no display, sets MUJOCO_GL to "egl" and SDL_VIDEODRIVER to "dummy", unless the
-    user has set them.
-    """
-    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        os.environ.setdefault("MUJOCO_GL", "egl")
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):

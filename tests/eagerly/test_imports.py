@@ -20,19 +20,21 @@ FOLDERS = (
     "environments",
     "networks",
     "scripts",
+    "spaces",
     "training",
     "eagerly",
 )
 MAY_IMPORT = {
     "buffers": set(),
-    "networks": set(),
-    "agents": {"networks", "buffers"},
+    "spaces": set(),
+    "networks": {"spaces"},
+    "agents": {"networks", "buffers", "spaces"},
     "environments": set(),
-    "training": {"agents", "networks", "buffers", "environments"},
+    "training": {"agents", "networks", "buffers", "environments", "spaces"},
     "curves": {"training"},
-    "benchmarks": {"curves", "training", "agents", "networks", "buffers", ""},
+    "benchmarks": {"curves", "training", "agents", "networks", "buffers", "spaces", ""},
     "scripts": {"benchmarks", "curves", "training", "agents", "networks", "buffers", ""},
-    "eagerly": {"training", "agents", "networks", "buffers"},
+    "eagerly": {"training", "agents", "networks", "buffers", "spaces"},
 }
 BUFFERS_MAY_USE = {"__future__", "collections", "dataclasses", "enum", "math", "typing", "numpy"}
 
@@ -99,7 +101,7 @@ import logging, os, random, sys
 import gymnasium, threadpoolctl  # they set variables of the environment, whoever imports them
 before = dict(os.environ), random.getstate(), logging.getLogger().handlers[:]
 import eagerly, eagerly.buffers, eagerly.training.environments, eagerly.training.config
-import eagerly.agents.settings, eagerly.environments
+import eagerly.agents.settings, eagerly.environments, eagerly.spaces
 assert before == (dict(os.environ), random.getstate(), logging.getLogger().handlers)
 print([m for m in sys.modules if m.partition(".")[0] in ("tensorflow", "keras")])
 """

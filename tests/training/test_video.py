@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from eagerly.environments import choose_renderer
 from eagerly.training import video
 from eagerly.training.errors import RunError
 from eagerly.training.making import environment_maker
-from eagerly.training.video import Camera, choose_renderer
+from eagerly.training.video import Camera
 from tests import toys
 from tests.training.conftest import TrainRun
 

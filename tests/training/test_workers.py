@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eagerly import Trainer, open_run
 from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.making import environment_maker
 from tests import toys
 from tests.helpers import ROOT, gone
-from tests.training.conftest import TrainRun
+from tests.training.conftest import SMALL, TrainRun
 from tests.training.test_trainer import _same
 
 toys.register()
@@ -54,6 +55,13 @@ def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
     assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
     environments.close()
     assert all(gone(pid) for pid in pids(environments))
+
+
+def test_the_workers_of_a_run_are_light_too(tmp_path: Path) -> None:
+    settings = SMALL | {"env": "Worker-v0", "vectorization": "async", "num_envs": 2}
+    with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
+        for _, modules in trainer.environments._envs.call("process"):
+            assert "tensorflow" not in modules
 
 
 @pytest.mark.parametrize("env", ["Long-v0", "Terminating-v0", "Hopper-v5", "Success-v0"])
@@ -200,6 +208,7 @@ class Mine(gymnasium.Env):
         return "tensorflow" in sys.modules
 
 gymnasium.register("Mine-v0", entry_point=Mine)
+from eagerly import Trainer, open_run
 from eagerly.training.environments import Environments
 from eagerly.training.making import environment_maker
 for env in ("Mine-v0", Mine):
