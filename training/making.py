@@ -159,6 +159,34 @@ def factory_name(factory: Callable[..., Any]) -> str:
 _HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
 
 
+class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Takes valid actions in the place of others: Gymnasium's checker knows no masks."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._actions = Actions(env.action_space)
+        self._mask: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._draws = np.random.default_rng(0)  # the same after every reset, as is asked for
+        result = self.env.reset(seed=seed, options=options)
+        self._remember(result)
+        return result
+
+    def step(self, action: Any) -> Any:
+        if self._actions.choices and self._mask is not None:
+            mask = self._actions.mask(self._mask)[np.newaxis]
+            row = self._actions.to_environment(self._actions.random(self._draws, 1, mask))[0]
+            action = self._actions.unflatten(row)
+        result = self.env.step(action)
+        self._remember(result)
+        return result
+
+    def _remember(self, result: Any) -> None:
+        info = result[-1] if isinstance(result, tuple) and result else None
+        self._mask = info.get("action_mask") if isinstance(info, Mapping) else None
+
+
 def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[str], None]) -> None:
     """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
 
@@ -177,7 +205,7 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            check_env(env, skip_render_check=True, skip_close_check=True)
+            check_env(_OfValidActions(env), skip_render_check=True, skip_close_check=True)
         except Exception as error:  # the checker's findings, or what the environment itself raised
             why = f"{type(error).__name__}: {error}".rstrip(".")
             raise RunError(

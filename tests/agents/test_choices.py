@@ -188,8 +188,15 @@ def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None
     np.testing.assert_allclose(choosing.penalty(tf.constant(scores)), [1 / 3])
 
 
-@pytest.mark.parametrize("name", agent_names())
-@pytest.mark.parametrize("space", [Discrete(3), MIXED], ids=["discrete", "mixed"])
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        pytest.param("td3", MIXED, id="td3-mixed"),
+        pytest.param("ddpg", Discrete(3), id="ddpg-discrete"),
+        pytest.param("td3", Discrete(3), id="td3-discrete", marks=pytest.mark.long),
+        pytest.param("ddpg", MIXED, id="ddpg-mixed", marks=pytest.mark.long),
+    ],
+)
 def test_the_modes_agree_and_a_restored_agent_goes_on(
     name: str, space: gymnasium.Space[Any], tmp_path: Any
 ) -> None:
@@ -209,7 +216,7 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
     assert equal_weights(weights_of(agent), weights_of(again))
 
 
-@pytest.mark.parametrize("memory", ["gru", "attention"])
+@pytest.mark.parametrize("memory", ["gru", pytest.param("attention", marks=pytest.mark.long)])
 def test_a_memory_makes_choices_too(memory: str) -> None:
     settings: dict[str, Any] = {"memory": memory, "memory_units": 8, "sequence_length": 4}
     settings |= {"batch_size": 256, "sequences_per_update": 3}

@@ -99,29 +99,35 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
 
 
 @pytest.mark.parametrize(
-    ("space", "name", "settings"),
+    ("space", "name", "settings", "compiled"),
     [
-        (CAMERA, "td3", {"random_shift": 2}),
-        (CAMERA, "ddpg", {"actions": Discrete(3)}),
-        (PARTS, "td3", {"normalize_observations": True}),
+        (CAMERA, "td3", {"random_shift": 2}, ("graph",)),
+        pytest.param(
+            CAMERA, "ddpg", {"actions": Discrete(3)}, ("graph", "xla"), marks=pytest.mark.long
+        ),
+        (PARTS, "td3", {"normalize_observations": True}, ("xla",)),
     ],
     ids=["images", "images, discrete", "dictionary"],
 )
 def test_the_modes_agree_and_a_restored_agent_goes_on(
-    space: gymnasium.Space[Any], name: str, settings: dict[str, Any], tmp_path: Any
+    space: gymnasium.Space[Any],
+    name: str,
+    settings: dict[str, Any],
+    compiled: tuple[str, ...],
+    tmp_path: Any,
 ) -> None:
     after = {}
-    for mode in ("eager", "graph", "xla"):
+    for mode in ("eager", *compiled):
         agent = agent_of(space, name, mode=mode, **settings)
         agent.observe(filled(agent).sample(1, 8).observation[0])
         metrics = agent.train(filled(agent), 2)
         assert all(np.isfinite(values).all() for values in metrics.values())
         after[mode] = weights_of(agent)
     for path, values in after["eager"].items():
-        for mode in ("graph", "xla"):
+        for mode in compiled:
             np.testing.assert_allclose(values, after[mode][path], rtol=1e-3, atol=2e-5)
     agent.networks.save(str(tmp_path / "n"))
-    again = agent_of(space, name, mode="xla", **settings)
+    again = agent_of(space, name, mode=compiled[-1], **settings)
     again.networks.restore(str(tmp_path / "n"))
     if agent.normalization is not None:
         again.normalization.restore(agent.normalization.state())

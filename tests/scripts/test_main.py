@@ -78,6 +78,7 @@ def test_shells_complete_commands(shell: str) -> None:
     assert "_EAGERLY_COMPLETE" in result.output
 
 
+@pytest.mark.long
 def test_completion_knows_commands_and_agents(tmp_path: Path) -> None:
     def completed(words: str, number: int) -> list[str]:
         environment = os.environ | {"COMP_WORDS": words, "COMP_CWORD": str(number)}

@@ -84,7 +84,9 @@ def test_a_call_of_the_train_body_asks_for_itself_alone(trainer: Trainer, calls:
     assert calls.of(trainer._collect) == 0
 
 
-@pytest.mark.parametrize(("delay", "programs"), [(1, 1), (2, 1), (3, 3)])
+@pytest.mark.parametrize(
+    ("delay", "programs"), [(1, 1), (2, 1), pytest.param(3, 3, marks=pytest.mark.long)]
+)
 def test_the_train_body_is_traced_once_for_each_place_in_the_actors_rhythm(
     delay: int, programs: int
 ) -> None:

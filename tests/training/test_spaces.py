@@ -23,9 +23,15 @@ GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}
     "settings",
     [
         {},
-        {"agent": "ddpg", "num_envs": 2, "exploration": "ornstein_uhlenbeck"},
+        pytest.param(
+            {"agent": "ddpg", "num_envs": 2, "exploration": "ornstein_uhlenbeck"},
+            marks=pytest.mark.long,
+        ),
         pytest.param({"num_envs": 2, "vectorization": "async"}, marks=pytest.mark.long),
-        {"memory": "gru", "memory_units": 8, "sequence_length": 4, "sequences_per_update": 3},
+        pytest.param(
+            {"memory": "gru", "memory_units": 8, "sequence_length": 4, "sequences_per_update": 3},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["td3", "ddpg", "processes", "memory"],
 )
@@ -39,7 +45,7 @@ def test_a_run_that_was_extended_equals_one_that_was_not(
     _same(train("parts", steps=230), straight)
 
 
-@pytest.mark.parametrize("capacity", [1000, 60])
+@pytest.mark.parametrize("capacity", [pytest.param(1000, marks=pytest.mark.long), 60])
 def test_a_run_with_images_that_was_extended_equals_one_that_was_not(
     train: TrainRun, tmp_path: Path, capacity: int
 ) -> None:
@@ -126,6 +132,7 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
         "hidden_sizes": (64, 64),
         "tau": 0.02,
         "discount": 0.5,
+        "replay_ratio": 0.5,
         "evaluate_every_steps": 1000,
         "mode": "graph",
     }

@@ -157,13 +157,16 @@ MEMORY = {
         {"agent": "ddpg"},
         {"exploration": "ornstein_uhlenbeck", "num_envs": 2, "env": "Terminating-v0"},
         {"mode": "eager", "agent": "ddpg"},
-        {
-            "vectorization": "async",
-            "num_envs": 2,
-            "agent": "ddpg",
-            "exploration": "ornstein_uhlenbeck",
-            "replay_capacity": 130,
-        },
+        pytest.param(
+            {
+                "vectorization": "async",
+                "num_envs": 2,
+                "agent": "ddpg",
+                "exploration": "ornstein_uhlenbeck",
+                "replay_capacity": 130,
+            },
+            marks=pytest.mark.long,
+        ),
         MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2},
         pytest.param(
             MEMORY | {"memory": "attention", "agent": "ddpg", "normalize_observations": True},
