@@ -238,20 +238,16 @@ class Agent:
         parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
         parts["name"] = name
         if config.actor:
-            parts["dtype"], head = (
-                _variable_dtype(config),
-                _head(observations, actions, squashes=False),
-            )
-            return own_actor(
-                config.actor, spaces, observations=observations.size, head=head, **parts
-            )
+            parts |= {"dtype": _variable_dtype(config), "observations": observations.size}
+            head = _head(observations, actions, squashes=False)
+            return own_actor(config.actor, spaces, head=head, **parts)
         kind, memory = (
             (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
         )
         parts["head"] = _head(observations, actions)
         if config.encodes(observations):
-            del parts["normalization"]
-            encoder = encoder or _encoder(config, observations, seed, normalization)
+            own = parts.pop("normalization")
+            encoder = encoder or _encoder(config, observations, seed, own)
             return EncodedActor(encoder, actions.size, **parts, **config.networks())
         return kind(observations.size, actions.size, **parts, **memory, **config.networks())
 
@@ -279,8 +275,8 @@ class Agent:
                 config.critic, spaces, count=config.critics().get("n_critics", 1), **parts
             )
         if config.encodes(observations):
-            del parts["normalization"]
-            encoder = encoder or _encoder(config, observations, seed, normalization)
+            own = parts.pop("normalization")
+            encoder = encoder or _encoder(config, observations, seed, own)
             parts |= config.networks() | config.critics()
             return EncodedCritic(encoder, actions.size, **parts)
         kind, memory = (

@@ -17,7 +17,7 @@ from eagerly.agents import losses
 from eagerly.agents.exploration import GaussianNoise
 from eagerly.agents.noise import standard_normal
 from eagerly.spaces import Actions
-from eagerly.spaces.actions import INVALID
+from eagerly.spaces.actions import INVALID, choice_segments
 
 _LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
 
@@ -133,8 +133,7 @@ class Choosing:
 
     def _segments(self) -> Iterator[slice]:
         """Yields the columns of each choice, counted from the first of all."""
-        for segment in self._actions.segments():
-            yield slice(segment.start - self._continuous, segment.stop - self._continuous)
+        return choice_segments(0, self._actions.choices)
 
 
 def _gumbel(uniform: tf.Tensor) -> tf.Tensor:

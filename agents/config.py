@@ -23,7 +23,6 @@ from eagerly.spaces import Actions, Observations
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
 _OF_CHOICES = ("exploration_epsilon", "gumbel_temperature", "logit_penalty", "action_masks")
-_OF_ENCODERS = ("encoder_units",)
 _WITH_MEMORY = ("memory", MEMORIES)
 
 
@@ -195,7 +194,7 @@ class AgentConfig:
         if not observations.images and self.random_shift:
             raise ValueError(f"random_shift is for images; got {observations.space}")
         if not (self.models or self.encodes(observations)):
-            for name in ("shared_gradient", *(() if self.encodes(observations) else _OF_ENCODERS)):
+            for name in ("shared_gradient", "encoder_units"):
                 if getattr(self, name) != default[name]:
                     raise ValueError(
                         f"{name} is for models of your own, images, and entries of a Dict or "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from eagerly.spaces.actions import INVALID
+from eagerly.spaces.actions import INVALID, choice_segments
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,8 @@ class ActionHead:
         """A, the length of an action."""
         return self.continuous + sum(self.choices)
 
-    def segments(self) -> Iterator[tuple[int, int]]:
-        """Yields the first column of each choice, and the one behind its last."""
-        start = self.continuous
-        for count in self.choices:
-            yield start, start + count
-            start += count
+    def _segments(self) -> Iterator[slice]:
+        return choice_segments(self.continuous, self.choices)
 
     def scores(self, outputs: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
         """Maps the last layer's `[B, A]` to scores, with observations `[B, O]` and their mask."""
@@ -51,10 +47,10 @@ class ActionHead:
         if not self.choices:
             return squashed(outputs)
         parts = [squashed(outputs[:, : self.continuous])] if self.continuous else []
-        for start, stop in self.segments():
-            logits = outputs[:, start:stop]
+        for columns in self._segments():
+            logits = outputs[:, columns]
             if self.masked:
-                valid = self._mask(observation, start, stop) > 0.5
+                valid = self._mask(observation, columns) > 0.5
                 lowest = tf.where(valid, logits, logits.dtype.min)
                 logits = logits - tf.stop_gradient(tf.reduce_max(lowest, axis=1, keepdims=True))
                 powers = tf.where(valid, tf.exp(tf.where(valid, logits, 0.0)), 0.0)
@@ -70,21 +66,21 @@ class ActionHead:
         if not self.choices:
             return np.tanh(outputs)
         scores = np.tanh(outputs)
-        for start, stop in self.segments():
-            logits = outputs[:, start:stop]
+        for columns in self._segments():
+            logits = outputs[:, columns]
             valid = np.ones(logits.shape, bool)
             if self.masked:
-                valid = self._mask(observation, start, stop) > 0.5
+                valid = self._mask(observation, columns) > 0.5
             logits = logits - np.max(logits, axis=1, keepdims=True, where=valid, initial=-np.inf)
             powers = np.where(valid, np.exp(np.where(valid, logits, 0.0)), 0.0)
             total = np.maximum(powers.sum(axis=1, keepdims=True), 0.5)
-            scores[:, start:stop] = np.where(valid, logits - np.log(total), INVALID)
+            scores[:, columns] = np.where(valid, logits - np.log(total), INVALID)
         return scores
 
-    def _mask(self, observation: Any, start: int, stop: int) -> Any:
+    def _mask(self, observation: Any, columns: slice) -> Any:
         """Takes the columns of a choice out of the mask behind observations `[B, O]`."""
         mask = observation[:, -self.masked :]
-        return mask[:, start - self.continuous : stop - self.continuous]
+        return mask[:, columns.start - self.continuous : columns.stop - self.continuous]
 
     def visible(self, observation: tf.Tensor) -> tf.Tensor:
         """Returns observations `[..., O]` without their mask, `[..., O - M]`."""

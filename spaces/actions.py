@@ -80,10 +80,7 @@ class Actions:
 
     def segments(self) -> Iterator[slice]:
         """Yields the columns of each choice in an action `[A]`."""
-        start = self.continuous
-        for count in self.choices:
-            yield slice(start, start + count)
-            start += count
+        return choice_segments(self.continuous, self.choices)
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Maps actions `[..., A]` to the environment's rows `[..., C + k]`, within its bounds."""
@@ -173,6 +170,13 @@ class Actions:
 
 
 _SUPPORTED = "actions must be a Box, a discrete space, or a Dict or Tuple of these"
+
+
+def choice_segments(first: int, choices: tuple[int, ...]) -> Iterator[slice]:
+    """Yields the columns of each choice, which stand one behind the other from a first one on."""
+    for count in choices:
+        yield slice(first, first + count)
+        first += count
 
 
 def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:

@@ -159,6 +159,12 @@ def factory_name(factory: Callable[..., Any]) -> str:
 _HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
 
 
+def _valid_action(actions: Actions, draws: np.random.Generator, given: Any) -> Any:
+    """Draws what an environment takes, among what its mask allows; None allows everything."""
+    mask = None if given is None else actions.mask(given)[np.newaxis]
+    return actions.unflatten(actions.to_environment(actions.random(draws, 1, mask))[0])
+
+
 class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Takes valid actions in the place of others: Gymnasium's checker knows no masks."""
 
@@ -175,9 +181,7 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         if self._actions.choices and self._mask is not None:
-            mask = self._actions.mask(self._mask)[np.newaxis]
-            row = self._actions.to_environment(self._actions.random(self._draws, 1, mask))[0]
-            action = self._actions.unflatten(row)
+            action = _valid_action(self._actions, self._draws, self._mask)
         result = self.env.step(action)
         self._remember(result)
         return result
@@ -235,9 +239,8 @@ def _repeats_itself(env: gymnasium.Env[Any, Any], name: str) -> bool:
         trace = [observations.flatten(observation)]
         for _ in range(3):
             given = info.get("action_mask") if actions.choices else None
-            mask = None if given is None else actions.mask(given)[np.newaxis]
-            row = actions.to_environment(actions.random(draws, 1, mask))[0]
-            observation, reward, terminated, truncated, info = env.step(actions.unflatten(row))
+            action = _valid_action(actions, draws, given)
+            observation, reward, terminated, truncated, info = env.step(action)
             trace += [observations.flatten(observation), np.array(reward)]
             if trace[-1].ndim:
                 raise RunError(
