@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers.rows import RowBuffer, check_finite, count_of, filled
+from eagerly.buffers.rows import Incoming, RowBuffer
 from eagerly.buffers.steps import StepLayout
 from eagerly.buffers.transition import RowLayout, Transition
 
@@ -32,9 +32,7 @@ class EpisodeBuffer(RowBuffer):
         super().__init__(capacity, layout.width, seed)
         self._steps = layout
         self._last = np.zeros(0, np.int64)  # of each environment, its row before
-        self._flat = RowLayout(layout.observation_size, layout.action_size)
-        self._incoming = np.empty((0, self._flat.width), np.float32)
-        self._incoming_parts = self._flat.unpack(self._incoming)
+        self._incoming = Incoming(RowLayout(layout.observation_size, layout.action_size))
 
     def add(self, transitions: Transition, ended: np.ndarray) -> None:
         """Appends a step of each of N environments, overwriting the oldest rows once full.
@@ -51,16 +49,15 @@ class EpisodeBuffer(RowBuffer):
             FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
             Nothing is stored then.
         """
-        count = count_of(transitions)
-        if count != len(self._incoming):
-            self._incoming = np.empty((count, self._flat.width), np.float32)
-            self._incoming_parts = self._flat.unpack(self._incoming)
-        parts = self._incoming_parts
-        filled(parts, transitions)
-        check_finite(parts, self._incoming)
+        count = self._incoming.take(transitions)
+        parts = self._incoming.parts
         if np.shape(ended) != (count,):
             raise ValueError(f"ended must have shape [{count}]; got {np.shape(ended)}")
         last = self._last if len(self._last) else np.full(count, NONE)
+        if len(last) != count:
+            raise ValueError(
+                f"there were {len(last)} environments, and are {count}: call begin_episodes"
+            )
         begins = np.flatnonzero(last == NONE)
         left, reached = self._packed(parts, last == NONE)
         self._check(left, last)
@@ -90,10 +87,6 @@ class EpisodeBuffer(RowBuffer):
 
     def _check(self, left: np.ndarray, last: np.ndarray) -> None:
         count = len(left)
-        if len(last) != count:
-            raise ValueError(
-                f"there were {len(last)} environments, and are {count}: call begin_episodes"
-            )
         if 4 * count > self.capacity:
             raise ValueError(
                 f"capacity must be at least 4 for each of {count} environments; got {self.capacity}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eagerly.buffers.rows import RowBuffer, check_finite, count_of, filled
+from eagerly.buffers.rows import Incoming, RowBuffer
 from eagerly.buffers.transition import RowLayout, Transition
 
 
@@ -34,8 +34,7 @@ class ReplayBuffer(RowBuffer):
     ) -> None:
         self.layout = RowLayout(observation_size, action_size)
         super().__init__(capacity, self.layout.width, seed)
-        self._incoming = np.empty((0, self.layout.width), np.float32)  # reused by every `add`
-        self._incoming_parts = self.layout.unpack(self._incoming)
+        self._incoming = Incoming(self.layout)
 
     def add(self, transitions: Transition, ended: np.ndarray | None = None) -> None:
         """Appends N transitions, in order, overwriting the oldest ones once full.
@@ -50,15 +49,10 @@ class ReplayBuffer(RowBuffer):
             FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
             Nothing is stored then.
         """
-        count = count_of(transitions)
-        if count != len(self._incoming):
-            self._incoming = np.empty((count, self.layout.width), np.float32)
-            self._incoming_parts = self.layout.unpack(self._incoming)
-        filled(self._incoming_parts, transitions)
-        check_finite(self._incoming_parts, self._incoming)
+        count = self._incoming.take(transitions)
         if count > self.capacity:
             raise ValueError(f"cannot add {count} transitions to a capacity of {self.capacity}")
-        self._append(self._incoming)
+        self._append(self._incoming.rows)
 
     def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
         """Gathers packed rows `[updates, batch_size, width]`, drawn uniformly with replacement.

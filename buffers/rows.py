@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers.transition import Transition
+from eagerly.buffers.transition import RowLayout, Transition
 
 _ALIGNMENT = 64
 
@@ -119,6 +119,38 @@ class RowBuffer:
             )
         if not self.added:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
+
+
+class Incoming:
+    """Takes transitions in, checked, as rows of a layout; its arrays are used again and again.
+
+    Args:
+        layout: The layout.
+
+    Attributes:
+        rows: `[N, width]`, those of the last transitions.
+        parts: Views of their parts.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
+        self.rows = np.empty((0, layout.width), np.float32)
+        self.parts = layout.unpack(self.rows)
+
+    def take(self, transitions: Transition) -> int:
+        """Takes transitions `[N]`, and returns N.
+
+        Raises:
+            ValueError: If a part has the wrong shape.
+            FloatingPointError: If a value is NaN or infinite in float32.
+        """
+        count = count_of(transitions)
+        if count != len(self.rows):
+            self.rows = np.empty((count, self._layout.width), np.float32)
+            self.parts = self._layout.unpack(self.rows)
+        filled(self.parts, transitions)
+        check_finite(self.parts, self.rows)
+        return count
 
 
 def filled(parts: Transition, transitions: Transition) -> None:

@@ -139,6 +139,13 @@ def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused() -> Non
         buffer.add(next(Player(1, 5).steps(1))[0], np.array([False]))
 
 
+def test_another_number_of_environments_is_named() -> None:
+    buffer = PixelReplayBuffer(100, LAYOUT)
+    buffer.add(_step(), np.array([False]))
+    with pytest.raises(ValueError, match="there were 1 environments, and are 2"):
+        buffer.add(next(Player(2).steps(1))[0], np.zeros(2, bool))
+
+
 def test_a_capacity_of_too_few_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity must be at least 16 for 1 environments"):
         PixelReplayBuffer(15, LAYOUT).add(_step(), np.array([False]))
