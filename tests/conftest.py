@@ -11,9 +11,22 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
+from eagerly.agents.agent import Agent
+
 # The defaults of a run, so that a Trainer inside this process finds what it asks for.
 tf.config.threading.set_intra_op_parallelism_threads(2)
 tf.config.threading.set_inter_op_parallelism_threads(2)
+
+
+@pytest.fixture
+def with_graph() -> None:
+    """Asks for TensorBoard's graph, which takes longer to trace than the rest of a run here."""
+
+
+@pytest.fixture(autouse=True)
+def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "with_graph" not in request.fixturenames:
+        monkeypatch.setattr(Agent, "graph", lambda agent: None)
 
 
 @pytest.fixture(scope="module")

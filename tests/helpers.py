@@ -71,7 +71,7 @@ def spaces(
 
 
 def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
-    config = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "graph"} | settings
+    config = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | settings
     kind = agent_class(name)
     return kind(*spaces(), kind.Config(**config), seed=seed)
 

@@ -29,7 +29,7 @@ MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
 def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> Agent:
     kind = agent_class(name)
-    small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "graph"} | settings
+    small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"} | settings
     return kind(OBSERVED, action_space, kind.Config(**small), seed=0)
 
 

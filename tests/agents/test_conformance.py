@@ -82,7 +82,7 @@ def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
     after = {}
     for mode in MODES:
         agent = small_agent(name, mode=mode, precision="float64", batch_size=32)
-        agent.train(filled_buffer(500), 100)
+        agent.train(filled_buffer(500), 20)
         after[mode] = weights_of(agent)
     for mode in ("graph", "xla"):
         for name, values in after["eager"].items():
@@ -135,7 +135,7 @@ def test_the_modes_stay_close_in_float32_over_100_updates(name: str) -> None:
 def test_the_train_body_runs_as_plain_python_in_eager_mode(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = make(mode="eager")
+    agent = make()
     seen = []
     original = agent._update
 
@@ -152,7 +152,7 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
 
 
 def test_targets_begin_as_copies_and_follow_by_tau(make: Make) -> None:
-    agent = make(tau=0.25, mode="eager")
+    agent = make(tau=0.25)
     nets = agent.networks
     pairs = ((nets.actor, nets.actor_target), (nets.critic, nets.critic_target))
     for model, target in pairs:
@@ -209,8 +209,9 @@ def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(make: M
         agent.train(buffer, 2)
 
 
+@pytest.mark.usefixtures("with_graph")
 def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
-    graph = make().graph()
+    graph = make(mode="graph").graph()
     assert graph is not None
     names = {op.name for op in graph.get_operations()}
     for expected in (
@@ -225,7 +226,7 @@ def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
     ):
         # A network that is called twice in a graph gets a number behind its name.
         assert any(name.startswith((f"{expected}/", f"{expected}_")) for name in names), expected
-    assert make(mode="eager").graph() is None
+    assert make().graph() is None
 
 
 # --- acting -----------------------------------------------------------------------------------
@@ -430,7 +431,7 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
     base = {needs[0]: needs[1][0]} if needs else {}
     if agent_class(name).Config(**base).remembers:
         base |= {"memory_units": 8, "sequence_length": 6, "sequences_per_update": 3}
-    value = getattr(small_agent(name, **{"mode": "eager"} | base).config, field.name)
+    value = getattr(small_agent(name, **base).config, field.name)
     if field.metadata["choices"]:
         changed = next(choice for choice in reversed(field.metadata["choices"]) if choice != value)
     elif isinstance(value, bool):
@@ -446,7 +447,7 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
 
 @functools.cache
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    agent = small_agent(name, **{"mode": "eager"} | dict(settings))  # nothing is traced
+    agent = small_agent(name, **dict(settings))  # nothing is traced
     agent.observe(np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     if agent.config.remembers:
         agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))

@@ -30,7 +30,7 @@ ACTIONS = Box(-1, 1, (2,), np.float32)
 
 def agent_of(observation_space: gymnasium.Space[Any], name: str = "td3", **settings: Any) -> Agent:
     kind = agent_class(name)
-    small = {"hidden_sizes": (8,), "encoder_units": 5, "batch_size": 4, "mode": "graph"}
+    small = {"hidden_sizes": (8,), "encoder_units": 5, "batch_size": 4, "mode": "eager"}
     actions = settings.pop("actions", ACTIONS)
     return kind(observation_space, actions, kind.Config(**small | settings), seed=0)
 

@@ -44,7 +44,7 @@ SMALL = {
 
 def agent_with(name: str, memory: str, **settings: Any) -> Any:
     delay = {"policy_delay": 1} if name == "td3" else {}  # half as much is traced as with 2
-    return small_agent(name, **SMALL | delay | {"memory": memory} | settings)
+    return small_agent(name, **SMALL | {"mode": "graph"} | delay | {"memory": memory} | settings)
 
 
 class Given:

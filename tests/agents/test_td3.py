@@ -146,7 +146,7 @@ def _moved(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[s
 
 @pytest.mark.parametrize("delay", [1, 2, 3, 6])
 def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> None:
-    agent, buffer = small_agent("td3", policy_delay=delay, mode="eager"), filled_buffer()
+    agent, buffer = small_agent("td3", policy_delay=delay), filled_buffer()
     for update in range(1, 7):
         before = weights_of(agent)
         agent.train(buffer, 1)

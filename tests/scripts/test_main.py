@@ -40,7 +40,9 @@ def _listed(*words: str) -> Result:
     return CliRunner().invoke(runs.main, words)
 
 
-def test_a_run_is_trained_continued_evaluated_plotted_and_listed(tmp_path: Path) -> None:
+def test_a_run_is_trained_continued_evaluated_plotted_and_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flags = "--env Pendulum-v1 --steps 300 --warmup-steps 100 --evaluate-every-steps 100"
     flags += " --hidden-sizes 8 --mode eager --updates-per-call 10 --replay-ratio 0.1"
     flags += " --run-dir runs/x --no-progress"
@@ -55,9 +57,14 @@ def test_a_run_is_trained_continued_evaluated_plotted_and_listed(tmp_path: Path)
     longer = _eagerly(tmp_path, "resume", "runs/x", "--steps", "400", "--no-progress")
     assert longer.returncode == 0, longer.stderr
     assert "continues at step 300" in longer.stdout
-    assert _eagerly(tmp_path, "evaluate", "runs/x", "--episodes", "1").returncode == 0
-    assert _eagerly(tmp_path, "plot", "runs", "-o", "x.svg").returncode == 0
-    listed = _eagerly(tmp_path, "runs").stdout.splitlines()
+    monkeypatch.chdir(tmp_path)
+    evaluated, plotted, listed = (
+        CliRunner().invoke(main, words.split())
+        for words in ("evaluate runs/x --episodes 1", "plot runs -o x.svg", "runs")
+    )
+    assert "return" in evaluated.output
+    assert (plotted.exit_code, Path("x.svg").exists()) == (0, True)
+    listed = listed.output.splitlines()
     assert listed[1].split()[:6] == ["runs/x", "Pendulum-v1", "td3", "0", "400", "400"]
     assert listed[1].endswith("finished")
 

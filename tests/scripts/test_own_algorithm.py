@@ -66,7 +66,7 @@ def test_a_variant_of_td3_is_td3_but_for_its_target(
         ("blended:Blended", {"pessimism": 1.0}),
         ("blended:Blended", {"pessimism": 0.5}),
     ):
-        agent = small_agent(name, mode="eager", precision="float64", **settings)
+        agent = small_agent(name, precision="float64", **settings)
         agent.train(filled_buffer(), 5)
         after[settings.get("pessimism")] = weights_of(agent)
     assert equal_weights(after[None], after[1.0])

@@ -1,4 +1,4 @@
-"""Runs that take a second: small networks, graph mode, toy environments."""
+"""Runs that take a second: small networks, few updates and nothing to trace, toy environments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from eagerly import Trainer, open_run
-from eagerly.agents.agent import Agent
 from eagerly.training.digests import curves
 from eagerly.training.reporting import Reporter
 from tests import toys
@@ -22,16 +21,17 @@ SMALL: dict[str, Any] = {
     "preset": "defaults",
     "steps": 400,
     "warmup_steps": 100,
-    # One update in a call is half as much to trace as several, and few of them are enough.
+    # Six updates are enough, and less time than tracing one: what needs many asks for graph mode,
+    # where one in a call is half as much to trace as several.
     "updates_per_call": 1,
-    "replay_ratio": 0.1,
+    "replay_ratio": 0.02,
     "evaluate_every_steps": 150,
     "evaluation_episodes": 1,
     "summarize_every_steps": 50,
     "checkpoint_every_steps": 100,
     "hidden_sizes": (8, 8),
     "batch_size": 16,
-    "mode": "graph",
+    "mode": "eager",
     "policy_delay": 1,  # half as much is traced as with 2
 }
 TD3S = ("policy_delay",)  # what is of TD3 alone
@@ -61,17 +61,6 @@ def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settin
     with closing(trainer):
         trainer.train()
     return trainer
-
-
-@pytest.fixture
-def with_graph() -> None:
-    """Asks for TensorBoard's graph, which takes longer to trace than the rest of a run here."""
-
-
-@pytest.fixture(autouse=True)
-def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "with_graph" not in request.fixturenames:
-        monkeypatch.setattr(Agent, "graph", lambda agent: None)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -21,8 +21,8 @@ def test_a_checkpoint_writes_what_is_new_and_keeps_the_newest(
     train(steps=300)
     run = tmp_path / "run"
     assert names(run / "checkpoints") == [
-        "000000000200-000000000010",
-        "000000000300-000000000020",
+        "000000000200-000000000002",
+        "000000000300-000000000004",
     ]
     assert names(run / "replay") == [
         "000000000000-000000000100.npy",
@@ -58,7 +58,7 @@ def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Pat
         "policies",
         "replay",
     ]
-    assert names(run / "checkpoints" / "000000000200-000000000010") == [
+    assert names(run / "checkpoints" / "000000000200-000000000002") == [
         "episodes.npz",
         "manifest.json",
         "networks.data-00000-of-00001",
@@ -83,7 +83,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     train: TrainRun, finished: Path, tmp_path: Path, part: str, damage: str
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")
-    path = tmp_path / "run" / "checkpoints" / "000000000200-000000000010" / part
+    path = tmp_path / "run" / "checkpoints" / "000000000200-000000000002" / part
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     if damage == "gone":
@@ -96,7 +96,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         assert trainer.reporter.lines == []  # a checkpoint without one was never published
     else:
         (line,) = trainer.reporter.lines
-        assert "000000000200-000000000010 is damaged" in line
+        assert "000000000200-000000000002 is damaged" in line
 
 
 def test_a_run_without_an_intact_checkpoint_is_refused(train: TrainRun, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(
     assert trainer.buffer.added == 120
     assert names(tmp_path / "run" / "checkpoints") == [
         "000000000100-000000000000",
-        "000000000120-000000000002",
+        "000000000120-000000000000",
     ]
 
 

@@ -114,7 +114,7 @@ def test_many_updates_are_one_compiled_call(
 
 
 def test_rows_are_gathered_into_one_array_which_tensorflow_reads_where_it_is() -> None:
-    agent, buffer = small_agent("td3"), filled_buffer()
+    agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
     first = buffer.sample_rows(3, 8)
     again = buffer.sample_rows(3, 8)
     assert first.ctypes.data == again.ctypes.data

@@ -205,7 +205,7 @@ def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_epis
 
 
 def test_a_policy_with_a_memory_says_what_it_must_be_told(train: TrainRun, tmp_path: Path) -> None:
-    train(**MEMORY, mode="eager", replay_ratio=0.05)
+    train(**MEMORY)
     policy, observation = load_policy(tmp_path / "run"), np.zeros(2)
     assert policy.remembers
     with pytest.raises(ValueError, match=r"has a memory: begin an episode with act = pol"):
@@ -227,7 +227,7 @@ def test_a_policy_with_a_memory_says_what_it_must_be_told(train: TrainRun, tmp_p
 def test_a_policy_without_a_memory_can_be_called_in_episodes_too(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    train(mode="eager", replay_ratio=0.05)
+    train()
     policy, observation = load_policy(tmp_path / "run"), np.ones(3)
     act = policy.begin_episodes()
     assert not policy.remembers

@@ -75,8 +75,8 @@ def test_histograms_show_every_weight_of_actor_and_critics(train: TrainRun, tmp_
 
 @pytest.mark.usefixtures("with_graph")
 def test_the_graph_of_one_update_is_written_once(train: TrainRun, tmp_path: Path) -> None:
-    for steps in (100, 120):
-        train(steps=steps)
+    for steps in (100, 150):
+        train(steps=steps, mode="graph")
     graphs = [
         event.graph_def
         for path in (tmp_path / "run").glob("events*")
@@ -88,15 +88,21 @@ def test_the_graph_of_one_update_is_written_once(train: TrainRun, tmp_path: Path
     assert any(name.startswith("actor_loss/") for name in names)
 
 
+# Updates in 150 steps.
+FIVE = {"replay_ratio": 0.1}
+
+
 def test_a_trace_is_written_on_request_and_nothing_else_changes(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run", "td3", SMALL | {"steps": 150})
+    run = open_run(tmp_path / "run", "td3", SMALL | FIVE | {"steps": 150})
     trainer = Trainer(run, profile_calls=2)
     trainer.train()
     trainer.close()
     (trace,) = tmp_path.glob("run/plugins/profile/*/*.xplane.pb")
     assert trace.stat().st_size > 1000
     assert trainer.updates == 5
-    short = Trainer(open_run(tmp_path / "short", "td3", SMALL | {"steps": 125}), profile_calls=9)
+    short = Trainer(
+        open_run(tmp_path / "short", "td3", SMALL | FIVE | {"steps": 125}), profile_calls=9
+    )
     short.train()
     short.close()
     assert list(tmp_path.glob("short/plugins/profile/*/*.xplane.pb"))

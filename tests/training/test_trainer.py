@@ -72,6 +72,7 @@ def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
         num_envs=num_envs,
         replay_ratio=replay_ratio,
         updates_per_call=7,
+        mode="graph",
     )
     assert trainer.steps == -(-333 // num_envs) * num_envs
     owed = int(replay_ratio * (trainer.steps - 100))
@@ -80,7 +81,7 @@ def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
 
 def test_owed_updates_do_not_suffer_from_rounding(train: TrainRun) -> None:
     # 0.29 * 100 is 28.999... in binary.
-    trainer = train(env="Long-v0", steps=200, replay_ratio=0.29, updates_per_call=29)
+    trainer = train(env="Long-v0", steps=200, replay_ratio=0.29, updates_per_call=29, mode="graph")
     assert trainer.updates == 29
 
 
@@ -149,14 +150,14 @@ MEMORY = {
 @pytest.mark.parametrize(
     "settings",
     [
-        {"updates_per_call": 10, "replay_ratio": 1.0},
-        {"num_envs": 3, "replay_ratio": 0.5, "updates_per_call": 10},
-        {"mode": "xla"},
+        {"updates_per_call": 10, "replay_ratio": 1.0, "mode": "graph"},
+        {"num_envs": 3, "replay_ratio": 0.5, "updates_per_call": 10, "mode": "graph"},
+        {"mode": "xla", "replay_ratio": 0.1},
         {"replay_capacity": 130},
         {"env": "InvertedPendulum-v5"},
         {"agent": "ddpg"},
         {"exploration": "ornstein_uhlenbeck", "num_envs": 2, "env": "Terminating-v0"},
-        {"mode": "eager", "agent": "ddpg"},
+        {"mode": "graph", "agent": "ddpg", "replay_ratio": 0.1},
         pytest.param(
             {
                 "vectorization": "async",
@@ -167,9 +168,15 @@ MEMORY = {
             },
             marks=pytest.mark.long,
         ),
-        MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2},
+        MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2, "mode": "graph"},
         pytest.param(
-            MEMORY | {"memory": "attention", "agent": "ddpg", "normalize_observations": True},
+            MEMORY
+            | {
+                "memory": "attention",
+                "agent": "ddpg",
+                "normalize_observations": True,
+                "mode": "graph",
+            },
             marks=pytest.mark.long,
         ),
     ],
@@ -181,7 +188,7 @@ MEMORY = {
         "mujoco",
         "ddpg",
         "correlated noise",
-        "eager ddpg",
+        "graph, ddpg",
         "async, ddpg, correlated noise, full buffer",
         "lstm, full buffer",
         "attention, normalised",
@@ -217,7 +224,7 @@ def test_a_signal_between_calls_stops_inside_the_round_and_changes_nothing(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     # Three calls are owed by each step: after 1 or 2 the round is broken off, after 5 the next.
-    settings = {"replay_ratio": 30.0, "steps": 115, "evaluate_every_steps": 101}
+    settings = {"replay_ratio": 3.0, "steps": 115, "evaluate_every_steps": 101, "mode": "graph"}
     straight = train("straight", **settings)
     original, made = TD3.train, []
 
@@ -238,7 +245,7 @@ def test_a_signal_between_calls_stops_inside_the_round_and_changes_nothing(
 def test_a_run_that_is_stopped_in_its_last_round_is_not_finished(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"replay_ratio": 30.0, "steps": 101}
+    settings = {"replay_ratio": 3.0, "steps": 101}
     straight = train("straight", **settings)
     original = TD3.train
 
@@ -270,7 +277,7 @@ def test_a_signal_saves_and_stops(
 
     monkeypatch.setattr(TD3, "train", signalling)
     stopped = train("parts", env="Long-v0")
-    assert stopped.steps == 110
+    assert stopped.steps == 150
     monkeypatch.undo()
     _same(train("parts"), straight)
 
@@ -347,7 +354,7 @@ def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensor
         return original(agent, *arguments)
 
     monkeypatch.setattr(TD3, "_update_critic", spy)
-    train(mode="eager", steps=120)
+    train(mode="eager", steps=200)
     assert eager == [True] * 2
 
 
@@ -379,12 +386,12 @@ def test_actions_that_are_not_finite_stop_the_run(
         return metrics
 
     monkeypatch.setattr(TD3, "train", poisoned)
-    with pytest.raises(RunError, match="stopped after step 110: action became"):
+    with pytest.raises(RunError, match="stopped after step 150: action became"):
         train("collecting")
-    with pytest.raises(RunError, match="stopped after step 110: action became"):
-        train("evaluating", evaluate_every_steps=110)
-    with pytest.raises(RunError, match="stopped after step 110: variable actor/action/bias"):
-        train("saving", checkpoint_every_steps=110)
+    with pytest.raises(RunError, match="stopped after step 150: action became"):
+        train("evaluating", evaluate_every_steps=150)
+    with pytest.raises(RunError, match="stopped after step 150: variable actor/action/bias"):
+        train("saving", checkpoint_every_steps=150, evaluate_every_steps=1000)
 
 
 def test_a_reset_that_is_not_finite_ends_at_once(train: TrainRun, tmp_path: Path) -> None:
@@ -449,8 +456,8 @@ CHANGED: dict[str, Any] = {
     "num_envs": 2,
     "discount": 0.5,
     "warmup_steps": 150,
-    "replay_ratio": 2.0,
-    "updates_per_call": 20,
+    "replay_ratio": 0.05,
+    "updates_per_call": 3,
     "replay_capacity": 50,
     "evaluate_every_steps": 100,
     "evaluation_episodes": 2,
@@ -567,8 +574,8 @@ def test_an_override_acts_and_is_recorded(train: TrainRun, tmp_path: Path) -> No
 
 def test_a_new_replay_ratio_acts_from_now_on(train: TrainRun) -> None:
     train(steps=200)
-    trainer = train(override=True, replay_ratio=3.0, steps=220)
-    assert trainer.updates == 10 + 3 * 20
+    trainer = train(override=True, replay_ratio=0.5, steps=220)
+    assert trainer.updates == 2 + 10
 
 
 def test_an_override_begins_the_search_for_the_best_policy_anew(train: TrainRun) -> None:
