@@ -124,8 +124,8 @@ def test_what_an_environment_gives_outside_its_space_is_named(
 def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
     settings = {
         "env": "Gears-v0",
-        "steps": 4000,
-        "warmup_steps": 500,
+        "steps": 1500,
+        "warmup_steps": 300,
         "actor_learning_rate": 1e-3,
         "critic_learning_rate": 1e-3,
         "batch_size": 64,
@@ -133,7 +133,7 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
         "tau": 0.02,
         "discount": 0.5,
         "replay_ratio": 0.5,
-        "evaluate_every_steps": 1000,
+        "evaluate_every_steps": 500,
         "mode": "graph",
     }
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
