@@ -36,13 +36,16 @@ from eagerly.networks import (
     ActionHead,
     Actor,
     Critic,
+    EncodedActor,
+    EncodedCritic,
     Episodes,
+    HistoryEncoder,
     MemoryActor,
-    MemoryCritic,
     MemoryPolicy,
     ObservationNormalization,
 )
-from eagerly.networks.encoding import EncodedActor, EncodedCritic, Encoder
+from eagerly.networks.encoding import Encoder
+from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.own import own_actor, own_critic, own_models
 from eagerly.spaces import Actions, Observations
 
@@ -82,6 +85,12 @@ def _encoder(
 ) -> Encoder:
     parts = _parts(config, observations, seed_word(seed, Stream.ENCODER), normalization)
     return Encoder(observations, **parts, **config.encoders())
+
+
+def _history_encoder(config: Any, sizes: tuple[int, int], parts: dict[str, Any]) -> HistoryEncoder:
+    """Makes the encoder of the network that has these parts, and takes its normalisation."""
+    own, seed = parts.pop("normalization"), weight_seeds(parts["seed"], 1)[0]
+    return HistoryEncoder(*sizes, normalization=own, seed=seed, **config.memories())
 
 
 def _head(observations: Observations, actions: Actions, *, squashes: bool = True) -> ActionHead:
@@ -241,15 +250,15 @@ class Agent:
             parts |= {"dtype": _variable_dtype(config), "observations": observations.size}
             head = _head(observations, actions, squashes=False)
             return own_actor(config.actor, spaces, head=head, **parts)
-        kind, memory = (
-            (MemoryActor, {"memory": config.memories()}) if config.remembers else (Actor, {})
-        )
-        parts["head"] = _head(observations, actions)
+        sizes = observations.size, actions.size
+        parts |= {"head": _head(observations, actions)} | config.networks()
+        if config.remembers:
+            return MemoryActor(_history_encoder(config, sizes, parts), actions.size, **parts)
         if config.encodes(observations):
             own = parts.pop("normalization")
             encoder = encoder or _encoder(config, observations, seed, own)
-            return EncodedActor(encoder, actions.size, **parts, **config.networks())
-        return kind(observations.size, actions.size, **parts, **memory, **config.networks())
+            return EncodedActor(encoder, actions.size, **parts)
+        return Actor(*sizes, **parts)
 
     @classmethod
     def build_critic(
@@ -274,16 +283,14 @@ class Agent:
             return own_critic(
                 config.critic, spaces, count=config.critics().get("n_critics", 1), **parts
             )
+        parts |= config.networks() | config.critics()
+        if config.remembers:
+            return EncodedCritic(_history_encoder(config, sizes, parts), actions.size, **parts)
         if config.encodes(observations):
             own = parts.pop("normalization")
             encoder = encoder or _encoder(config, observations, seed, own)
-            parts |= config.networks() | config.critics()
             return EncodedCritic(encoder, actions.size, **parts)
-        kind, memory = (
-            (MemoryCritic, {"memory": config.memories()}) if config.remembers else (Critic, {})
-        )
-        parts |= memory | config.networks() | config.critics()
-        return kind(observations.size, actions.size, **parts)
+        return Critic(*sizes, **parts)
 
     @property
     def updates(self) -> int:

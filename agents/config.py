@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import keras
 
 from eagerly.agents.execution import MODES
 from eagerly.agents.exploration import EXPLORATIONS
@@ -22,6 +23,7 @@ from eagerly.spaces import Actions, Observations
 
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
+BOTH = ("actor", "critic")  # networks that a setting shapes
 _OF_CHOICES = ("exploration_epsilon", "gumbel_temperature", "logit_penalty", "action_masks")
 _WITH_MEMORY = ("memory", MEMORIES)
 
@@ -31,14 +33,20 @@ class AgentConfig:
     """Settings that every agent has. "authors" is the public code of the authors of TD3."""
 
     hidden_sizes: tuple[int, ...] = setting(
-        (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64
+        (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64, shapes=BOTH
     )
-    activation: str = setting("relu", "Hidden activation (authors)", choices=ACTIVATIONS)
-    layer_norm: bool = setting(False, "Normalise hidden layers before their activation")
+    activation: str = setting(
+        "relu", "Hidden activation (authors)", choices=ACTIVATIONS, shapes=BOTH
+    )
+    layer_norm: bool = setting(
+        False, "Normalise hidden layers before their activation", shapes=BOTH
+    )
     normalize_observations: bool = setting(
         False, "Scale observations by their running mean and deviation"
     )
-    initializer: str = setting("glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS)
+    initializer: str = setting(
+        "glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS, shapes=BOTH
+    )
     actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
     critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
     adam_epsilon: float = setting(
@@ -61,6 +69,7 @@ class AgentConfig:
         "Features of each entry of an observation, of images among them (docs/spaces.md)",
         at_least=1,
         at_most=2**14,
+        shapes=BOTH,
     )
     random_shift: int = setting(
         0,
@@ -232,12 +241,16 @@ class AgentConfig:
         }
 
     def memories(self) -> dict[str, Any]:
-        """Returns what the memory of a network is made of."""
+        """Returns what encoders of histories are made of."""
         return {
             "kind": self.memory,
             "units": self.memory_units,
             "heads": self.attention_heads,
             "length": self.sequence_length,
+            "activation": self.activation,
+            "initializer": self.initializer,
+            # It is computed in the dtype of the weights, also with mixed precision.
+            "dtype": keras.DTypePolicy(self.precision).variable_dtype,
         }
 
     def networks(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.batches import Batch
-from eagerly.agents.config import AgentConfig
+from eagerly.agents.config import BOTH, AgentConfig
 from eagerly.agents.settings import setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
@@ -61,15 +61,22 @@ class DDPGConfig(AgentConfig):
     """Settings of DDPG; "authors" is the TD3 authors' code, "paper" Lillicrap et al. 2016."""
 
     action_layer: int = setting(
-        0, "Critic layer at which the action joins; the paper has 1, the second", at_least=0
+        0,
+        "Critic layer at which the action joins; the paper has 1, the second",
+        at_least=0,
+        shapes=("critic",),
     )
     critic_l2: float = setting(
         0.0,
         "Penalty c: adds c/2 Σw² over the critic's weights and biases (paper: 0.01)",
         at_least=0,
+        shapes=("critic",),
     )
     last_layer_limit: float = setting(
-        0.0, "Last layers begin uniform in ± this (paper: 0.003); 0: like the others", at_least=0
+        0.0,
+        "Last layers begin uniform in ± this (paper: 0.003); 0: like the others",
+        at_least=0,
+        shapes=BOTH,
     )
 
     def __post_init__(self) -> None:

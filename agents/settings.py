@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 
@@ -24,6 +25,7 @@ def setting(
     choices: tuple[str, ...] = (),
     free: bool = False,
     needs: tuple[str, tuple[Any, ...]] | None = None,
+    shapes: tuple[str, ...] = (),
 ) -> Any:
     """Declares a field of a settings dataclass.
 
@@ -40,18 +42,34 @@ def setting(
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
         needs: Another field and the values, one of which it must have for this one to act; without
             values any but nothing will do.
+        shapes: The networks that it shapes, "actor" and "critic"; where models of one's own stand
+            in place of them all it does nothing.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata: dict[str, Any] = {"help": help, "unit": unit, "choices": choices, "free": free}
-    metadata |= {**ends, "needs": needs, "longest": longest}
+    metadata |= {**ends, "needs": needs, "shapes": shapes, "longest": longest}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def acts_beside(needs: tuple[str, tuple[Any, ...]] | None, value: Any) -> bool:
-    """Whether a setting acts where the field that it needs has a value."""
-    return not needs or (value in needs[1] if needs[1] else bool(value))
+def misses_what_it_needs(field: dataclasses.Field[Any], of: Callable[[str], Any]) -> bool:
+    """Whether a setting does not act because the one that it needs has another value.
+
+    Args:
+        field: The setting.
+        of: Returns the value of a setting by its name.
+    """
+    if not field.metadata["needs"]:
+        return False
+    name, values = field.metadata["needs"]
+    return of(name) not in values if values else not of(name)
+
+
+def shapes_nothing(field: dataclasses.Field[Any], of: Callable[[str], Any]) -> bool:
+    """Whether models of one's own stand in place of all networks that a setting shapes."""
+    shapes = field.metadata["shapes"]
+    return bool(shapes) and bool(of("models") or all(of(part) for part in shapes))
 
 
 def check_settings(config: Any) -> None:

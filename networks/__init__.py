@@ -2,21 +2,24 @@
 
 from eagerly.networks.actor import Actor
 from eagerly.networks.critic import Critic
+from eagerly.networks.encoded import EncodedActor, EncodedCritic
 from eagerly.networks.episodes import Episodes, MemoryPolicy
 from eagerly.networks.heads import ActionHead
 from eagerly.networks.normalization import ObservationNormalization
 from eagerly.networks.policy import ActingPolicy, acting_policy
-from eagerly.networks.remembering import History, MemoryActor, MemoryCritic
+from eagerly.networks.remembering import History, HistoryEncoder, MemoryActor
 
 __all__ = [
     "ActingPolicy",
     "ActionHead",
     "Actor",
     "Critic",
+    "EncodedActor",
+    "EncodedCritic",
     "Episodes",
     "History",
+    "HistoryEncoder",
     "MemoryActor",
-    "MemoryCritic",
     "MemoryPolicy",
     "ObservationNormalization",
     "acting_policy",

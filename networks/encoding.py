@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from eagerly.networks.activations import TENSOR
-from eagerly.networks.actor import Actor
-from eagerly.networks.critic import Critic
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import Linear
 from eagerly.networks.normalization import ObservationNormalization
@@ -192,73 +190,6 @@ class Encoder(keras.layers.Layer):
         if self._observations.masked:
             features.append(rows[:, -self._observations.masked :])
         return tf.concat([tf.cast(part, self.variable_dtype) for part in features], axis=-1)
-
-
-class _Encoded(keras.Model):
-    """A network behind an encoder, which it may share.
-
-    Args:
-        encoder: The encoder.
-        action_size: A.
-        seed: Seed of the network's weights.
-        dtype: Precision.
-        name: Name under which the graph shows the model.
-        **network: Settings of the network.
-    """
-
-    behind: ClassVar[type[keras.Model]]
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        action_size: int,
-        *,
-        seed: int,
-        dtype: str,
-        name: str,
-        **network: Any,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
-        self._encoder = encoder
-        self._network = self.behind(
-            encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
-        )
-        self.built = True
-
-    def encode(self, observation: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` to features `[B, F]`."""
-        with tf.name_scope(self.name):
-            features: tf.Tensor = self._encoder(observation)
-            return features
-
-
-class EncodedActor(_Encoded):
-    """An `Actor` behind an encoder."""
-
-    behind = Actor
-
-    def call(self, observation: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
-        return self._network(self._encoder(observation))
-
-
-class EncodedCritic(_Encoded):
-    """A `Critic` behind an encoder that its members share."""
-
-    behind = Critic
-
-    def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` and `[B, A]` to values `[n_critics, B]`."""
-        return self._network(self._encoder(observation), action)
-
-    def first(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` and `[B, A]` to the values `[B]` of member 0."""
-        return self.first_of(self.encode(observation), action)
-
-    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Maps features `[B, F]` and actions to the values of member 0."""
-        with tf.name_scope(f"{self.name}_first"):
-            return self._network.first(features, action)
 
 
 def needs_encoder(entries: Sequence[Entry]) -> bool:

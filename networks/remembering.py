@@ -1,17 +1,16 @@
-"""Actor and critic with a memory: an encoder of the history each, in front of the usual network."""
+"""Memory: the encoder of histories, and an actor behind it that also acts step by step."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.activations import TENSOR
-from eagerly.networks.actor import Actor
 from eagerly.networks.cores import memory_core
-from eagerly.networks.critic import Critic
+from eagerly.networks.encoded import EncodedActor
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import Linear
 from eagerly.networks.normalization import ObservationNormalization
@@ -121,59 +120,8 @@ class HistoryEncoder(keras.layers.Layer):
         return tf.cast(observation, self.variable_dtype), self._activation(self._linear(joined))
 
 
-class _Remembering(keras.Model):
-    """A network behind an encoder of the history, with activation and first weights of its own.
-
-    Args:
-        observation_size: O.
-        action_size: A.
-        memory: Settings of its `HistoryEncoder`: kind, units, heads and length.
-        normalization: What observations go through first.
-        seed: Seed of the weights.
-        dtype: Precision of the network behind the encoder.
-        name: Name under which the graph shows the model.
-        **network: Settings of the network.
-    """
-
-    behind: ClassVar[type[keras.Model]]
-
-    def __init__(
-        self,
-        observation_size: int,
-        action_size: int,
-        *,
-        memory: dict[str, Any],
-        normalization: ObservationNormalization | None = None,
-        seed: int = 0,
-        dtype: str = "float32",
-        name: str,
-        **network: Any,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
-        self._encoder = HistoryEncoder(
-            observation_size,
-            action_size,
-            **memory,
-            activation=network["activation"],
-            initializer=network["initializer"],
-            normalization=normalization,
-            seed=weight_seeds(seed, 1)[0],
-            dtype=keras.DTypePolicy(dtype).variable_dtype,
-        )
-        self._network = self.behind(
-            self._encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
-        )
-        self.built = True
-
-
-class MemoryActor(_Remembering):
-    """An `Actor` that acts on histories."""
-
-    behind = Actor
-
-    def call(self, history: History) -> tf.Tensor:
-        """Maps a history to actions `[B · S', A]` in [-1, 1]."""
-        return self._network(self._encoder(history))
+class MemoryActor(EncodedActor):
+    """An `Actor` behind a `HistoryEncoder`, which also acts step by step."""
 
     def step(
         self,
@@ -190,26 +138,3 @@ class MemoryActor(_Remembering):
         """Returns the state in which N episodes begin."""
         dtype = tf.dtypes.as_dtype(self.variable_dtype).as_numpy_dtype
         return [np.zeros((count, *shape), dtype) for shape in self._encoder.core.state_shapes()]
-
-
-class MemoryCritic(_Remembering):
-    """A `Critic`, whose members share a memory."""
-
-    behind = Critic
-
-    def call(self, history: History, action: tf.Tensor) -> tf.Tensor:
-        """Maps a history and actions `[M, A]`, M = B · S', to values `[n_critics, M]`."""
-        return self._network(self._encoder(history), action)
-
-    def encode(self, history: History) -> tf.Tensor:
-        """Maps a history to what `first_of` takes, `[M, ...]`."""
-        return self._encoder(history)
-
-    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Maps what `encode` returned, and actions, to the values of member 0."""
-        return self._network.first(features, action)
-
-    def first(self, history: History, action: tf.Tensor) -> tf.Tensor:
-        """Maps a history and actions `[M, A]` to the values `[M]` of member 0."""
-        with tf.name_scope(f"{self.name}_first"):
-            return self._network.first(self._encoder(history), action)

@@ -278,6 +278,30 @@ class TextObservations(Counting):
     observation_space = gymnasium.spaces.Text(3)
 
 
+class Failing(Counting):
+    """Raises what it is told to, at a step or when it is made.
+
+    It stands here because workers import the module of an environment, and this one is light.
+    """
+
+    def __init__(self, error: str, made_in: int = 0) -> None:
+        super().__init__()
+        self.error = error
+        if made_in and made_in != os.getpid():
+            raise ValueError("no port is free")
+
+    def step(self, action: np.ndarray) -> Any:
+        class OwnError(Exception):
+            def __init__(self, joint: int, heat: float) -> None:
+                super().__init__(f"joint {joint} is at {heat} degrees")
+
+        raise {
+            "own": OwnError(3, 80.0),
+            "connection": ConnectionResetError("the robot hung up"),
+            "runtime": RuntimeError("the arm is stuck"),
+        }[self.error]
+
+
 class NeedsPackage(Counting):
     def __init__(self) -> None:
         raise ImportError("No module named 'robot_arm'")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from eagerly.agents import agent_class
-from eagerly.agents.settings import acts_beside
+from eagerly.agents.settings import misses_what_it_needs, shapes_nothing
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.making import factory_name
@@ -58,19 +59,27 @@ def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
     """Whether a setting acts beside the others, or another one keeps it from acting."""
     kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
     fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
-    needs = fields[name].metadata["needs"]
-    return not needs or acts_beside(needs, settings.get(needs[0], fields[needs[0]].default))
+
+    def of(other: str) -> Any:
+        return settings.get(other, fields[other].default)
+
+    return not (misses_what_it_needs(fields[name], of) or shapes_nothing(fields[name], of))
 
 
 def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
     """Refuses a setting that was given where another one keeps it from acting."""
     for part in (config, agent_config):
-        for name in (f.name for f in dataclasses.fields(part) if f.name in given):
-            needs = part.__dataclass_fields__[name].metadata["needs"]
-            if needs and not acts_beside(needs, getattr(part, needs[0])):
+        of = functools.partial(getattr, part)
+        for field in (field for field in dataclasses.fields(part) if field.name in given):
+            flag, needs = flag_name(field.name), field.metadata["needs"]
+            if misses_what_it_needs(field, of):
                 raise RunError(
-                    f"{flag_name(name)} acts only with {needed(needs)}; the run has "
-                    f"{getattr(part, needs[0]) or 'none'}"
+                    f"{flag} acts only with {needed(needs)}; the run has {of(needs[0]) or 'none'}"
+                )
+            if shapes_nothing(field, of):
+                raise RunError(
+                    f"{flag} is for networks that are not your own: what takes their place is made "
+                    "by your factory; leave it out"
                 )
 
 

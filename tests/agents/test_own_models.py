@@ -131,7 +131,7 @@ def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
             for kind in KINDS
         ),
         *(
-            pytest.param(kind, ("eager", "xla"), marks=() if "stat" in kind else pytest.mark.long)
+            pytest.param(kind, ("eager", "xla"), marks=() if kind == "Sonnet" else pytest.mark.long)
             for kind in KINDS
         ),
     ],

@@ -54,7 +54,10 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
         {},
         {"n_critics": 1, "policy_delay": 1},
         {"n_critics": 3, "policy_delay": 3, "tau": 0.3, "target_noise_clip": 0.1},
-        {"initializer": "torch_linear", "actor_learning_rate": 3e-3, "adam_epsilon": 1e-3},
+        pytest.param(
+            {"initializer": "torch_linear", "actor_learning_rate": 3e-3, "adam_epsilon": 1e-3},
+            marks=pytest.mark.long,
+        ),
         {"hidden_sizes": (128, 128)},  # rows of a conflicting width
     ],
     ids=["paper", "one critic", "three critics", "torch weights", "wide rows"],

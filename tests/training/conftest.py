@@ -54,6 +54,8 @@ def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settin
     """Trains a small run in a directory, or continues the one that is there."""
     is_new = not (path / "config.json").exists()
     others = (() if agent == "td3" else TD3S) + (("batch_size",) if "memory" in settings else ())
+    if "models" in settings or {"actor", "critic"} <= set(settings):
+        others += ("hidden_sizes",)
     small = {name: value for name, value in SMALL.items() if name not in others}
     given = small | settings if is_new else settings
     run = open_run(path, agent if is_new else None, given, override=override)

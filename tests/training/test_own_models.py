@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eagerly import load_policy
+from eagerly import load_policy, open_run
 from eagerly.training.errors import RunError
 from tests.agents.test_own_models import functional_critic, late_actor, sequential_actor, sharing
 from tests.training.conftest import TrainRun
@@ -56,6 +56,28 @@ def test_a_named_factory_is_found_by_whoever_loads_the_policy(
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis], explore=False)
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "idle"),
+    [
+        ("td3", {"models": sharing}, {"hidden_sizes": (16,)}),
+        ("td3", {"actor": late_actor, "critic": functional_critic}, {"activation": "tanh"}),
+        ("ddpg", {"critic": functional_critic}, {"action_layer": 1}),
+    ],
+)
+def test_a_setting_of_networks_that_are_not_there_is_refused(
+    tmp_path: Path, agent: str, settings: dict, idle: dict
+) -> None:
+    flag = "--" + next(iter(idle)).replace("_", "-")
+    with pytest.raises(RunError, match=f"{flag} is for networks that are not your own"):
+        open_run(tmp_path / "run", agent, settings | idle | {"env": "Pendulum-v1"})
+
+
+def test_a_setting_of_the_networks_that_are_left_is_taken(tmp_path: Path) -> None:
+    settings = {"env": "Pendulum-v1", "actor": late_actor, "activation": "tanh"}
+    run = open_run(tmp_path / "run", "td3", settings)
+    assert run.agent_config.activation == "tanh"  # of the critics
 
 
 def test_a_model_that_does_not_fit_ends_before_anything_is_written(

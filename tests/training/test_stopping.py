@@ -47,7 +47,7 @@ def test_episodes_begin_afresh_on_request_with_a_line(train: TrainRun, tmp_path:
 
 def started(run: Path) -> subprocess.Popen[str]:
     words = ["td3", "--env", "Pendulum-v1", "--run-dir", str(run), "--steps", "10000000"]
-    words += ["--warmup-steps", "300", "--hidden-sizes", "8,8", "--checkpoint-every-steps", "200"]
+    words += ["--warmup-steps", "500", "--hidden-sizes", "8,8", "--checkpoint-every-steps", "200"]
     words += ["--evaluation-episodes", "20000", "--evaluate-every-steps", "500"]  # takes hours
     return subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],

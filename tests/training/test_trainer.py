@@ -168,7 +168,7 @@ MEMORY = {
             },
             marks=pytest.mark.long,
         ),
-        MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2, "mode": "graph"},
+        MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2},
         pytest.param(
             MEMORY
             | {

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -110,27 +109,6 @@ def test_a_worker_that_dies_is_named() -> None:
     assert all(gone(pid) for pid in [*pids(environments), *pids(killed)])
 
 
-class Failing(toys.Counting):
-    """Raises what it is told to, at a step or when it is made."""
-
-    def __init__(self, error: str, made_in: int = 0) -> None:
-        super().__init__()
-        self.error = error
-        if made_in and made_in != os.getpid():
-            raise ValueError("no port is free")
-
-    def step(self, action: np.ndarray) -> Any:
-        class OwnError(Exception):
-            def __init__(self, joint: int, heat: float) -> None:
-                super().__init__(f"joint {joint} is at {heat} degrees")
-
-        raise {
-            "own": OwnError(3, 80.0),
-            "connection": ConnectionResetError("the robot hung up"),
-            "runtime": RuntimeError("the arm is stuck"),
-        }[self.error]
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -140,7 +118,7 @@ class Failing(toys.Counting):
     ],
 )
 def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
-    environments = Environments(environment_maker(Failing, {"error": error}), 1, 0, "async")
+    environments = Environments(environment_maker(toys.Failing, {"error": error}), 1, 0, "async")
     environments.start()
     with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{message}"):
         environments.step(STILL[:1])
@@ -151,7 +129,7 @@ def test_what_an_environment_raises_is_told_with_its_traceback(error: str, messa
 def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
     here = {"error": "", "made_in": os.getpid()}
     with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
-        Environments(environment_maker(Failing, here), 2, 0, "async")
+        Environments(environment_maker(toys.Failing, here), 2, 0, "async")
     assert multiprocessing.active_children() == []
 
 
@@ -168,7 +146,7 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 
 def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
-    settings = {"env": Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
+    settings = {"env": toys.Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
     with pytest.raises(RunError, match=r"(?s)after step 0: environment 0, step 1 .*stuck"):
         train(**settings, num_envs=2, vectorization="async")
     assert multiprocessing.active_children() == []

@@ -1,0 +1,78 @@
+"""Actor and critic behind an encoder: what reads rows of observations, images or histories."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from eagerly.networks.actor import Actor
+from eagerly.networks.critic import Critic
+
+
+class _Encoded(keras.Model):
+    """A network behind an encoder, which it may share.
+
+    Args:
+        encoder: A layer from inputs to features `[M, F]`, whose `features` is F.
+        action_size: A.
+        seed: Seed of the network's weights.
+        dtype: Precision of the network.
+        name: Name under which the graph shows the model.
+        **network: Settings of the network.
+    """
+
+    behind: ClassVar[type[keras.Model]]
+
+    def __init__(
+        self,
+        encoder: Any,
+        action_size: int,
+        *,
+        seed: int,
+        dtype: str,
+        name: str,
+        **network: Any,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, autocast=False)
+        self._encoder = encoder
+        self._network = self.behind(
+            encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
+        )
+        self.built = True
+
+
+class EncodedActor(_Encoded):
+    """An `Actor` behind an encoder."""
+
+    behind = Actor
+
+    def call(self, inputs: Any) -> tf.Tensor:
+        """Maps what the encoder takes to actions `[M, A]` in [-1, 1], or scores."""
+        return self._network(self._encoder(inputs))
+
+
+class EncodedCritic(_Encoded):
+    """A `Critic` behind an encoder that its members share."""
+
+    behind = Critic
+
+    def call(self, inputs: Any, action: tf.Tensor) -> tf.Tensor:
+        """Maps what the encoder takes and actions `[M, A]` to values `[n_critics, M]`."""
+        return self._network(self._encoder(inputs), action)
+
+    def first(self, inputs: Any, action: tf.Tensor) -> tf.Tensor:
+        """Maps what the encoder takes and actions `[M, A]` to the values `[M]` of member 0."""
+        return self.first_of(self.encode(inputs), action)
+
+    def encode(self, inputs: Any) -> tf.Tensor:
+        """Maps what the encoder takes to features `[M, F]`."""
+        with tf.name_scope(self.name):
+            features: tf.Tensor = self._encoder(inputs)
+            return features
+
+    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps features `[M, F]` and actions to the values `[M]` of member 0."""
+        with tf.name_scope(f"{self.name}_first"):
+            return self._network.first(features, action)
