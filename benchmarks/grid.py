@@ -41,7 +41,7 @@ PIXEL_STEPS, THREE_SEEDS = 20_000, (0, 1, 2)
 # Models of every kind; those of PyTorch need the extra `torch`.
 OWN_KINDS, OWN_STEPS = (
     ("sequential", "functional", "subclassed", "module", "sonnet", "torch"),
-    10_000,
+    15_000,
 )
 _OWN = "eagerly.benchmarks.own_models"
 _CART_POLE: dict[str, Any] = {"evaluate_every_steps": 1000, "evaluation_episodes": 20}
