@@ -39,6 +39,8 @@ train: install  ## Train (ENV= AGENT= STEPS= SEED= ARGS=); typed again it contin
 tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
+# One process more than cores: while some tests wait for a process or a time limit, others go on.
+test test-long test-floors: JOBS := 3
 test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
@@ -97,6 +99,11 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3-lstm "TD3, LSTM" --rename td3-gru "TD3, GRU" \
 	    --rename td3-attention "TD3, attention" --rename td3-without "TD3, no memory" \
 	    -o docs/pictures/memory.png
+	$(PLOT) $(LEARNING)/td3-CartPole-v1-*.csv $(LEARNING)/td3-gru-CartPolePositions-v1-*.csv \
+	    $(LEARNING)/td3-Taxi-v4-*.csv $(LEARNING)/td3-unmasked-Taxi-v4-*.csv \
+	    --rename td3 TD3 --rename td3-gru "TD3, GRU" \
+	    --rename td3-unmasked "TD3, masks ignored" -o docs/pictures/discrete.png
+	$(PLOT) $(LEARNING)/td3-PendulumPixels-v1-*.csv --rename td3 TD3 -o docs/pictures/pixels.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)

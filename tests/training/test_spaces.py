@@ -140,3 +140,41 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
         trainer.train()
     # Eight steps: random actions are at -11 without a wrong gear, the best ones at 0.
     assert read_results(trainer.run.evaluations_path).return_mean.max() > -1.5
+
+
+class CountedTaxi(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Taxi-v4 that counts its actions, and those among them that its mask forbids."""
+
+    actions, invalid = 0, 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(gymnasium.make("Taxi-v4", render_mode=render_mode))
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**options)
+        self.mask = info["action_mask"]
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        CountedTaxi.actions += 1
+        CountedTaxi.invalid += int(self.mask[action] == 0)
+        result = self.env.step(action)
+        self.mask = result[-1]["action_mask"]
+        return result
+
+
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.long
+def test_taxi_is_learned_without_a_single_invalid_action(train: TrainRun, masks: bool) -> None:
+    # The settings of `make reproduce PARTS=discrete`, which takes 300,000 steps.
+    CountedTaxi.actions = CountedTaxi.invalid = 0
+    settings = {"env": CountedTaxi, "steps": 60_000, "warmup_steps": 10_000, "batch_size": 256}
+    settings |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "tau": 0.05}
+    settings |= {"replay_ratio": 0.1, "updates_per_call": 10, "hidden_sizes": (256, 256)}
+    settings |= {"policy_delay": 2, "mode": "xla", "check_env": False, "action_masks": masks}
+    settings |= {"evaluate_every_steps": 20_000, "evaluation_episodes": 20}
+    trainer = train(**settings, restore_episodes="no", checkpoint_every_steps=60_000)
+    assert CountedTaxi.actions > 60_000
+    assert (CountedTaxi.invalid == 0) == masks
+    last = read_results(trainer.run.evaluations_path).return_mean[-1]
+    assert last > 5 if masks else last < 5
