@@ -49,6 +49,7 @@ from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.own import own_actor, own_critic, own_models
 from eagerly.spaces import Actions, Observations
 
+_STATISTICS = "observations/"  # begins their names among the weights
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
 # Updates that are written out one after the other in a program; more of them become a loop.
 _UNROLLED = 4
@@ -87,10 +88,19 @@ def _encoder(
     return Encoder(observations, **parts, **config.encoders())
 
 
-def _history_encoder(config: Any, sizes: tuple[int, int], parts: dict[str, Any]) -> HistoryEncoder:
+def _history_encoder(
+    config: Any, observations: Observations, actions: Actions, parts: dict[str, Any]
+) -> HistoryEncoder:
     """Makes the encoder of the network that has these parts, and takes its normalisation."""
     own, seed = parts.pop("normalization"), weight_seeds(parts["seed"], 1)[0]
-    return HistoryEncoder(*sizes, normalization=own, seed=seed, **config.memories())
+    return HistoryEncoder(
+        observations.size,
+        actions.size,
+        masked=observations.masked,
+        normalization=own,
+        seed=seed,
+        **config.memories(),
+    )
 
 
 def _head(observations: Observations, actions: Actions, *, squashes: bool = True) -> ActionHead:
@@ -253,7 +263,8 @@ class Agent:
         sizes = observations.size, actions.size
         parts |= {"head": _head(observations, actions)} | config.networks()
         if config.remembers:
-            return MemoryActor(_history_encoder(config, sizes, parts), actions.size, **parts)
+            encoder = _history_encoder(config, observations, actions, parts)
+            return MemoryActor(encoder, actions.size, **parts)
         if config.encodes(observations):
             own = parts.pop("normalization")
             encoder = encoder or _encoder(config, observations, seed, own)
@@ -285,7 +296,8 @@ class Agent:
             )
         parts |= config.networks() | config.critics()
         if config.remembers:
-            return EncodedCritic(_history_encoder(config, sizes, parts), actions.size, **parts)
+            encoder = _history_encoder(config, observations, actions, parts)
+            return EncodedCritic(encoder, actions.size, **parts)
         if config.encodes(observations):
             own = parts.pop("normalization")
             encoder = encoder or _encoder(config, observations, seed, own)
@@ -420,8 +432,13 @@ class Agent:
             self._episodes.restore(state)
 
     def get_weights(self) -> dict[str, np.ndarray]:
-        """Copies the weights of actor, critics and targets, by name; see `ActorCritic`."""
-        return self.networks.get_weights()
+        """Copies the weights of actor, critics and targets, by name; see `ActorCritic`.
+
+        The statistics of normalised observations are among them, as `observations/...`.
+        """
+        known = self.normalization.state() if self.normalization else {}
+        statistics = {f"{_STATISTICS}{name}": np.array(value) for name, value in known.items()}
+        return self.networks.get_weights() | statistics
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Takes over what `get_weights` returned.
@@ -430,7 +447,21 @@ class Agent:
             ValueError: If they are the weights of other networks, naming what differs.
             FloatingPointError: If a value is not finite. Nothing is taken over then.
         """
-        self.networks.set_weights(weights)
+        if self.normalization is None:
+            self.networks.set_weights(weights)
+            return
+        before = self.normalization.state()
+        statistics = {name: weights.get(f"{_STATISTICS}{name}") for name in before}
+        rest = {name: v for name, v in weights.items() if not name.startswith(_STATISTICS)}
+        missing = [f"{_STATISTICS}{name}" for name, value in statistics.items() if value is None]
+        if missing:
+            raise ValueError(f"weights must be those of this agent; missing: {', '.join(missing)}")
+        self.normalization.restore(statistics)
+        try:
+            self.networks.set_weights(rest)
+        except (ValueError, FloatingPointError):
+            self.normalization.restore(before)
+            raise
 
     def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
         """Makes `updates` gradient steps in one call of the compiled train body.

@@ -13,7 +13,7 @@ import keras
 
 from eagerly.agents.execution import MODES
 from eagerly.agents.exploration import EXPLORATIONS
-from eagerly.agents.settings import check_settings, setting
+from eagerly.agents.settings import check_settings, setting, shapes_nothing
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.cores import MEMORIES
@@ -25,6 +25,13 @@ PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
 BOTH = ("actor", "critic")  # networks that a setting shapes
 _OF_CHOICES = ("exploration_epsilon", "gumbel_temperature", "logit_penalty", "action_masks")
+_OF_BOXES = (
+    "exploration",
+    "exploration_noise",
+    "ou_theta",
+    "target_noise",
+    "target_noise_clip",
+)
 _WITH_MEMORY = ("memory", MEMORIES)
 
 
@@ -158,6 +165,13 @@ class AgentConfig:
         own = [name for name in ("actor", "critic", "models") if getattr(self, name)]
         if "models" in own and len(own) > 1:
             raise ValueError(f"models makes actor and critics: leave {own[0]} out")
+        for field in dataclasses.fields(self):
+            is_changed = getattr(self, field.name) != field.default
+            if is_changed and shapes_nothing(field, lambda name: getattr(self, name)):
+                raise ValueError(
+                    f"{field.name} is for networks that are not your own; what takes their place "
+                    "is made by your factory: leave it out"
+                )
         if own and self.remembers:
             raise ValueError(f"memory {self.memory} is not for models of your own: leave it out")
         if self.remembers and self.burn_in > self.sequence_length - 2:
@@ -209,10 +223,15 @@ class AgentConfig:
                         f"{name} is for models of your own, images, and entries of a Dict or "
                         f"Tuple; got {observations.space}"
                     )
-        if not actions.choices:
-            for name in _OF_CHOICES:
-                if getattr(self, name) != default[name]:
-                    raise ValueError(f"{name} is for discrete actions; got {actions.space}")
+        if self.shared_gradient != default["shared_gradient"] and (self.actor or self.critic):
+            raise ValueError("shared_gradient is for what actor and critics share: give `models`")
+        for idle, names, what in (
+            (not actions.choices, _OF_CHOICES, "discrete actions"),
+            (not actions.continuous, _OF_BOXES, "actions of a Box"),
+        ):
+            for name in names:
+                if idle and getattr(self, name, None) != default.get(name):
+                    raise ValueError(f"{name} is for {what}; got {actions.space}")
 
     def encodes(self, observations: Observations) -> bool:
         """Whether networks have an encoder in front, for each entry of an observation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eagerly.buffers.episodes import AscendingNumbers, EpisodeBuffer
+from eagerly.buffers.episodes import NONE, AscendingNumbers, EpisodeBuffer
 from eagerly.buffers.frames import FrameLayout
 from eagerly.buffers.transition import Transition
 
@@ -28,6 +28,7 @@ class PixelReplayBuffer(EpisodeBuffer):
         self.layout = layout
         super().__init__(capacity, layout, seed)
         self._begins = AscendingNumbers()  # the rows of first observations
+        self._widest = (NONE, 0)  # the last of the rows that look back furthest, and how far
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for image in self.layout.images:
@@ -45,7 +46,7 @@ class PixelReplayBuffer(EpisodeBuffer):
                 raise ValueError(
                     "stacked frames must move up by one in each step, as those of "
                     "gymnasium.wrappers.FrameStackObservation do; give other stacks as channels, "
-                    "(H, W, C)"
+                    "(H, W, C) or (1, H, W, C)"
                 )
         return self.layout.pack(parts.observation), self.layout.pack(parts.next_observation)
 
@@ -66,14 +67,27 @@ class PixelReplayBuffer(EpisodeBuffer):
         super()._check(left, last)
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
-        self._begins.append(numbers[self.layout.split(rows).back == 0])
+        back = self.layout.split(rows).back
+        self._begins.append(numbers[back == 0])
         self._begins.drop_below(self._oldest)
+        self._look_back(numbers, back)
+        if self._widest[0] < self._oldest:
+            # There were more environments; of these no row is left.
+            numbers = np.arange(self._oldest, self.added)
+            self._widest = (NONE, 0)
+            self._look_back(numbers, self.layout.split(self._rows).back[numbers % self.capacity])
+
+    def _look_back(self, numbers: np.ndarray, back: np.ndarray) -> None:
+        furthest = len(back) - 1 - int(np.argmax(back[::-1]))
+        if back[furthest] >= self._widest[1]:
+            self._widest = (int(numbers[furthest]), int(back[furthest]))
 
     @property
     def _least(self) -> int:
         """The first row that does not look back to rows that are gone."""
         # In as many rows each environment has made all the steps that a sample looks back.
-        return self._oldest and self._oldest + 2 * len(self._last) * (self.layout.steps + 1)
+        widest = max(2 * len(self._last), self._widest[1])
+        return self._oldest and self._oldest + widest * (self.layout.steps + 1)
 
     def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
         """Gathers packed samples `[updates, batch_size, S + 1, width]`, drawn with replacement.

@@ -48,8 +48,10 @@ class ObservationNormalization(keras.layers.Layer):
 
     def call(self, observations: tf.Tensor) -> tf.Tensor:
         """Maps `[..., O]` to `[..., O]`."""
-        scaled = (tf.cast(observations, self.variable_dtype) - self.mean) * self.scale
-        return tf.clip_by_value(scaled, -CLIP, CLIP)
+        given = tf.cast(observations, self.variable_dtype)
+        scaled = tf.clip_by_value((given - self.mean) * self.scale, -CLIP, CLIP)
+        # Pixels, zeros and ones have no deviations to be cut off at.
+        return scaled if self._scalable.all() else tf.where(self._scalable, scaled, given)
 
     @property
     def count(self) -> int:
@@ -114,6 +116,6 @@ class ObservationNormalization(keras.layers.Layer):
 
 
 def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Does in NumPy what the layer does."""
+    """Does in NumPy what the layer does, for columns that are scaled, and zeros and ones."""
     scaled = (observations - mean) * scale
     return np.minimum(np.maximum(scaled, -CLIP), CLIP)

@@ -46,7 +46,8 @@ class ActingPolicy:
         return self._snapshot(observations)
 
     def _called(self, observations: np.ndarray) -> np.ndarray:
-        dtype = tf.dtypes.as_dtype(self._actor.compute_dtype)
+        # Models that compute in less round their inputs themselves, once these are scaled.
+        dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:
             rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
             self._concrete = tf.function(self._actor).get_concrete_function(rows)

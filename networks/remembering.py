@@ -38,12 +38,14 @@ class History(NamedTuple):
 class HistoryEncoder(keras.layers.Layer):
     """Maps histories to features: what a memory makes of them, and the observation itself.
 
-    Observation, previous action and previous reward go through one layer into the memory. All of
-    it is computed in the dtype of the weights, also with mixed precision.
+    Observation, previous action and previous reward go through one layer into the memory; a mask
+    behind the observation does not, and stands behind the features again. All of it is computed in
+    the dtype of the weights, also with mixed precision.
 
     Args:
-        observation_size: O.
+        observation_size: O, with its mask.
         action_size: A.
+        masked: M, the columns of a mask.
         kind: The memory, one of `networks.cores.MEMORIES`.
         units: H, its length.
         heads: Heads of attention.
@@ -61,6 +63,7 @@ class HistoryEncoder(keras.layers.Layer):
         observation_size: int,
         action_size: int,
         *,
+        masked: int = 0,
         kind: str,
         units: int,
         heads: int,
@@ -75,7 +78,8 @@ class HistoryEncoder(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype, autocast=False)
         self._normalization, self._activation = normalization, TENSOR[activation]
         self.features = units + observation_size
-        inputs = observation_size + action_size + 1
+        self._visible = observation_size - masked
+        inputs = self._visible + action_size + 1
         layer_seed, core_seed = weight_seeds(seed, 2)
         kernel, bias = linear_initializers(initializer, inputs, layer_seed)
         self._linear = Linear(
@@ -115,7 +119,8 @@ class HistoryEncoder(keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         if self._normalization is not None:
             observation = self._normalization(observation)
-        parts = (observation, previous_action, previous_reward[..., tf.newaxis])
+        visible = observation[..., : self._visible]
+        parts = (visible, previous_action, previous_reward[..., tf.newaxis])
         joined = tf.concat([tf.cast(part, self.variable_dtype) for part in parts], axis=-1)
         return tf.cast(observation, self.variable_dtype), self._activation(self._linear(joined))
 

@@ -56,7 +56,9 @@ class Actions:
                 self.choices, firsts = self.choices + choices[0], firsts + choices[1]
         if not lows and not self.choices:
             raise ValueError(f"{_SUPPORTED}; got {space}")
-        low = np.concatenate(lows) if lows else np.zeros(0, np.float32)
+        low = np.concatenate(lows) if lows else np.zeros(0)
+        if self.choices:
+            low = low.astype(np.float64)  # holds every value of a choice, other dtypes do not
         self.continuous = len(low)
         self.size = self.continuous + sum(self.choices)
         self._firsts, sizes = np.array(firsts, np.int64), np.array(self.choices, np.int64)
@@ -148,8 +150,10 @@ class Actions:
 
         Args:
             given: Of a `Discrete` an array of its n values that is not 0 where they are valid; of a
-                `MultiDiscrete` a tuple of these; of a `Dict` or `Tuple` a dictionary or tuple; None
-                in the place of any of these allows everything.
+                `MultiDiscrete` a tuple of these; of a `MultiBinary` an array of its shape that asks
+                for 0 or 1, or is 2 where both are valid; of a `Dict` or `Tuple` a dictionary or
+                tuple; None in the place of any of these allows everything. Of a batch arrays begin
+                with an axis N; or it is a list, or an array of objects, of N masks.
 
         Returns:
             `[M]` or `[N, M]`, float32, ones where a choice is valid.
@@ -158,6 +162,8 @@ class Actions:
             ValueError: If it has another structure or shape, or leaves a choice without a valid
                 value.
         """
+        if self._stand_one_by_one(given):
+            return np.stack([self.mask(one) for one in given])
         parts = list(_masks(self.space, given, "action_mask"))
         lead = max((part.shape[:-1] for _, part in parts), key=len)
         for path, part in parts:
@@ -167,6 +173,13 @@ class Actions:
                 raise ValueError(f"{path} leaves no valid action: {part.astype(int).tolist()}")
         columns = [np.broadcast_to(part, (*lead, part.shape[-1])) for _, part in parts]
         return np.concatenate(columns, axis=-1).astype(np.float32)
+
+    def _stand_one_by_one(self, masks: Any) -> bool:
+        """Whether masks stand in a list, or in an array as Gymnasium's vectors give them."""
+        is_array = isinstance(self.space, spaces.Discrete | spaces.MultiBinary)
+        if isinstance(masks, np.ndarray):
+            return bool(masks.dtype == object)
+        return isinstance(masks, list) and not is_array
 
 
 _SUPPORTED = "actions must be a Box, a discrete space, or a Dict or Tuple of these"
@@ -208,7 +221,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         inner: dict[Any, gymnasium.Space[Any]] = (
             dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else dict(space.spaces)
         )
-        if given is not None and not isinstance(given, Mapping | tuple | list):
+        if given is not None and not isinstance(given, Mapping | tuple):
             raise ValueError(f"{path} must have the structure of {space}; got {type(given)}")
         keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
         if given is not None and keys != set(inner):
@@ -230,12 +243,17 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         given = (given,)
     elif isinstance(space, spaces.MultiBinary):
         # 0 and 1 ask for these values, 2 leaves the choice.
-        asked = np.asarray(given).reshape(-1)
-        given = [np.stack([part != 1, part != 0]) for part in asked]
+        asked, shape = np.asarray(given), tuple(space.shape)
+        lead = asked.shape[: asked.ndim - len(shape)]
+        if asked.shape != (*lead, *shape) or len(lead) > 1:
+            raise ValueError(f"{path} must have shape {shape}; got {asked.shape}")
+        bits = np.moveaxis(asked.reshape(*lead, -1), -1, 0)
+        given = tuple(np.stack([part != 1, part != 0], axis=-1) for part in bits)
     elif len(space.shape or ()) != 1:
         raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {space}")
-    if len(given) != len(sizes):
-        raise ValueError(f"{path} must be a tuple of {len(sizes)} masks; got {len(given)}")
+    if not isinstance(given, tuple) or len(given) != len(sizes):
+        got = len(given) if isinstance(given, tuple) else type(given)
+        raise ValueError(f"{path} must be a tuple of {len(sizes)} masks; got {got}")
     for index, (part, size) in enumerate(zip(given, sizes, strict=True)):
         at = path if isinstance(space, spaces.Discrete) else f"{path}[{index}]"
         array = np.ones(size, bool) if part is None else np.asarray(part)

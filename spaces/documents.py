@@ -46,7 +46,8 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
         raise ValueError(f"no space: {document!r}")
     ((kind, value),) = document.items()
     if kind == "Dict":
-        return spaces.Dict({str(key): space_of(inner) for key, inner in value})
+        # As pairs: Gymnasium sorts the keys of a dictionary.
+        return spaces.Dict([(str(key), space_of(inner)) for key, inner in value])
     if kind == "Tuple":
         return spaces.Tuple([space_of(inner) for inner in value])
     if kind == "Discrete":
@@ -74,10 +75,10 @@ def _bounds(end: np.ndarray) -> Any:
 
 
 def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    numbers = np.array([float(text) for text in ([part] if isinstance(part, str) else part)])
-    if len(numbers) == 1:
-        return np.full(shape, numbers[0]).astype(dtype)
-    return numbers.reshape(shape).astype(dtype)
+    # Large integers are no floats.
+    read = float if dtype.kind == "f" else int
+    numbers = np.array([read(text) for text in ([part] if isinstance(part, str) else part)], dtype)
+    return np.full(shape, numbers[0]) if len(numbers) == 1 else numbers.reshape(shape)
 
 
 def _limited(count: int) -> int:

@@ -51,7 +51,9 @@ class Entry:
 
 
 def frames_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Reads the shape of an image: (H, W), (H, W, C) with C up to 4, (K, H, W) or (K, H, W, C).
+    """Reads the shape of an image: (H, W), (H, W, C), (K, H, W) or (K, H, W, C).
+
+    Of three axes the last is channels where it has up to 4 of them, or is the shortest.
 
     Returns:
         (K, H, W, C); K frames are what `gymnasium.wrappers.FrameStackObservation` stacks.
@@ -59,7 +61,7 @@ def frames_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     if len(shape) == 2:
         shape = 1, *shape, 1
     elif len(shape) == 3:
-        shape = (1, *shape) if shape[2] <= 4 else (*shape, 1)
+        shape = (1, *shape) if shape[2] <= max(4, min(shape[:2]) - 1) else (*shape, 1)
     frames, height, width, channels = shape
     return frames, height, width, channels
 
@@ -172,6 +174,8 @@ def leaves(
     """Walks through the spaces inside a `Dict` or `Tuple`, in their order, with their paths."""
     if isinstance(space, spaces.Dict):
         for key, inner in space.spaces.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the entries of a Dict must be named by texts; got {key!r}")
             yield from leaves(inner, f"{path}/{key}".lstrip("/"))
     elif isinstance(space, spaces.Tuple):
         for index, inner in enumerate(space.spaces):

@@ -86,7 +86,7 @@ def assemble(
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
-            check_environment(env, make.name, say)
+            check_environment(env, make.name, say, masks=run.agent_config.action_masks)
     timeout = config.environment_timeout_seconds
     camera = None
     if config.video_every_steps:

@@ -95,6 +95,7 @@ def evaluate(
         watch: Called after every reset and step.
 
     Raises:
+        ValueError: If the policy refuses an observation or a mask.
         FloatingPointError: If an observation or reward is NaN or infinite.
     """
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
@@ -129,7 +130,10 @@ def _episode(
                 f"gave {observation}"
             )
         masked = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
-        action = act(observation, reward, **masked)
+        try:
+            action = act(observation, reward, **masked)
+        except ValueError as error:
+            raise ValueError(f"step {length} of an evaluation episode: {error}") from error
         observation, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
         length += 1

@@ -168,9 +168,9 @@ def _valid_action(actions: Actions, draws: np.random.Generator, given: Any) -> A
 class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Takes valid actions in the place of others: Gymnasium's checker knows no masks."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], *, masks: bool) -> None:
         super().__init__(env)
-        self._actions = Actions(env.action_space)
+        self._actions, self._masks = Actions(env.action_space), masks
         self._mask: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -188,16 +188,21 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _remember(self, result: Any) -> None:
         info = result[-1] if isinstance(result, tuple) and result else None
-        self._mask = info.get("action_mask") if isinstance(info, Mapping) else None
+        self._mask = None
+        if self._masks and isinstance(info, Mapping):
+            self._mask = info.get("action_mask")
 
 
-def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[str], None]) -> None:
+def check_environment(
+    env: gymnasium.Env[Any, Any], name: str, say: Callable[[str], None], *, masks: bool = True
+) -> None:
     """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
 
     Args:
         env: The environment; it is reset and stepped.
         name: Its name in messages.
         say: Takes a line about each thing that is odd but can be trained on.
+        masks: Whether what is not valid, by its masks, is left out.
 
     Raises:
         RunError: If it does not keep to Gymnasium's interface.
@@ -209,7 +214,9 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            check_env(_OfValidActions(env), skip_render_check=True, skip_close_check=True)
+            check_env(
+                _OfValidActions(env, masks=masks), skip_render_check=True, skip_close_check=True
+            )
         except Exception as error:  # the checker's findings, or what the environment itself raised
             why = f"{type(error).__name__}: {error}".rstrip(".")
             raise RunError(
@@ -222,14 +229,14 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, say: Callable[[st
     for warning in caught:
         if not any(words in str(warning.message) for words in _HARMLESS):
             say(f"environment {name!r}: {warning.message}")
-    if not _repeats_itself(env, name):
+    if not _repeats_itself(env, name, masks):
         say(
             f"environment {name!r} does not repeat itself from its seed: runs differ from one "
             "another, and a continued run begins a fresh episode"
         )
 
 
-def _repeats_itself(env: gymnasium.Env[Any, Any], name: str) -> bool:
+def _repeats_itself(env: gymnasium.Env[Any, Any], name: str, masks: bool) -> bool:
     actions = Actions(env.action_space)
     observations = Observations(env.observation_space)
     seen = []
@@ -237,9 +244,14 @@ def _repeats_itself(env: gymnasium.Env[Any, Any], name: str) -> bool:
         draws = np.random.default_rng(0)
         observation, info = env.reset(seed=0)
         trace = [observations.flatten(observation)]
-        for _ in range(3):
-            given = info.get("action_mask") if actions.choices else None
-            action = _valid_action(actions, draws, given)
+        for step in range(3):
+            given = info.get("action_mask") if masks and actions.choices else None
+            try:
+                action = _valid_action(actions, draws, given)
+            except ValueError as error:
+                raise RunError(
+                    f"environment {name!r}, step {step} of an episode: {error}"
+                ) from error
             observation, reward, terminated, truncated, info = env.step(action)
             trace += [observations.flatten(observation), np.array(reward)]
             if trace[-1].ndim:

@@ -44,6 +44,7 @@ def expanded(
         under, title = preset_settings(agent, name, env)
     except ValueError as error:
         raise RunError(str(error)) from error
+    under = {key: value for key, value in under.items() if _shapes(agent, key, settings)}
     both = {**under, **settings}
     acts = [
         f"{key} {value}"
@@ -55,6 +56,13 @@ def expanded(
     return both, line + (f"; given: {', '.join(other)}" if other else "")
 
 
+def _shapes(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting of networks has some to shape, beside models of somebody's own."""
+    kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
+    fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
+    return not shapes_nothing(fields[name], settings.get)
+
+
 def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
     """Whether a setting acts beside the others, or another one keeps it from acting."""
     kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
@@ -63,7 +71,7 @@ def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
     def of(other: str) -> Any:
         return settings.get(other, fields[other].default)
 
-    return not (misses_what_it_needs(fields[name], of) or shapes_nothing(fields[name], of))
+    return not misses_what_it_needs(fields[name], of)
 
 
 def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
@@ -75,11 +83,6 @@ def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> Non
             if misses_what_it_needs(field, of):
                 raise RunError(
                     f"{flag} acts only with {needed(needs)}; the run has {of(needs[0]) or 'none'}"
-                )
-            if shapes_nothing(field, of):
-                raise RunError(
-                    f"{flag} is for networks that are not your own: what takes their place is made "
-                    "by your factory; leave it out"
                 )
 
 

@@ -224,7 +224,10 @@ class Trainer:
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
-        evaluation = evaluate(self.policy, self._evaluation_env, seeds)
+        try:
+            evaluation = evaluate(self.policy, self._evaluation_env, seeds)
+        except ValueError as error:  # of what the environment gave
+            raise RunError(str(error)) from error
         figures = evaluation.summary()
         score = figures["return_mean"]
         best = self.best

@@ -292,3 +292,24 @@ def test_parts_of_a_dictionary_are_in_the_row() -> None:
     assert agent.layout.observation_size == 6
     row = agent.observations.flatten({"where": np.zeros(2, np.float32), "what": 2})
     assert agent.act(row[np.newaxis], explore=False).shape == (1, 2)
+
+
+def test_a_memory_does_not_see_the_mask() -> None:
+    memory = {"memory": "lstm", "memory_units": 8, "sequence_length": 4}
+    found = []
+    for mask in ([1, 1, 1, 1], [1, 1, 0, 0]):
+        agent = agent_of("td3", Discrete(4), **memory, sequences_per_update=3, batch_size=256)
+        row = np.concatenate([np.ones(3), mask])[np.newaxis].astype(np.float32)
+        agent.observe(row)
+        agent.act(row, explore=False)
+        found.append(agent._scores[0, :2] - agent._scores[0, 0])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"exploration_noise": 0.3}, {"exploration": "ornstein_uhlenbeck"}, {"target_noise": 0.5}],
+)
+def test_noise_of_boxes_is_refused_where_there_are_none(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for actions of a Box"):
+        agent_of("td3", Discrete(3), **settings)

@@ -388,6 +388,24 @@ def test_weights_go_out_and_in_by_name(make: Make, tmp_path: Path) -> None:
     assert not np.allclose(before, after)
 
 
+def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
+    agent, other = (make(seed=seed, normalize_observations=True) for seed in (0, 1))
+    agent.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
+    agent.train(filled_buffer(), 2)
+    other.observe(np.ones((1, 4)))
+    weights = agent.get_weights()
+    other.set_weights(weights)
+    assert equal_weights(other.get_weights(), weights)
+    other.normalization.publish()
+    assert equal_weights(other.get_weights(), weights)
+    for name, value in (("observations/mean", np.ones(3)), ("actor/x", np.ones(3))):
+        with pytest.raises(ValueError, match=r"shape \(4,\); got|unknown: actor/x"):
+            agent.set_weights({**weights, "observations/count": np.array(7), name: value})
+        assert equal_weights(agent.get_weights(), weights)
+    with pytest.raises(ValueError, match="missing: observations/count"):
+        agent.set_weights({n: v for n, v in weights.items() if n != "observations/count"})
+
+
 def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> None:
     agent = make()
     weights = agent.get_weights()

@@ -199,3 +199,26 @@ def test_what_does_not_fit_is_refused(
         settings = {"encoder_units": 64} | settings
     with pytest.raises(ValueError, match=message):
         agent_of(space, **settings)
+
+
+def test_normalised_observations_leave_pixels_and_choices_as_they_are() -> None:
+    agent = agent_of(Dict({**CAMERA.spaces, "tool": Discrete(3)}), normalize_observations=True)
+    rows = np.stack([agent.observations.flatten(agent.observations.space.sample())] * 2)
+    rows[1] += 1000.0
+    speeds = agent.observations.scalable
+    agent.observe(rows)
+    agent.normalization.publish()
+    scaled = agent.normalization(rows[:1]).numpy()
+    np.testing.assert_array_equal(scaled[:, ~speeds], rows[:1, ~speeds])
+    np.testing.assert_allclose(scaled[:, speeds], -1.0, 1e-4)
+
+
+def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
+    space = Dict({"far": Box(-np.inf, np.inf, (1,)), "near": Box(-1, 1, (1,))})
+    agent = agent_of(space, precision="mixed_bfloat16", normalize_observations=True)
+    rows = np.array([[998.5, 0], [999.5, 0], [1000.5, 0], [1001.5, 0]], np.float32)
+    agent.observe(rows)
+    agent.normalization.publish()
+    actions = agent.act(rows, explore=False)
+    assert len(np.unique(actions, axis=0)) > 2
+    np.testing.assert_array_equal(actions, agent.networks.actor(tf.constant(rows)).numpy())

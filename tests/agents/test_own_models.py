@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import keras
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from eagerly.networks.own import named_variables
 from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
-SMALL = {"hidden_sizes": (8,), "batch_size": 8, "policy_delay": 1}
+SMALL = {"batch_size": 8, "policy_delay": 1}
 
 
 def sizes_of(observations: Any, actions: Any) -> tuple[int, int]:
@@ -119,7 +120,9 @@ KINDS = {
 
 
 def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
-    config = TD3Config(**SMALL | settings)
+    # Sizes are for networks that are left.
+    sizes = {} if actor and critic else {"hidden_sizes": (8,)}
+    config = TD3Config(**SMALL | sizes | settings)
     return TD3(*spaces(), config, seed=seed, actor=actor, critic=critic)
 
 
@@ -521,3 +524,43 @@ def test_variables_of_a_model_are_found_under_names_that_tell_them_apart() -> No
         named = named_variables(model)
         assert len({variable.path for variable in named}) == 4
         assert all(variable.trainable for variable in named)
+
+
+class Embedded(keras.Model):
+    """Looks a discrete observation up: no gradient comes back to it, nor is one asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = keras.layers.Embedding(5, 4), keras.layers.Dense(2, "tanh")
+
+    def call(self, observation: tf.Tensor) -> tf.Tensor:
+        return self.last(self.table(tf.argmax(observation, -1)))
+
+
+def test_an_actor_may_look_its_observation_up() -> None:
+    spaces_ = gymnasium.spaces.Discrete(5), gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    config = TD3Config(batch_size=8, mode="eager", actor=lambda o, a: Embedded())
+    assert TD3(*spaces_, config, seed=0).act(np.eye(5), explore=False).shape == (5, 2)
+
+
+class Deaf(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = keras.layers.Dense(2, "tanh")
+
+    def call(self, observation: tf.Tensor) -> tf.Tensor:
+        return self.last(tf.ones_like(observation))
+
+
+def test_an_actor_that_does_not_hear_is_refused() -> None:
+    with pytest.raises(ValueError, match="returns does not depend on the observation"):
+        agent_of(lambda o, a: Deaf(), "")
+
+
+def test_settings_of_what_is_not_there_are_refused() -> None:
+    with pytest.raises(ValueError, match="layer_norm is for networks that are not your own"):
+        TD3Config(models=sharing, layer_norm=True)
+    config = TD3Config(actor=sequential_actor, shared_gradient="actor")
+    two = gymnasium.spaces.Dict({n: gymnasium.spaces.Box(-1.0, 1.0, (2,)) for n in "ab"})
+    with pytest.raises(ValueError, match="shared_gradient is for what actor and critics share"):
+        TD3(two, spaces()[1], config)

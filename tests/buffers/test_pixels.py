@@ -149,3 +149,21 @@ def test_another_number_of_environments_is_named() -> None:
 def test_a_capacity_of_too_few_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity must be at least 16 for 1 environments"):
         PixelReplayBuffer(15, LAYOUT).add(_step(), np.array([False]))
+
+
+def test_samples_are_right_where_there_were_more_environments_before() -> None:
+    buffer, many = filled(16, 40, 500)
+    one = Player(1, seed=1, mean_length=50.0)
+    buffer.begin_episodes(np.ones(1, bool))
+    made = {float(step[2]): step for step in many.made}
+    for count, (step, ended) in enumerate(one.steps(700)):
+        buffer.add(step, ended)
+        if count % 20 == 0:
+            made |= {float(step[2]): step for step in one.made}
+            for flat in zip(*(part[0] for part in buffer.sample(1, 100)), strict=True):
+                for part, expected in zip(flat, made[float(flat[2])], strict=True):
+                    np.testing.assert_array_equal(part, expected)
+    again = PixelReplayBuffer(500, LAYOUT)
+    again.restore(buffer.added - len(buffer), buffer.stored(buffer.added - 500, buffer.added))
+    again.restore_state(buffer.state())
+    assert again._least == buffer._least

@@ -124,7 +124,9 @@ def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
         (MultiDiscrete([2, 2]), ([1, 0], [0, 0]), r"action_mask\[1\] leaves no valid action"),
         (MultiDiscrete([2, 2]), ([1, 0],), "must be a tuple of 2 masks; got 1"),
         (Tuple([Discrete(2)]), {"a": [1, 1]}, r"must have the entries \[0\]"),
-        (Dict({"a": Discrete(2)}), [1, 1], r"must have the entries \['a'\]"),
+        (Dict({"a": Discrete(2)}), {"b": [1, 1]}, r"must have the entries \['a'\]"),
+        (MultiDiscrete([2, 2]), np.ones((2, 2)), "must be a tuple of 2 masks; got .*ndarray"),
+        (MultiBinary(3), np.ones(2), r"must have shape \(3,\); got \(2,\)"),
         (Dict({"a": Discrete(2)}), 3, "must have the structure of"),
         (Tuple([Box(0, 1), Discrete(2)]), ([1], None), r"action_mask\[0\] must be None"),
     ],
@@ -134,3 +136,35 @@ def test_what_is_wrong_with_a_mask_is_named(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Actions(space).mask(mask)
+
+
+def test_masks_of_a_batch_stand_together_or_one_by_one() -> None:
+    pairs = [([1, 0], [1, 1]), ([0, 1], [1, 0])]
+    actions, expected = Actions(MultiDiscrete([2, 2])), [[1, 0, 1, 1], [0, 1, 1, 0]]
+    together = tuple(np.array(part) for part in zip(*pairs, strict=True))
+    as_of_vectors = np.empty(2, object)
+    as_of_vectors[:] = pairs
+    for given in (together, pairs, as_of_vectors):
+        np.testing.assert_array_equal(actions.mask(given), expected)
+    asked = np.array([[[2, 0], [1, 2]], [[0, 0], [2, 1]]])
+    actions = Actions(MultiBinary((2, 2)))
+    rows = actions.mask(asked)
+    np.testing.assert_array_equal(rows[0], [1, 1, 1, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(rows[1], actions.mask(asked[1]))
+    of_two = Actions(Discrete(2))
+    separate = np.empty(2, object)
+    separate[:] = [np.array([1, 0]), np.array([1, 1])]
+    np.testing.assert_array_equal(of_two.mask(separate), [[1, 0], [1, 1]])
+
+
+@pytest.mark.parametrize(
+    "space",
+    [Discrete(3, start=2**24 + 1), Dict({"a": Box(0, 1, (1,), np.float16), "b": Discrete(5000)})],
+)
+def test_large_values_of_choices_are_not_rounded(space: gymnasium.Space[Any]) -> None:
+    actions = Actions(space)
+    inside = np.zeros(actions.size, np.float32)
+    inside[-2] = 1.0
+    made = actions.unflatten(actions.to_environment(inside))
+    assert space.contains(made)
+    assert (made["b"] == 4998) if isinstance(made, dict) else (made == 2**24 + 2)

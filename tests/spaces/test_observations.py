@@ -125,6 +125,8 @@ def test_what_does_not_fit_is_named(observation: Any, message: str) -> None:
         Box(np.array([-1.5, -np.inf]), np.array([0.1, np.inf]), dtype=np.float64),
         MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
         Box(-1, 1, ()),
+        Box(-(2**62) - 1, 2**62 + 1, (2,), np.int64),
+        Box(0, 2**64 - 1, (2,), np.uint64),
     ],
 )
 def test_spaces_come_back_from_json(space: gymnasium.Space[Any]) -> None:
@@ -177,3 +179,31 @@ def test_an_environment_becomes_one_of_rows() -> None:
 def test_without_masked_columns_a_mask_is_not_asked_for() -> None:
     env = FlatEnvironment(_Robot(), Observations(ROBOT), Actions(_Robot.action_space))
     assert env.reset(seed=0)[0].shape == (72,)
+
+
+def test_the_order_of_a_dictionary_comes_back() -> None:
+    space = Dict([("z", Box(-1, 1, (1,))), ("a", Box(-1, 1, (2,)))])
+    again = space_of(json.loads(json.dumps(document_of(space))))
+    assert isinstance(again, Dict)
+    assert list(again.spaces) == ["z", "a"]
+
+
+def test_entries_are_named_by_texts() -> None:
+    with pytest.raises(ValueError, match="must be named by texts; got 3"):
+        Observations(Dict({3: Box(-1, 1, (1,))}))  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("shape", "frames"),
+    [
+        ((64, 48), (1, 64, 48, 1)),
+        ((64, 48, 3), (1, 64, 48, 3)),
+        ((64, 48, 6), (1, 64, 48, 6)),
+        ((3, 64, 48), (3, 64, 48, 1)),
+        ((10, 64, 48), (10, 64, 48, 1)),
+        ((2, 64, 48, 3), (2, 64, 48, 3)),
+    ],
+)
+def test_shapes_of_images_are_read(shape: tuple[int, ...], frames: tuple[int, ...]) -> None:
+    (entry,) = Observations(Box(0, 255, shape, np.uint8)).entries
+    assert entry.frames == frames

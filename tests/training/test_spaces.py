@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly import RunError, Trainer, evaluate, load_policy, open_run
+from eagerly import RunError, Trainer, evaluate, load_policy, open_run, training
 from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.results import read_results
 from tests import toys
@@ -92,6 +92,47 @@ def test_a_mask_that_allows_nothing_names_the_step(train: TrainRun) -> None:
         RunError, match=r"environment 0, step 7 .*action_mask\[0\] leaves no valid action"
     ):
         train(**GEARS, env_kwargs={"says": "nothing valid"}, check_env=False)
+
+
+class Jammed(toys.Gears):
+    """After two steps nothing is valid, where it is asked to."""
+
+    jams = False
+
+    def _shown(self) -> Any:
+        observation, info = super()._shown()
+        if self.count == 1 and Jammed.jams:
+            info["action_mask"] = (np.zeros(4), None)
+        return observation, info
+
+
+def test_a_mask_that_allows_nothing_is_named_in_the_check_and_in_evaluations_too(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = GEARS | {"env": Jammed, "steps": 150, "evaluate_every_steps": 150}
+    where = r"action_mask\[0\] leaves no valid action"
+    monkeypatch.setattr(Jammed, "jams", True)
+    with pytest.raises(RunError, match="fails Gymnasium's checker: .*" + where):
+        train(**settings)
+    monkeypatch.setattr(Jammed, "jams", False)
+    original = training.trainer.evaluate
+
+    def evaluated(*arguments: Any) -> Any:
+        monkeypatch.setattr(Jammed, "jams", True)
+        return original(*arguments)
+
+    monkeypatch.setattr(training.trainer, "evaluate", evaluated)
+    with pytest.raises(RunError, match="after step 150: step 1 of an evaluation episode: " + where):
+        train(**settings, check_env=False)
+
+
+def test_masks_that_are_not_obeyed_are_not_looked_at(train: TrainRun) -> None:
+    class Odd(toys.Gears):
+        def _shown(self) -> Any:
+            return super()._shown()[0], {"action_mask": [0, 2]}
+
+    settings = {"env": Odd, "env_kwargs": {"says": "nothing"}, "action_masks": False, "steps": 20}
+    assert train(**GEARS | settings).steps == 20
 
 
 def test_without_a_mask_everything_is_valid(train: TrainRun) -> None:
