@@ -99,11 +99,6 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3-lstm "TD3, LSTM" --rename td3-gru "TD3, GRU" \
 	    --rename td3-attention "TD3, attention" --rename td3-without "TD3, no memory" \
 	    -o docs/pictures/memory.png
-	$(PLOT) $(LEARNING)/td3-CartPole-v1-*.csv $(LEARNING)/td3-gru-CartPolePositions-v1-*.csv \
-	    $(LEARNING)/td3-Taxi-v4-*.csv $(LEARNING)/td3-unmasked-Taxi-v4-*.csv \
-	    --rename td3 TD3 --rename td3-gru "TD3, GRU" \
-	    --rename td3-unmasked "TD3, masks ignored" -o docs/pictures/discrete.png
-	$(PLOT) $(LEARNING)/td3-PendulumPixels-v1-*.csv --rename td3 TD3 -o docs/pictures/pixels.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
