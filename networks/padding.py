@@ -6,6 +6,7 @@ differentiable and works in eager, graph and XLA mode.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -32,11 +33,7 @@ def pad(flat: Any, lengths: Any, *, max_length: int | None = None) -> tf.Tensor:
     lengths = tf.cast(lengths, tf.int32)
     longest = tf.reduce_max(tf.concat([lengths, [0]], 0)) if max_length is None else max_length
     with tf.control_dependencies(_checks(lengths, tf.shape(flat)[0], longest)):
-        places = _places(lengths, flat.shape[0] or tf.shape(flat)[0])
-        shape = tf.concat([[tf.size(lengths), longest], tf.shape(flat)[1:]], 0)
-    if flat.shape[0] == 0:
-        return tf.zeros(shape, flat.dtype)
-    padded = tf.scatter_nd(places, flat, shape)
+        padded = _pad(flat, tf.identity(lengths), longest)
     return tf.ensure_shape(padded, [lengths.shape[0], max_length, *flat.shape[1:]])
 
 
@@ -61,8 +58,8 @@ def unpad(padded: Any, lengths: Any, *, total: int | None = None) -> tf.Tensor:
     lengths = tf.cast(lengths, tf.int32)
     size = tf.reduce_sum(lengths) if total is None else total
     with tf.control_dependencies(_checks(lengths, size, tf.shape(padded)[1])):
-        places = _places(lengths, size)
-    return tf.ensure_shape(tf.gather_nd(padded, places), [total, *padded.shape[2:]])
+        flat = _unpad(padded, tf.identity(lengths), size)
+    return tf.ensure_shape(flat, [total, *padded.shape[2:]])
 
 
 def sequence_mask(lengths: Any, max_length: Any) -> tf.Tensor:
@@ -110,13 +107,43 @@ def masked_variance(values: Any, mask: Any, axis: Any = None) -> tf.Tensor:
     return masked_mean(tf.square(present - mean), mask, axis)
 
 
-def _places(lengths: tf.Tensor, total: Any) -> tf.Tensor:
-    """Returns sequence and step within it of each of S steps, `[S, 2]`."""
-    ends, steps = tf.cumsum(lengths), tf.range(total)
-    # A step's sequence: how many have ended by then. One of length 0 has ended as it begins.
-    sequence = tf.searchsorted(ends, steps, side="right")
-    starts = tf.concat([[0], ends], 0)
-    return tf.stack([sequence, steps - tf.gather(starts, sequence)], axis=1)
+# Both ways are one gather, and so are their gradients, each the other way: a gather copies rows,
+# and reads each place of a result once, so that nothing depends on the order of threads.
+
+
+def _pad(flat: tf.Tensor, lengths: tf.Tensor, longest: Any) -> tf.Tensor:
+    @tf.custom_gradient
+    def padded(flat: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        total = _size(flat, 0)
+        nothing = tf.zeros(tf.concat([[1], tf.shape(flat)[1:]], 0), flat.dtype)
+        steps, starts = tf.range(longest), tf.cumsum(lengths, exclusive=True)
+        rows = tf.where(sequence_mask(lengths, longest), starts[:, tf.newaxis] + steps, total)
+        return (
+            tf.gather(tf.concat([flat, nothing], 0), rows),
+            lambda upstream: _unpad(upstream, lengths, total),
+        )
+
+    return padded(flat)
+
+
+def _unpad(padded: tf.Tensor, lengths: tf.Tensor, total: Any) -> tf.Tensor:
+    @tf.custom_gradient
+    def flat(padded: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        longest, steps = _size(padded, 1), tf.range(total)
+        # A step's sequence: how many have ended by then. One of length 0 has ended as it begins.
+        ends = tf.cumsum(lengths)
+        sequence = tf.searchsorted(ends, steps, side="right")
+        behind = longest * sequence - tf.gather(tf.concat([[0], ends], 0), sequence)
+        rows = tf.reshape(padded, tf.concat([[-1], tf.shape(padded)[2:]], 0))
+        return tf.gather(rows, behind + steps), lambda upstream: _pad(upstream, lengths, longest)
+
+    return flat(padded)
+
+
+def _size(values: tf.Tensor, axis: int) -> Any:
+    """Returns the length of an axis, as a number where it is known: XLA needs those of results."""
+    known = values.shape[axis]
+    return tf.shape(values)[axis] if known is None else known
 
 
 def _checks(lengths: tf.Tensor, total: Any, longest: Any) -> list[tf.Operation]:

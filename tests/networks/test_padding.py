@@ -58,6 +58,17 @@ def test_pad_is_what_a_loop_does_and_unpad_takes_it_back(
     np.testing.assert_array_equal(back(padded), flat)
 
 
+def _value(values: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.sin(values) * tf.constant(np.e, values.dtype))
+
+
+def _gradient(function: Callable[[tf.Tensor], tf.Tensor], at: tf.Tensor) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+        tape.watch(at)
+        value = function(at)
+    return tf.convert_to_tensor(tape.gradient(value, at))
+
+
 def _numerical(function: Callable[[np.ndarray], float], at: np.ndarray) -> np.ndarray:
     gradient = np.zeros_like(at)
     for place in np.ndindex(at.shape):
@@ -74,15 +85,21 @@ def test_gradients_are_those_of_finite_differences(lengths: list[int]) -> None:
     flat = random.normal(size=(sum(lengths), 2))
     padded = random.normal(size=(len(lengths), max(lengths) + 1, 2))
     for function, at in (
-        (lambda x: tf.reduce_sum(tf.sin(pad(x, lengths)) * np.e), flat),
-        (lambda x: tf.reduce_sum(tf.sin(unpad(x, lengths)) * np.e), padded),
+        (lambda x: _value(pad(x, lengths, max_length=max(lengths))), flat),
+        (lambda x: _value(unpad(x, lengths, total=sum(lengths))), padded),
     ):
-        variable = tf.Variable(at)
-        with tf.GradientTape() as tape:
-            value = function(variable)
-        found = tf.convert_to_tensor(tape.gradient(value, variable))
+        found = _gradient(function, tf.constant(at))
         expected = _numerical(lambda x, f=function: float(f(tf.constant(x))), at)
         np.testing.assert_allclose(found, expected, 1e-6, 1e-8)
+        for given in (
+            {"jit_compile": True},
+            {"input_signature": [tf.TensorSpec([None] * at.ndim)]},
+        ):
+            compiled = tf.function(lambda x, f=function: _gradient(f, x), **given)
+            np.testing.assert_allclose(compiled(tf.constant(at, tf.float32)), found, 1e-5, 1e-6)
+        # The gradient of the gradient's sum: that of e sin(x) is -e sin(x) after two of them.
+        again = _gradient(lambda x, f=function: tf.reduce_sum(_gradient(f, x)), tf.constant(at))
+        np.testing.assert_allclose(again, np.where(found == 0, 0, -np.e * np.sin(at)), 1e-12)
     mask = sequence_mask(lengths, max(lengths) + 1).numpy()
     assert (np.array(found)[~mask] == 0.0).all()
 
