@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 # Maps what the inputs add `[B, G]`, what the state adds `[B, G]`, and the state, a list of `[B, H]`
@@ -25,9 +26,15 @@ def lstm_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -
         recurrent: The same from the state.
         state: Output and cell, each `[B, H]`.
     """
-    enter, keep, candidate, show = tf.split(inputs + recurrent, 4, axis=-1)
-    cell = tf.sigmoid(keep) * state[1] + tf.sigmoid(enter) * tf.tanh(candidate)
-    return [tf.sigmoid(show) * tf.tanh(cell), cell]
+    # All gates at once, as sigmoid(x) = (1 + tanh(x / 2)) / 2: XLA makes vector instructions of one
+    # tanh, but not of functions of slices, with which a step takes twice as long.
+    units = state[0].shape[-1]
+    scale = tf.constant(np.repeat([0.5, 0.5, 1.0, 0.5], units), inputs.dtype)
+    shift = tf.constant(np.repeat([0.5, 0.5, 0.0, 0.5], units), inputs.dtype)
+    gates = tf.tanh((inputs + recurrent) * scale) * scale + shift
+    enter, keep, candidate, show = tf.split(gates, 4, axis=-1)
+    cell = keep * state[1] + enter * candidate
+    return [show * tf.tanh(cell), cell]
 
 
 def gru_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -> list[tf.Tensor]:
