@@ -16,8 +16,7 @@ from eagerly.benchmarks.grid import (
     CART_POLE_POSITIONS_STEPS,
     CART_POLE_STEPS,
     CHEETAH,
-    HARDER_STEPS,
-    HOPPER_POSITIONS,
+    FLICKERING,
     MEMORIES,
     MEMORY_STEPS,
     OWN_KINDS,
@@ -89,7 +88,7 @@ class Gates:
             self._parity("vector", "td3-8-environments", "td3", 100_000),
             *(verdict for memory in MEMORIES for verdict in self._memory(f"td3-{memory}")),
             self._ordering(
-                "harder", "td3-gru", "td3-without", HOPPER_POSITIONS, HARDER_STEPS, THREE_SEEDS
+                "flickering", "td3-gru", "td3-without", FLICKERING, MEMORY_STEPS, THREE_SEEDS
             ),
             *(
                 self._reached(part, label, env, steps, each=least, mean=least, seeds=THREE_SEEDS)

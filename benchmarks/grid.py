@@ -21,9 +21,9 @@ SOLVED = {
 }
 SOLVED_BY = 50_000
 PENDULUM = "Pendulum-v1"
-PENDULUM_POSITIONS, HOPPER_POSITIONS = "PendulumPositions-v1", "HopperPositions-v5"
+PENDULUM_POSITIONS, FLICKERING = "PendulumPositions-v1", "PendulumFlickering-v1"
 MEMORIES = ("lstm", "gru", "attention")
-MEMORY_STEPS, HARDER_STEPS = 20_000, 100_000
+MEMORY_STEPS = 20_000
 _MEMORY: dict[str, Any] = {
     "hidden_sizes": (64, 64),
     "replay_ratio": 0.5,
@@ -32,7 +32,6 @@ _MEMORY: dict[str, Any] = {
     "evaluation_episodes": 20,
 }
 _WINDOWS: dict[str, Any] = {"memory_units": 64, "sequence_length": 32, "sequences_per_update": 32}
-_HARDER: dict[str, Any] = {"replay_ratio": 0.5}
 # Discrete actions and images; what is not here are the presets of the environments.
 CART_POLE, CART_POLE_POSITIONS = "CartPole-v1", "CartPolePositions-v1"
 TAXI, PENDULUM_PIXELS = "Taxi-v4", "PendulumPixels-v1"
@@ -148,23 +147,9 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             ),
             *cells("td3-without", PENDULUM_POSITIONS, MEMORY_STEPS, seeds, **_MEMORY),
         ],
-        "harder": [
-            *cells(
-                "td3-gru",
-                HOPPER_POSITIONS,
-                HARDER_STEPS,
-                three,
-                memory="gru",
-                **_WINDOWS,
-                **_HARDER,
-            ),
-            *cells(
-                "td3-without",
-                HOPPER_POSITIONS,
-                HARDER_STEPS,
-                three,
-                **_HARDER,
-            ),
+        "flickering": [
+            *cells("td3-gru", FLICKERING, MEMORY_STEPS, three, memory="gru", **_MEMORY, **_WINDOWS),
+            *cells("td3-without", FLICKERING, MEMORY_STEPS, three, **_MEMORY),
         ],
         "discrete": [
             *cells("td3", CART_POLE, CART_POLE_STEPS, three, **_CART_POLE),

@@ -44,6 +44,7 @@ RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
         "Pendulum-v1": -1239.56,
         "HopperPositions-v5": 17.50,
         "PendulumPositions-v1": -1239.56,
+        "PendulumFlickering-v1": -1239.56,
         "PendulumPixels-v1": -1239.56,
         "CartPole-v1": 24.09,
         "CartPolePositions-v1": 24.09,

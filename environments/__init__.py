@@ -3,6 +3,7 @@
 | id | what it is | what it hides |
 |---|---|---|
 | `PendulumPositions-v1` | `Pendulum-v1` | the angular velocity |
+| `PendulumFlickering-v1` | `Pendulum-v1` | everything, at every second step on average |
 | `CartPolePositions-v1` | `CartPole-v1` | both velocities |
 | `PendulumPixels-v1` | `Pendulum-v1` | all but three grey pictures of 64 by 64 |
 | `CartPolePixels-v1` | `CartPole-v1` | all but three grey pictures of 64 by 64 |

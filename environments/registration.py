@@ -8,7 +8,7 @@ import gymnasium
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.wrappers import FrameStackObservation
 
-from eagerly.environments.wrappers import HideCoordinates, Pictures
+from eagerly.environments.wrappers import Flicker, HideCoordinates, Pictures
 
 # Of each id: what it is made of, and the coordinates that are hidden. The observations of the
 # MuJoCo environments are positions, then velocities, with their default arguments; of the cart-pole
@@ -21,6 +21,8 @@ POSITIONS = {
     "Walker2dPositions-v5": ("Walker2d-v5", range(8, 17)),
 }
 
+# Of each id: what is made of it. Every second observation is lost, as in Hausknecht and Stone 2015.
+FLICKERING = {"PendulumFlickering-v1": "Pendulum-v1"}
 
 # Of each id: what is shown as three grey pictures of 64 by 64, the newest last.
 PIXELS = {"PendulumPixels-v1": "Pendulum-v1", "CartPolePixels-v1": "CartPole-v1"}
@@ -33,6 +35,8 @@ def register() -> None:
         _register(name, base, {"render_mode": "rgb_array"}, *pictures)
     for name, (base, hidden) in POSITIONS.items():
         _register(name, base, {}, HideCoordinates.wrapper_spec(hidden=tuple(hidden)))
+    for name, base in FLICKERING.items():
+        _register(name, base, {}, Flicker.wrapper_spec(probability=0.5))
 
 
 def _register(name: str, base: str, kwargs: dict[str, Any], *wrappers: WrapperSpec) -> None:

@@ -235,8 +235,8 @@ def _print_start(trainer: Any) -> None:
         "device": f"{device_name()}, {threads}",
         "continues": continuation_note(),
         "environment": environment,
-        "observations": trainer.environments.observation_space,
-        "actions": trainer.environments.action_space,
+        "observations": trainer.observations.space,
+        "actions": trainer.actions.space,
         "parameters": ", ".join(f"{name} {count}" for name, count in counts.items()),
         "continue with": command("train.py", "resume", str(run.path)),
     }.items():
