@@ -13,7 +13,13 @@ import keras
 
 from eagerly.agents.execution import MODES
 from eagerly.agents.exploration import EXPLORATIONS
-from eagerly.agents.settings import check_settings, setting, shapes_nothing
+from eagerly.agents.settings import (
+    CONTINUOUS,
+    DISCRETE,
+    check_settings,
+    setting,
+    shapes_nothing,
+)
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.cores import MEMORIES
@@ -24,14 +30,6 @@ from eagerly.spaces import Actions, Observations
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
 BOTH = ("actor", "critic")  # networks that a setting shapes
-_OF_CHOICES = ("exploration_epsilon", "gumbel_temperature", "logit_penalty", "action_masks")
-_OF_BOXES = (
-    "exploration",
-    "exploration_noise",
-    "ou_theta",
-    "target_noise",
-    "target_noise_clip",
-)
 _WITH_MEMORY = ("memory", MEMORIES)
 
 
@@ -126,10 +124,17 @@ class AgentConfig:
     )
     tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
     exploration: str = setting(
-        "gaussian", "Exploration noise: independent, or correlated in time", choices=EXPLORATIONS
+        "gaussian",
+        "Exploration noise: independent, or correlated in time",
+        choices=EXPLORATIONS,
+        actions=CONTINUOUS,
     )
     exploration_noise: float = setting(
-        0.1, "Deviation of exploration noise per step (authors)", unit="of [-1, 1]", at_least=0
+        0.1,
+        "Deviation of exploration noise per step (authors)",
+        unit="of [-1, 1]",
+        at_least=0,
+        actions=CONTINUOUS,
     )
     ou_theta: float = setting(
         0.15,
@@ -137,25 +142,31 @@ class AgentConfig:
         above=0,
         at_most=1,
         needs=("exploration", ("ornstein_uhlenbeck",)),
+        actions=CONTINUOUS,
     )
     exploration_epsilon: float = setting(
         0.1,
-        "Share of discrete choices that are uniformly random while exploring",
+        "Share of choices that are uniformly random while exploring",
         at_least=0,
         at_most=1,
+        actions=DISCRETE,
     )
     gumbel_temperature: float = setting(
         1.0,
-        "Temperature of the softmax that gives discrete choices their gradient (Jang et al. 2017)",
+        "Temperature of the softmax that gives choices their gradient (Jang et al. 2017)",
         above=0,
+        actions=DISCRETE,
     )
     logit_penalty: float = setting(
         1e-3,
-        "Weight c of c mean (l - mean l)² of discrete choices' logits (Lowe et al. 2017, code)",
+        "Weight c of c mean (l - mean l)² of choices' logits (Lowe et al. 2017, code)",
         at_least=0,
+        actions=DISCRETE,
     )
     action_masks: bool = setting(
-        True, 'Obey info["action_mask"], which discrete choices are valid (docs/spaces.md)'
+        True,
+        'Obey info["action_mask"], which choices are valid (docs/spaces.md)',
+        actions=DISCRETE,
     )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
     precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
@@ -225,13 +236,11 @@ class AgentConfig:
                     )
         if self.shared_gradient != default["shared_gradient"] and (self.actor or self.critic):
             raise ValueError("shared_gradient is for what actor and critics share: give `models`")
-        for idle, names, what in (
-            (not actions.choices, _OF_CHOICES, "discrete actions"),
-            (not actions.continuous, _OF_BOXES, "actions of a Box"),
-        ):
-            for name in names:
-                if idle and getattr(self, name, None) != default.get(name):
-                    raise ValueError(f"{name} is for {what}; got {actions.space}")
+        there = {DISCRETE: actions.choices, CONTINUOUS: actions.continuous, "": True}
+        for field in dataclasses.fields(self):
+            kind = field.metadata["actions"]
+            if not there[kind] and getattr(self, field.name) != field.default:
+                raise ValueError(f"{field.name} is for {kind} actions; got {actions.space}")
 
     def encodes(self, observations: Observations) -> bool:
         """Whether networks have an encoder in front, for each entry of an observation."""

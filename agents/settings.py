@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+DISCRETE, CONTINUOUS = "discrete", "continuous"  # actions
+
 
 def setting(
     default: Any,
@@ -26,6 +28,7 @@ def setting(
     free: bool = False,
     needs: tuple[str, tuple[Any, ...]] | None = None,
     shapes: tuple[str, ...] = (),
+    actions: str = "",
 ) -> Any:
     """Declares a field of a settings dataclass.
 
@@ -44,10 +47,11 @@ def setting(
             values any but nothing will do.
         shapes: The networks that it shapes, "actor" and "critic"; where models of one's own stand
             in place of them all it does nothing.
+        actions: `DISCRETE` or `CONTINUOUS` where it acts on such actions alone.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata: dict[str, Any] = {"help": help, "unit": unit, "choices": choices, "free": free}
-    metadata |= {**ends, "needs": needs, "shapes": shapes, "longest": longest}
+    metadata |= {**ends, "needs": needs, "shapes": shapes, "longest": longest, "actions": actions}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

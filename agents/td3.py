@@ -17,7 +17,7 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.batches import Batch
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.noise import uniform_pairs
-from eagerly.agents.settings import setting
+from eagerly.agents.settings import CONTINUOUS, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,18 @@ class TD3Config(AgentConfig):
         2, "Actor and targets move every so many (paper)", unit="updates", at_least=1
     )
     target_noise: float = setting(
-        0.2, "Deviation of target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
+        0.2,
+        "Deviation of target smoothing noise (paper)",
+        unit="of [-1, 1]",
+        at_least=0,
+        actions=CONTINUOUS,
     )
     target_noise_clip: float = setting(
-        0.5, "Largest target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
+        0.5,
+        "Largest target smoothing noise (paper)",
+        unit="of [-1, 1]",
+        at_least=0,
+        actions=CONTINUOUS,
     )
 
     def critics(self) -> dict[str, Any]:

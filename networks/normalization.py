@@ -103,16 +103,22 @@ class ObservationNormalization(keras.layers.Layer):
         """Takes over what `state` returned.
 
         Raises:
-            ValueError: If it is of other observations, or not finite.
+            ValueError: If it is of other observations, not finite, or no numbers.
         """
-        mean, squares = (np.array(state[name], np.float64) for name in ("mean", "squares"))
+        try:
+            mean, squares = (np.array(state[name], np.float64) for name in ("mean", "squares"))
+            count = int(state["count"])
+        except TypeError as error:
+            raise ValueError(f"statistics of observations must be numbers: {error}") from error
         if mean.shape != self._mean.shape or squares.shape != mean.shape:
             raise ValueError(
                 f"statistics of observations must have shape {self._mean.shape}; got {mean.shape}"
             )
         if not (np.isfinite(mean).all() and np.isfinite(squares).all() and squares.min() >= 0):
             raise ValueError("statistics of observations must be finite")
-        self._count, self._mean, self._squares = int(state["count"]), mean, squares
+        if count < 0:
+            raise ValueError(f"count of observations must be at least 0; got {count}")
+        self._count, self._mean, self._squares = count, mean, squares
 
 
 def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -79,6 +79,8 @@ def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
         allowed = describe_range(field)
         if allowed != "finite":
             notes.append(allowed)
+    if field.metadata["actions"]:
+        notes.append(f"for {field.metadata['actions']} actions")
     if field.metadata["needs"]:
         notes.append(f"with {needed(field.metadata['needs'])}")
     if saved:

@@ -44,7 +44,9 @@ def expanded(
         under, title = preset_settings(agent, name, env)
     except ValueError as error:
         raise RunError(str(error)) from error
-    under = {key: value for key, value in under.items() if _shapes(agent, key, settings)}
+    fields = _fields(agent)
+    # Beside models of somebody's own a setting that shapes networks has none to shape.
+    under = {k: v for k, v in under.items() if not shapes_nothing(fields[k], settings.get)}
     both = {**under, **settings}
     acts = [
         f"{key} {value}"
@@ -56,17 +58,15 @@ def expanded(
     return both, line + (f"; given: {', '.join(other)}" if other else "")
 
 
-def _shapes(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a setting of networks has some to shape, beside models of somebody's own."""
+def _fields(agent: str) -> dict[str, dataclasses.Field[Any]]:
+    """Returns all settings of a run, of its agent and around it, by name."""
     kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
-    fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
-    return not shapes_nothing(fields[name], settings.get)
+    return {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
 
 
 def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
     """Whether a setting acts beside the others, or another one keeps it from acting."""
-    kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
-    fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
+    fields = _fields(agent)
 
     def of(other: str) -> Any:
         return settings.get(other, fields[other].default)

@@ -311,5 +311,5 @@ def test_a_memory_does_not_see_the_mask() -> None:
     [{"exploration_noise": 0.3}, {"exploration": "ornstein_uhlenbeck"}, {"target_noise": 0.5}],
 )
 def test_noise_of_boxes_is_refused_where_there_are_none(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for actions of a Box"):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for continuous actions; got"):
         agent_of("td3", Discrete(3), **settings)

@@ -402,6 +402,10 @@ def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
         with pytest.raises(ValueError, match=r"shape \(4,\); got|unknown: actor/x"):
             agent.set_weights({**weights, "observations/count": np.array(7), name: value})
         assert equal_weights(agent.get_weights(), weights)
+    for count in (None, np.ones(2), np.array("many"), np.array(-1)):
+        with pytest.raises(ValueError, match=r"numbers|missing: |at least 0|many"):
+            agent.set_weights({**weights, "observations/count": count})
+        assert equal_weights(agent.get_weights(), weights)
     with pytest.raises(ValueError, match="missing: observations/count"):
         agent.set_weights({n: v for n, v in weights.items() if n != "observations/count"})
 
