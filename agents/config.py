@@ -230,9 +230,10 @@ class AgentConfig:
         if not (self.models or self.encodes(observations)):
             for name in ("shared_gradient", "encoder_units"):
                 if getattr(self, name) != default[name]:
+                    got = f"memory {self.memory}" if self.remembers else observations.space
                     raise ValueError(
                         f"{name} is for models of your own, images, and entries of a Dict or "
-                        f"Tuple; got {observations.space}"
+                        f"Tuple, without a memory; got {got}"
                     )
         if self.shared_gradient != default["shared_gradient"] and (self.actor or self.critic):
             raise ValueError("shared_gradient is for what actor and critics share: give `models`")

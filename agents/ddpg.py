@@ -68,7 +68,7 @@ class DDPGConfig(AgentConfig):
     )
     critic_l2: float = setting(
         0.0,
-        "Penalty c: adds c/2 Σw² over the critic's weights and biases (paper: 0.01)",
+        "Penalty c: adds c/2 Σw² over the critic's layers, encoders aside (paper: 0.01)",
         at_least=0,
         shapes=("critic",),
     )

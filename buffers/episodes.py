@@ -11,6 +11,7 @@ from eagerly.buffers.steps import StepLayout
 from eagerly.buffers.transition import RowLayout, Transition
 
 NONE = -1
+LEAST_ROWS = 4  # of a buffer, for each environment
 
 
 class EpisodeBuffer(RowBuffer):
@@ -87,9 +88,10 @@ class EpisodeBuffer(RowBuffer):
 
     def _check(self, left: np.ndarray, last: np.ndarray) -> None:
         count = len(left)
-        if 4 * count > self.capacity:
+        if LEAST_ROWS * count > self.capacity:
             raise ValueError(
-                f"capacity must be at least 4 for each of {count} environments; got {self.capacity}"
+                f"capacity must be at least {LEAST_ROWS} for each of {count} environments; got "
+                f"{self.capacity}"
             )
         goes_on = np.flatnonzero(last != NONE)
         reached = self._steps.split(self._rows[last[goes_on] % self.capacity]).observation
@@ -113,6 +115,8 @@ class EpisodeBuffer(RowBuffer):
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Says which environments, `[N]` bool, begin an episode though none was said to end."""
+        if not len(self._last):  # nothing was added yet
+            return
         if len(began) == len(self._last):
             self._last = np.where(began, NONE, self._last)
         elif np.all(began):

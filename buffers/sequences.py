@@ -15,7 +15,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
     are learned from, then padding. Its place is drawn uniformly among all that hold at least one
     step to be learned from, also such as would begin before an episode or end after it: each step
     of the buffer is learned from with the same probability, the first and the last of an episode
-    too.
+    too; less often only the oldest steps of one whose beginning was overwritten.
 
     Args:
         capacity: Most rows kept; the oldest is overwritten.

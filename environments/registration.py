@@ -10,15 +10,15 @@ from gymnasium.wrappers import FrameStackObservation
 
 from eagerly.environments.wrappers import Flicker, HideCoordinates, Pictures
 
-# Of each id: what it is made of, and the coordinates that are hidden. The observations of the
-# MuJoCo environments are positions, then velocities, with their default arguments; of the cart-pole
-# each position stands before its velocity.
+# Of each id: what it is made of, its coordinates, and those of them that are hidden. The
+# observations of the MuJoCo environments are positions, then velocities, with their default
+# arguments; of the cart-pole each position stands before its velocity.
 POSITIONS = {
-    "PendulumPositions-v1": ("Pendulum-v1", range(2, 3)),
-    "CartPolePositions-v1": ("CartPole-v1", range(1, 4, 2)),
-    "HalfCheetahPositions-v5": ("HalfCheetah-v5", range(8, 17)),
-    "HopperPositions-v5": ("Hopper-v5", range(5, 11)),
-    "Walker2dPositions-v5": ("Walker2d-v5", range(8, 17)),
+    "PendulumPositions-v1": ("Pendulum-v1", 3, range(2, 3)),
+    "CartPolePositions-v1": ("CartPole-v1", 4, range(1, 4, 2)),
+    "HalfCheetahPositions-v5": ("HalfCheetah-v5", 17, range(8, 17)),
+    "HopperPositions-v5": ("Hopper-v5", 11, range(5, 11)),
+    "Walker2dPositions-v5": ("Walker2d-v5", 17, range(8, 17)),
 }
 
 # Of each id: what is made of it. Every second observation is lost, as in Hausknecht and Stone 2015.
@@ -33,8 +33,8 @@ def register() -> None:
     for name, base in PIXELS.items():
         pictures = Pictures.wrapper_spec(size=64), FrameStackObservation.wrapper_spec(stack_size=3)
         _register(name, base, {"render_mode": "rgb_array"}, *pictures)
-    for name, (base, hidden) in POSITIONS.items():
-        _register(name, base, {}, HideCoordinates.wrapper_spec(hidden=tuple(hidden)))
+    for name, (base, size, hidden) in POSITIONS.items():
+        _register(name, base, {}, HideCoordinates.wrapper_spec(hidden=tuple(hidden), size=size))
     for name, base in FLICKERING.items():
         _register(name, base, {}, Flicker.wrapper_spec(probability=0.5))
 

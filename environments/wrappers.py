@@ -22,16 +22,22 @@ class HideCoordinates(
     Args:
         env: An environment with a flat `Box` of O observations.
         hidden: Which coordinates are left out, in [0, O).
+        size: The O for which they are named; None for any.
 
     Raises:
-        ValueError: If the observations are no flat `Box`, a coordinate is not one of theirs, or
-            none would be left.
+        ValueError: If the observations are no flat `Box`, O is another, a coordinate is not one of
+            theirs, or none would be left.
     """
 
-    def __init__(self, env: Env, hidden: Sequence[int]) -> None:
-        gymnasium.utils.RecordConstructorArgs.__init__(self, hidden=tuple(hidden))
+    def __init__(self, env: Env, hidden: Sequence[int], size: int | None = None) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, hidden=tuple(hidden), size=size)
         super().__init__(env)
         space = _flat(env)
+        if size not in (None, space.shape[0]):
+            raise ValueError(
+                f"what is hidden are coordinates of {size}; with these arguments the environment "
+                f"has {space.shape[0]}: wrap it in HideCoordinates yourself"
+            )
         size = space.shape[0]
         outside = [index for index in hidden if not 0 <= index < size]
         if outside:
@@ -70,7 +76,7 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
         if seed is not None:
             self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,)))
         observation, info = self.env.reset(seed=seed, options=options)
-        self._shown = observation
+        self._shown = np.array(observation)  # an environment may use its array again
         return observation, info
 
     def step(self, action: Any) -> Any:
@@ -78,7 +84,7 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
         observation, *rest = self.env.step(action)
         if self._draws.random() < self._probability:
             observation = self._instead(observation)
-        self._shown = observation
+        self._shown = np.array(observation)
         return observation, *rest
 
     def _instead(self, observation: np.ndarray) -> np.ndarray:

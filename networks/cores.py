@@ -162,7 +162,7 @@ class AttentionCore(keras.layers.Layer):
         steps = valid.shape[1]
         ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
         seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
-        return self._offsets(ago), seen
+        return self._offsets(steps), seen
 
     def state_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the parts of a state, without N: keys, values, how many steps were seen."""
@@ -180,7 +180,8 @@ class AttentionCore(keras.layers.Layer):
         count = tf.minimum(state[2] + 1.0, tf.cast(self._length, state[2].dtype))
         ago = np.arange(self._length)[::-1][np.newaxis]
         seen = tf.constant(ago, count.dtype) < count[:, tf.newaxis, tf.newaxis]
-        found = self._seen(query, self._apart(keys), self._apart(values), self._offsets(ago), seen)
+        offsets = self.distances[:, tf.newaxis, ::-1]
+        found = self._seen(query, self._apart(keys), self._apart(values), offsets, seen)
         return features + found[:, 0], [keys, values, count]
 
     def _projected(self, features: tf.Tensor) -> list[tf.Tensor]:
@@ -199,14 +200,18 @@ class AttentionCore(keras.layers.Layer):
         size, steps = tf.shape(features)[0], features.shape[2]
         return tf.reshape(tf.transpose(features, [0, 2, 1, 3]), [size, steps, self.units])
 
-    def _offsets(self, ago: np.ndarray) -> tf.Tensor:
-        """Returns what distances `[Q, S]` in time add to scores, `[heads, Q, S]`.
+    def _offsets(self, steps: int) -> tf.Tensor:
+        """Returns what distances in time of S steps add to scores, `[heads, S, S]`.
 
-        As a product, whose gradient adds up in the same order on every device.
+        Step q sees step s at distance q - s: one row for all, moved by one from step to step, which
+        is 2 S numbers laid out S times and read again in rows of 2 S - 1. So its gradient is a sum
+        over rows, in the same order on every device, and no gather.
         """
-        chosen = np.arange(self._length)[:, np.newaxis] == ago.reshape(-1)  # none outside
-        offsets = tf.matmul(self.distances, tf.constant(chosen, self.variable_dtype))
-        return tf.reshape(offsets, [self._heads, *ago.shape])
+        near = min(steps, self._length)
+        row = tf.pad(self.distances[:, :near][:, ::-1], [[0, 0], [steps - near, steps]])
+        rows = tf.broadcast_to(row[:, tf.newaxis], [self._heads, steps, 2 * steps])
+        moved = tf.reshape(rows, [self._heads, -1])[:, : steps * (2 * steps - 1)]
+        return tf.reshape(moved, [self._heads, steps, 2 * steps - 1])[:, :, steps - 1 :]
 
     def _seen(
         self,

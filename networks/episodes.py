@@ -117,17 +117,18 @@ class Episodes:
         Args:
             actions: `[N, A]` in [-1, 1].
             rewards: `[N]`.
-            ended: `[N]` bool.
+            ended: `[N]` truth values.
 
         Raises:
-            ValueError: If nothing was observed before, or a shape is wrong.
+            ValueError: If nothing was observed before, or a shape is wrong; nothing is remembered.
         """
         if not self._waits:
             raise ValueError("an action without an observation before it")
-        if np.shape(actions) != self._actions.shape or np.shape(rewards) != (self._count,):
+        shapes = [self._actions.shape, (self._count,), (self._count,)]
+        given = [np.shape(part) for part in (actions, rewards, ended)]
+        if given != shapes:
             raise ValueError(
-                f"actions and rewards must have shape {self._actions.shape} and ({self._count},); "
-                f"got {np.shape(actions)} and {np.shape(rewards)}"
+                f"actions, rewards and ended must have the shapes {shapes}; got {given}"
             )
         self._actions = np.array(actions, np.float32)
         self._rewards = np.array(rewards, np.float32)
@@ -135,15 +136,17 @@ class Episodes:
         self.begin(ended)
 
     def begin(self, began: np.ndarray) -> None:
-        """Forgets what was before in the episodes `[N]` that begin anew."""
-        if np.any(began):
+        """Forgets what was before in the episodes, `[N]` truth values, that begin anew."""
+        began = np.asarray(began, bool)
+        if began.any():
             for part in (self._actions, self._rewards, *self._state):
                 part[began] = 0
 
     def state(self) -> dict[str, np.ndarray]:
-        """Returns everything that is remembered, as arrays by name."""
-        parts = {f"memory_{index}": part for index, part in enumerate(self._state)}
-        return {"previous_actions": self._actions, "previous_rewards": self._rewards, **parts}
+        """Copies everything that is remembered, as arrays by name."""
+        parts = {f"memory_{index}": part.copy() for index, part in enumerate(self._state)}
+        before = {"previous_actions": self._actions, "previous_rewards": self._rewards}
+        return {name: part.copy() for name, part in before.items()} | parts
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Takes over what `state` returned of as many episodes.

@@ -15,6 +15,7 @@ from eagerly.agents.batches import Batch, batch_of, batch_of_windows
 from eagerly.agents.td3 import TD3, TD3Config
 from eagerly.buffers import PADDING, SequenceLayout, Window
 from eagerly.buffers.rows import aligned
+from eagerly.buffers.window import BURN_IN, LEARNED
 from eagerly.networks import History
 from eagerly.networks.cores import MEMORIES
 from tests.agents.reference_memory import ReferenceUpdate
@@ -189,9 +190,23 @@ def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
     agent = agent_with("td3", "gru", burn_in=3)
     window = buffer_for(agent).sample(1, 5)
     batch = batch_of_windows(Window(*(tf.constant(part[0]) for part in window)))
-    learned = np.array(window.role[0] == 2).reshape(-1)
+    learned = np.array(window.role[0] == LEARNED).reshape(-1)
     np.testing.assert_array_equal(batch.mask, learned)
-    assert batch.observation.valid.numpy().sum() > learned.sum()
+
+    def values(part: str, change: float) -> tuple[np.ndarray, float]:
+        """Values and loss with another number wherever a part is of burn-in."""
+        role, changed = window.role[0], np.array(getattr(window, part)[0])
+        changed[:, : role.shape[1]][role == BURN_IN] += change
+        parts = window._asdict() | {part: changed[np.newaxis]}
+        batch = batch_of_windows(Window(*(tf.constant(p[0]) for p in parts.values())))
+        values = agent.networks.critic(batch.observation, batch.action)
+        target = batch.reward + batch.discount
+        return values.numpy()[:, learned], float(losses.critic_loss(values, target, batch.mask))
+
+    (before, loss), (seen, other) = values("observation", 0.0), values("observation", 1.0)
+    assert (before != seen).any()
+    assert loss != other
+    np.testing.assert_array_equal(values("discount", 1.0)[1], loss)
 
 
 # --- an update by slow loops --------------------------------------------------------------------
@@ -263,8 +278,9 @@ def test_what_is_told_out_of_turn_is_refused() -> None:
     agent.observe(observations)
     with pytest.raises(ValueError, match="two observations without the action and reward between"):
         agent.observe(observations)
-    with pytest.raises(ValueError, match=r"must have shape \(2, 2\) and \(2,\); got \(2, 3\)"):
-        agent.stepped(np.zeros((2, 3)), np.zeros(2), np.zeros(2, bool))
+    for shapes in ([(2, 3), 2, 2], [(2, 2), 1, 2], [(2, 2), 2, 3]):
+        with pytest.raises(ValueError, match=r"must have the shapes \[\(2, 2\), \(2,\), \(2,\)\]"):
+            agent.stepped(*map(np.zeros, shapes))
     agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
     with pytest.raises(ValueError, match="an action without an observation before it"):
         agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
@@ -276,10 +292,10 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
     for _ in range(8):
         acted(agent, random.normal(size=(2, 4)), explore=True)
     other = agent_with("td3", memory)
-    other.remember({name: part.copy() for name, part in agent.remembered().items()})
+    other.remember(agent.remembered())
     observations = random.normal(size=(2, 4))
-    for each in (agent, other):
-        each.begin_episodes(np.array([False, True]))
+    for each, began in ((agent, np.array([False, True])), (other, np.array([0, 1]))):
+        each.begin_episodes(began)
         each.observe(observations)
     both = agent.act(observations, explore=False), other.act(observations, explore=False)
     np.testing.assert_array_equal(*both)

@@ -17,7 +17,7 @@ def test_every_environment_with_a_preset_or_a_curve_has_one() -> None:
 
 
 def test_hiding_a_part_of_an_environment_leaves_it_as_it_is() -> None:
-    partly = {name: base for name, (base, _) in POSITIONS.items() if name in RANDOM_RETURNS}
+    partly = {name: base for name, (base, *_) in POSITIONS.items() if name in RANDOM_RETURNS}
     assert partly
     for name, base in partly.items():
         assert RANDOM_RETURNS[name] == RANDOM_RETURNS[base]

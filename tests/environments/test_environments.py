@@ -46,7 +46,7 @@ def episode(env: gymnasium.Env, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("name", POSITIONS)
 def test_registered_ids_show_the_positions_of_what_they_are_made_of(name: str) -> None:
     register()  # again is harmless
-    base, hidden = POSITIONS[name]
+    base, _, hidden = POSITIONS[name]
     env, whole = gymnasium.make(name), gymnasium.make(base)
     kept = [i for i in range(whole.observation_space.shape[0]) if i not in hidden]
     assert env.spec.id == name
@@ -68,7 +68,34 @@ def test_what_is_hidden_is_all_velocities_and_nothing_else(name: str) -> None:
     observation, _ = env.reset(seed=0)
     data = env.unwrapped.data
     np.testing.assert_array_equal(observation, data.qpos[1:])
-    assert POSITIONS[name][1].stop - POSITIONS[name][1].start == data.qvel.size
+    assert len(POSITIONS[name][2]) == data.qvel.size
+    with pytest.raises(ValueError, match="with these arguments the environment has"):
+        gymnasium.make(name, exclude_current_positions_from_observation=False)
+
+
+class Moving(Ladder):
+    """Returns the same array after every step, with other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shared = np.zeros(3)
+
+    def _observation(self) -> np.ndarray:
+        self._shared[...] = super()._observation()
+        return self._shared
+
+
+def test_what_is_shown_again_is_what_was_shown() -> None:
+    env = DropObservations(Moving(), 1.0)
+    first = np.array(env.reset(seed=0)[0])
+    for _ in range(3):
+        np.testing.assert_array_equal(env.step(env.action_space.sample())[0], first)
+
+
+def test_every_second_observation_of_a_flickering_pendulum_is_lost() -> None:
+    env = gymnasium.make("PendulumFlickering-v1")
+    lost = [not step.any() for seed in range(5) for step in episode(env, seed)]
+    assert 0.4 < np.mean(lost) < 0.6
 
 
 def test_ids_are_known_to_runs_and_can_be_sent_to_processes() -> None:

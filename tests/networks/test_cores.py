@@ -158,6 +158,21 @@ def test_attention_does_not_depend_on_when_an_episode_began() -> None:
     np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)  # 4 steps are seen
 
 
+@pytest.mark.parametrize("length", [1, 4, STEPS, 20])
+def test_scores_have_the_number_of_their_distance_added(length: int) -> None:
+    layer = core("attention", length=length)
+    with tf.GradientTape() as tape:
+        offsets = layer._offsets(STEPS)
+        total = tf.reduce_sum(offsets * np.arange(STEPS**2).reshape(STEPS, STEPS))
+    expected, gradient = np.zeros((2, STEPS, STEPS)), np.zeros((2, length))
+    for step in range(STEPS):
+        for seen in range(max(0, step - length + 1), step + 1):
+            expected[:, step, seen] = layer.distances[:, step - seen]
+            gradient[:, step - seen] += STEPS * step + seen
+    np.testing.assert_array_equal(offsets, expected)
+    np.testing.assert_array_equal(tape.gradient(total, layer.distances.value), gradient)
+
+
 def test_distances_in_time_matter() -> None:
     layer = AttentionCore(UNITS, 2, 4, seed=1, dtype="float64")
     before = layer(sequences(), everything()).numpy()

@@ -205,6 +205,16 @@ def test_a_run_that_was_extended_equals_one_that_was_not(
     _same(train("parts", steps=330), straight)
 
 
+@pytest.mark.parametrize("settings", [{}, MEMORY | {"memory": "gru"}], ids=["plain", "memory"])
+def test_a_run_that_was_saved_before_its_first_step_goes_on(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    small = {k: v for k, v in SMALL.items() if k != "batch_size" or "memory" not in settings}
+    with Trainer(open_run(tmp_path / "parts", "td3", small | settings), Listener()) as trainer:
+        trainer.checkpoint()
+    _same(train("parts"), train("straight", **settings))
+
+
 def test_a_run_that_fell_back_to_its_checkpoint_equals_one_that_did_not(
     train: TrainRun, tmp_path: Path
 ) -> None:
@@ -618,3 +628,8 @@ def test_a_trainer_in_a_process_with_other_threads_says_so(tmp_path: Path) -> No
     listener = Listener()
     Trainer(open_run(tmp_path / "run", "td3", SMALL | {"intra_op_threads": 7}), listener).close()
     assert "already running" in listener.lines[0]
+
+
+def test_a_buffer_too_small_for_whole_episodes_is_refused_at_once(train: TrainRun) -> None:
+    with pytest.raises(RunError, match=r"replay_capacity must be at least 8 where episodes are"):
+        train("small", **MEMORY, memory="gru", num_envs=2, replay_capacity=7)
