@@ -92,6 +92,11 @@ class ActorCritic:
         """Lists the variables that the actor's loss moves, and those that the critics' does."""
         of_actor, of_critic = (m.trainable_variables for m in (self.actor, self.critic))
         shared = {id(raw(v)) for v in of_actor} & {id(raw(v)) for v in of_critic}
+        if shared_gradient != "critic" and not shared:
+            raise ValueError(
+                f"shared_gradient {shared_gradient} is for what actor and critics share; they have "
+                "no variable in common"
+            )
         if shared_gradient == "critic":
             of_actor = [v for v in of_actor if id(raw(v)) not in shared]
         if shared_gradient == "actor":
@@ -267,23 +272,8 @@ class ActorCritic:
             ValueError: If a name is missing or unknown, or a shape or dtype is another.
             FloatingPointError: If a value is not finite. Nothing is taken over then.
         """
-        own = self._weights()
-        missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
-        if missing or unknown:
-            raise ValueError(
-                f"weights must be those of this agent; missing: {', '.join(missing) or 'none'}; "
-                f"unknown: {', '.join(unknown) or 'none'}"
-            )
-        for name, variable in own.items():
-            values, dtype = np.asarray(weights[name]), variable.dtype.as_numpy_dtype
-            if values.shape != tuple(variable.shape) or values.dtype != dtype:
-                raise ValueError(
-                    f"{name} must be {np.dtype(dtype)} of shape {tuple(variable.shape)}; got "
-                    f"{values.dtype} of shape {values.shape}"
-                )
-            if variable.dtype.is_floating and not np.isfinite(values).all():
-                raise FloatingPointError(f"{name} must be finite")
-        for name, variable in own.items():
+        check_weights(weights, self.get_weights())
+        for name, variable in self._weights().items():
             variable.assign(weights[name])
         self.policy.refresh()
 
@@ -301,6 +291,36 @@ class ActorCritic:
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the actor's weights, by their path."""
         return {variable.path: variable.numpy() for variable in self.actor.variables}
+
+
+def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
+    """Refuses weights that are not like an agent's own, by name, shape, dtype and being finite.
+
+    Raises:
+        ValueError: If a name is missing or unknown, or a shape or dtype is another.
+        FloatingPointError: If a value is not finite.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"weights must be arrays by name, as get_weights gives; got {type(given)}")
+    missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
+    if missing or unknown:
+        raise ValueError(
+            "weights must be those of this agent; missing: "
+            f"{', '.join(sorted(missing)) or 'none'}; "
+            f"unknown: {', '.join(sorted(map(str, unknown))) or 'none'}"
+        )
+    for name, expected in own.items():
+        try:
+            values = np.asarray(given[name])
+        except ValueError as error:
+            raise ValueError(f"{name} must be an array: {error}") from error
+        if values.shape != expected.shape or values.dtype != expected.dtype:
+            raise ValueError(
+                f"{name} must be {expected.dtype} of shape {expected.shape}; got {values.dtype} of "
+                f"shape {values.shape}"
+            )
+        if not np.isfinite(values.astype(np.float64)).all():
+            raise FloatingPointError(f"{name} must be finite")
 
 
 def _known_to_keras(variables: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.agents.actor_critic import ActorCritic
+from eagerly.agents.actor_critic import ActorCritic, check_weights
 from eagerly.agents.augmentation import RandomShift
 from eagerly.agents.batches import Batch, batch_of
 from eagerly.agents.choices import ChoiceNoise, Choosing
@@ -447,21 +447,12 @@ class Agent:
             ValueError: If they are the weights of other networks, naming what differs.
             FloatingPointError: If a value is not finite. Nothing is taken over then.
         """
-        if self.normalization is None:
-            self.networks.set_weights(weights)
-            return
-        before = self.normalization.state()
-        statistics = {name: weights.get(f"{_STATISTICS}{name}") for name in before}
+        check_weights(weights, self.get_weights())
+        if self.normalization is not None:
+            names = self.normalization.state()
+            self.normalization.restore({name: weights[f"{_STATISTICS}{name}"] for name in names})
         rest = {name: v for name, v in weights.items() if not name.startswith(_STATISTICS)}
-        missing = [f"{_STATISTICS}{name}" for name, value in statistics.items() if value is None]
-        if missing:
-            raise ValueError(f"weights must be those of this agent; missing: {', '.join(missing)}")
-        self.normalization.restore(statistics)
-        try:
-            self.networks.set_weights(rest)
-        except (ValueError, FloatingPointError):
-            self.normalization.restore(before)
-            raise
+        self.networks.set_weights(rest)
 
     def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
         """Makes `updates` gradient steps in one call of the compiled train body.
@@ -617,7 +608,9 @@ class Agent:
         if self.config.mode == "eager":
             return None
         shape = self.windows_per_update, *self._layout.sample_shape
-        rows = tf.TensorSpec(shape, self._dtype)
+        # Rows with bytes stay as the buffer has them: what looks like a float there is none.
+        bytes_ = isinstance(self._layout, FrameLayout)
+        rows = tf.TensorSpec(shape, tf.float32 if bytes_ else self._dtype)
 
         def update(rows: tf.Tensor) -> dict[str, tf.Tensor]:
             first = self.networks.updates.value() + 1

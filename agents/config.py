@@ -154,7 +154,8 @@ class AgentConfig:
     gumbel_temperature: float = setting(
         1.0,
         "Temperature of the softmax that gives choices their gradient (Jang et al. 2017)",
-        above=0,
+        at_least=1e-3,
+        at_most=1e3,
         actions=DISCRETE,
     )
     logit_penalty: float = setting(

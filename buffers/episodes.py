@@ -11,7 +11,6 @@ from eagerly.buffers.steps import StepLayout
 from eagerly.buffers.transition import RowLayout, Transition
 
 NONE = -1
-LEAST_ROWS = 4  # of a buffer, for each environment
 
 
 class EpisodeBuffer(RowBuffer):
@@ -88,10 +87,10 @@ class EpisodeBuffer(RowBuffer):
 
     def _check(self, left: np.ndarray, last: np.ndarray) -> None:
         count = len(left)
-        if LEAST_ROWS * count > self.capacity:
+        least = self._steps.least_rows(count)
+        if least > self.capacity:
             raise ValueError(
-                f"capacity must be at least {LEAST_ROWS} for each of {count} environments; got "
-                f"{self.capacity}"
+                f"capacity must be at least {least} for {count} environments; got {self.capacity}"
             )
         goes_on = np.flatnonzero(last != NONE)
         reached = self._steps.split(self._rows[last[goes_on] % self.capacity]).observation

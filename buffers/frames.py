@@ -82,6 +82,10 @@ class FrameLayout:
         """Bytes that a row takes."""
         return 4 * self.width
 
+    def least_rows(self, environments: int) -> int:
+        """Rows that a buffer must have room for."""
+        return 4 * environments * (self.steps + 1)
+
     def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]` into views or slices; bytes are among the observation."""
         return split_steps(rows, self.action_size)

@@ -40,7 +40,8 @@ class PixelReplayBuffer(EpisodeBuffer):
             if (older[:, image.size :] != older[:, : -image.size]).any():
                 raise ValueError(
                     "the first observation of an episode must stack its first frame alone, as "
-                    "gymnasium.wrappers.FrameStackObservation does with padding_type='reset'"
+                    "gymnasium.wrappers.FrameStackObservation does with padding_type='reset'; the "
+                    f"first axis of (K, H, W) is K frames, here {image.count}: give channels last"
                 )
             if (then[:, : -image.size] != now[:, image.size :]).any():
                 raise ValueError(
@@ -56,15 +57,6 @@ class PixelReplayBuffer(EpisodeBuffer):
         left, right = words
         different: np.ndarray = (left != right).any(axis=1)
         return different
-
-    def _check(self, left: np.ndarray, last: np.ndarray) -> None:
-        least = 4 * len(left) * (self.layout.steps + 1)
-        if least > self.capacity:
-            raise ValueError(
-                f"capacity must be at least {least} for {len(left)} environments and stacks of "
-                f"{self.layout.steps} frames; got {self.capacity}"
-            )
-        super()._check(left, last)
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         back = self.layout.split(rows).back

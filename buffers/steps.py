@@ -38,6 +38,9 @@ class StepLayout(Protocol):
     def width(self) -> int:
         """Floats in a row."""
 
+    def least_rows(self, environments: int) -> int:
+        """Rows that a buffer must have room for."""
+
     def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]` into their columns."""
 

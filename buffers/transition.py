@@ -56,6 +56,10 @@ class RowLayout:
         """Bytes that a row takes."""
         return 4 * self.width
 
+    def least_rows(self, environments: int) -> int:
+        """Rows that a buffer must have room for."""
+        return environments
+
     def unpack(self, rows: Any) -> Transition:
         """Splits rows `[..., width]`, an array or a tensor, into views or slices."""
         action = self.observation_size

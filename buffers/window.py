@@ -89,6 +89,10 @@ class SequenceLayout:
         """Bytes that a row takes, with the number of the row after it."""
         return 4 * self.width + 8
 
+    def least_rows(self, environments: int) -> int:
+        """Rows that a buffer must have room for."""
+        return 4 * environments
+
     def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]` into views or slices of their columns."""
         return split_steps(rows, self.action_size)

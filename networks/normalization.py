@@ -115,7 +115,7 @@ class ObservationNormalization(keras.layers.Layer):
                 f"statistics of observations must have shape {self._mean.shape}; got {mean.shape}"
             )
         if not (np.isfinite(mean).all() and np.isfinite(squares).all() and squares.min() >= 0):
-            raise ValueError("statistics of observations must be finite")
+            raise ValueError("statistics of observations must be finite, and squares at least 0")
         if count < 0:
             raise ValueError(f"count of observations must be at least 0; got {count}")
         self._count, self._mean, self._squares = count, mean, squares

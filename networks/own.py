@@ -223,7 +223,7 @@ class OwnModel:
                     raise ValueError(
                         f"the {self._role} {self._said} owns no variables that can be learned: "
                         "keep them as attributes of a keras.Model or tf.Module, or list them in "
-                        "its `variables`"
+                        "its `variables`, as where a tf.Module holds Keras layers"
                     )
                 continue
             if created:
@@ -243,7 +243,9 @@ class OwnModel:
             if id(variable) not in own:
                 raise ValueError(
                     f"the {self._role} {self._said} uses variable {variable.name!r}, which is not "
-                    "among its variables: keep it as an attribute of the model"
+                    "among its variables: keep it as an attribute of the model, of a Keras layer "
+                    "in a Keras model, or of a tf.Module in a tf.Module; where one kind holds the "
+                    "other, list them all in a property `variables`"
                 )
         trainable = self.trainable_variables
         sources = [*inputs, *(variable.value for variable in trainable)]
@@ -567,12 +569,15 @@ def _made(
     given: str | Factory, role: str, spaces: tuple[gymnasium.Space, gymnasium.Space], seed: int
 ) -> Any:
     factory = factory_of(given, role)
+    known = "torch" in sys.modules
     with seeded(seed):
         try:
-            return factory(*spaces)
+            made = factory(*spaces)
         except Exception as error:  # whatever the code of somebody else raises
             raise ValueError(
                 f"the factory of the {role}, {given if isinstance(given, str) else factory!r}, "
                 f"failed when it was called with {spaces[0]} and {spaces[1]}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+    # A factory that was the first to import PyTorch drew from a generator without a seed.
+    return made if known or "torch" not in sys.modules else _made(given, role, spaces, seed)

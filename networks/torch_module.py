@@ -17,16 +17,16 @@ class TorchModule(tf.Module):
     """Calls a `torch.nn.Module` from TensorFlow, in eager and graph mode.
 
     Its parameters become TensorFlow variables, under the names that PyTorch gives them, and so do
-    its buffers. Forward and backward pass are PyTorch's, on the CPU: each call goes from TensorFlow
-    through NumPy to PyTorch and back, and the backward pass repeats the forward pass. XLA cannot
-    compile that.
+    its buffers; what two modules share is one variable, of both. Forward and backward pass are
+    PyTorch's, on the CPU: each call goes from TensorFlow through NumPy to PyTorch and back, and the
+    backward pass repeats the forward pass. XLA cannot compile that.
 
     Layers that draw random numbers, such as dropout, draw from PyTorch's own generator, which no
     checkpoint holds: such a run does not continue bit for bit.
 
     Args:
-        module: The module. It is called with one tensor for each input, `[B, ...]`; its parameters
-            are copied, and not changed any more.
+        module: The module. It is called with one tensor for each input, `[B, ...]`; what its
+            parameters hold is copied, and not changed any more.
     """
 
     compiles = False  # not with XLA
@@ -34,14 +34,8 @@ class TorchModule(tf.Module):
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(name=type(module).__name__)
         self._module = module
-        self._learned = [
-            tf.Variable(value.detach().cpu().numpy(), name=name, trainable=value.requires_grad)
-            for name, value in module.named_parameters()
-        ]
-        self._kept = [
-            tf.Variable(value.detach().cpu().numpy(), name=name, trainable=False)
-            for name, value in module.named_buffers()
-        ]
+        self._learned = [_variable(name, value) for name, value in module.named_parameters()]
+        self._kept = [_variable(name, value) for name, value in module.named_buffers()]
         self._names = [name for name, _ in module.named_parameters()]
         self._kept_names = [name for name, _ in module.named_buffers()]
 
@@ -162,3 +156,13 @@ class TorchModule(tf.Module):
         own = parameters | dict(zip(self._kept_names, buffers, strict=True))
         output: torch.Tensor = torch.func.functional_call(self._module, own, tuple(inputs))
         return output
+
+
+def _variable(name: str, value: torch.Tensor) -> tf.Variable:
+    """Returns the variable of a parameter or buffer; a copy, as for targets, has none."""
+    found: tf.Variable | None = getattr(value, "_eagerly_variable", None)
+    if found is None:
+        array = value.detach().cpu().numpy()
+        found = tf.Variable(array, name=name, trainable=value.requires_grad)
+        value._eagerly_variable = found  # type: ignore[attr-defined]
+    return found

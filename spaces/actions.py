@@ -215,6 +215,10 @@ def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
     return space
 
 
+def _tells(key: Any, given: Mapping[Any, Any]) -> bool:
+    return isinstance(key, str) and key.startswith("_") and key[1:] in given
+
+
 def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the mask of each choice, `[..., n]`, with its name."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -223,6 +227,8 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         )
         if given is not None and not isinstance(given, Mapping | tuple):
             raise ValueError(f"{path} must have the structure of {space}; got {type(given)}")
+        if isinstance(given, Mapping):  # Gymnasium's vectors say of each key whether it was there
+            given = {key: v for key, v in given.items() if not _tells(key, given) or key in inner}
         keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
         if given is not None and keys != set(inner):
             raise ValueError(f"{path} must have the entries {list(inner)}; got {sorted(keys)}")
@@ -231,6 +237,8 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
             yield from _masks(part, of_part, f"{path}[{key!r}]")
         return
     choices = choices_of(space)
+    if isinstance(given, np.ndarray) and given.size and all(part is None for part in given.ravel()):
+        given = None  # one for each environment
     if choices is None:
         if given is not None:
             raise ValueError(f"{path} must be None: a Box has no choices; got {given}")

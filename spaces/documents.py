@@ -24,10 +24,10 @@ def document_of(space: gymnasium.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Tuple):
         return {"Tuple": [document_of(inner) for inner in space.spaces]}
     if isinstance(space, spaces.Discrete):
-        return {"Discrete": [int(space.n), int(space.start)]}
+        return {"Discrete": [int(space.n), int(space.start), *_named(space)]}
     if isinstance(space, spaces.MultiDiscrete):
         starts = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
-        return {"MultiDiscrete": [space.nvec.tolist(), starts.tolist()]}
+        return {"MultiDiscrete": [space.nvec.tolist(), starts.tolist(), *_named(space)]}
     if isinstance(space, spaces.MultiBinary):
         return {"MultiBinary": list(space.shape) if len(space.shape) > 1 else space.shape[0]}
     if isinstance(space, spaces.Box):
@@ -51,11 +51,12 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
     if kind == "Tuple":
         return spaces.Tuple([space_of(inner) for inner in value])
     if kind == "Discrete":
-        return spaces.Discrete(_limited(int(value[0])), start=int(value[1]))
+        count, start, dtype = int(value[0]), int(value[1]), _integers(value[2:])
+        return spaces.Discrete(_limited(count), start=start, dtype=dtype)
     if kind == "MultiDiscrete":
-        counts, starts = (np.array(part, np.int64) for part in value)
+        counts, starts = (np.array(part, np.int64) for part in value[:2])
         _limited(int(counts.sum()))
-        return spaces.MultiDiscrete(counts, start=starts)
+        return spaces.MultiDiscrete(counts, dtype=_integers(value[2:]), start=starts)
     if kind == "MultiBinary":
         _limited(math.prod(np.atleast_1d(value).tolist()))
         return spaces.MultiBinary(value)
@@ -76,9 +77,23 @@ def _bounds(end: np.ndarray) -> Any:
 
 def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     # Large integers are no floats.
-    read = float if dtype.kind == "f" else int
+    read = {"f": float, "b": "True".__eq__}.get(dtype.kind, int)
     numbers = np.array([read(text) for text in ([part] if isinstance(part, str) else part)], dtype)
     return np.full(shape, numbers[0]) if len(numbers) == 1 else numbers.reshape(shape)
+
+
+def _named(space: gymnasium.Space[Any]) -> list[str]:
+    """Names the dtype of choices, where it is not the usual one."""
+    dtype = np.dtype(space.dtype)
+    return [] if dtype == np.int64 else [dtype.name]
+
+
+def _integers(given: list[Any]) -> type[np.integer[Any]]:
+    """Reads the dtype of choices."""
+    dtype = np.dtype(str(given[0]) if given else np.int64)
+    if not issubclass(dtype.type, np.integer):
+        raise ValueError(f"choices of {dtype}")
+    return dtype.type
 
 
 def _limited(count: int) -> int:

@@ -156,6 +156,10 @@ class Observations:
                     )
                 rows[..., entry.start : entry.stop] = part
         if self.masked:
+            if mask is not None and np.shape(mask) not in ((self.masked,), (*lead, self.masked)):
+                raise ValueError(
+                    f"mask must have shape {(*lead, self.masked)}; got {np.shape(mask)}"
+                )
             rows[..., -self.masked :] = 1.0 if mask is None else mask
         return rows
 

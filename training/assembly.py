@@ -14,12 +14,10 @@ from eagerly.agents.agent import Agent
 from eagerly.buffers import (
     Buffer,
     Layout,
-    RowLayout,
     Stream,
     replay_buffer,
     seed_sequence,
 )
-from eagerly.buffers.episodes import LEAST_ROWS
 from eagerly.spaces import Actions, Observations, make_flat
 from eagerly.training.config import RunConfig
 from eagerly.training.devices import check_precision, set_device, set_threads
@@ -124,11 +122,11 @@ def _buffer(config: RunConfig, layout: Layout) -> Buffer:
     rows = min(config.replay_capacity, config.steps + config.num_envs)
     what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
     check_memory(layout.row_bytes * rows, what, "give a smaller --replay-capacity")
-    least = LEAST_ROWS * config.num_envs
-    if not isinstance(layout, RowLayout) and config.replay_capacity < least:
+    least = layout.least_rows(config.num_envs)
+    if config.replay_capacity < least:
         raise RunError(
-            f"replay_capacity must be at least {least} where episodes are kept whole, {LEAST_ROWS} "
-            f"for each environment; got {config.replay_capacity}"
+            f"replay_capacity must be at least {least} for {config.num_envs} environments with "
+            f"memories or images; got {config.replay_capacity}"
         )
     sampling = seed_sequence(config.seed, Stream.SAMPLING)
     try:

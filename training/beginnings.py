@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eagerly.spaces import Actions
 from eagerly.training.errors import RunError
-from eagerly.training.policies import assign_weights
+from eagerly.training.policies import assign_weights, restored_spaces
 from eagerly.training.run_directory import open_run
+from eagerly.training.run_settings import flag_name
 from eagerly.training.saved import newest_intact
 
 if TYPE_CHECKING:
     from eagerly.training.trainer import Trainer
+
+
+# Settings that make another actor of the same weights.
+_SAME_SHAPES = ("activation", "layer_norm", "memory", "attention_heads")
 
 
 def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
@@ -29,9 +35,22 @@ def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
     if saved is None:
         raise RunError(f"--init-from: {run_dir} has no checkpoint yet")
     state = saved.manifest.state
+    mine, theirs = agent.config, other.agent_config
+    for name in _SAME_SHAPES:
+        if getattr(mine, name) != getattr(theirs, name):
+            raise RunError(
+                f"--init-from: {flag_name(name)} is {getattr(theirs, name)} in {run_dir} and "
+                f"{getattr(mine, name)} in this run: its actor would be another one"
+            )
     is_best = saved.manifest.best is not None
     try:
         weights = saved.best_policy() if is_best else saved.arrays("policy")
+        actions = Actions(restored_spaces(state["spaces"])[1])
+        if (actions.continuous, actions.choices) != (
+            trainer.actions.continuous,
+            trainer.actions.choices,
+        ):
+            raise ValueError(f"its actions are {actions.space}")
         assign_weights(agent.networks.actor, weights)
         if agent.normalization is not None:
             agent.normalization.restore(state["normalization"])

@@ -146,7 +146,7 @@ def _episode(
 def _is_finite(observation: Any) -> bool:
     if isinstance(observation, Mapping):
         return all(map(_is_finite, observation.values()))
-    if isinstance(observation, tuple):
+    if isinstance(observation, tuple | list):
         return all(map(_is_finite, observation))
     return bool(np.isfinite(np.asarray(observation, np.float32)).all())
 

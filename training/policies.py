@@ -248,7 +248,7 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
         weights, steps = saved.best_policy(), int(manifest.state["best"][0])
     else:
         weights, steps = saved.arrays("policy"), manifest.steps
-    spaces = _restored_spaces(manifest.state["spaces"])
+    spaces = restored_spaces(manifest.state["spaces"])
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
     if config.models:
         actor, _ = kind.build_models(config, *spaces, seed=seed)
@@ -281,7 +281,12 @@ def recorded_spaces(
     }
 
 
-def _restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasium.Space]:
+def restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Reads what `recorded_spaces` wrote.
+
+    Raises:
+        ValueError: If it is something else, as may be a KeyError or TypeError.
+    """
     if "observation" in spaces:
         return space_of(spaces["observation"]), space_of(spaces["action"])
     dtype = np.dtype(str(spaces["action_dtype"]))

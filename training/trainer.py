@@ -198,10 +198,13 @@ class Trainer:
         step = self.environments.step(self.actions.to_environment(actions))
         # Truncated episodes go on, as far as values are concerned: only termination is final.
         discounts = self.config.discount * ~step.terminated
-        self.buffer.add(
-            Transition(observations, actions, step.rewards, discounts, step.observations),
-            step.ended,
-        )
+        try:
+            self.buffer.add(
+                Transition(observations, actions, step.rewards, discounts, step.observations),
+                step.ended,
+            )
+        except ValueError as error:  # images that are not stacked as they must be
+            raise RunError(f"the replay buffer does not take the next step: {error}") from error
         self.agent.stepped(actions, step.rewards, step.ended)
         self.summaries.stepped(step.rewards, step.ended, step.infos)
         self.steps += len(self.environments)

@@ -402,9 +402,17 @@ def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
         with pytest.raises(ValueError, match=r"shape \(4,\); got|unknown: actor/x"):
             agent.set_weights({**weights, "observations/count": np.array(7), name: value})
         assert equal_weights(agent.get_weights(), weights)
-    for count in (None, np.ones(2), np.array("many"), np.array(-1)):
-        with pytest.raises(ValueError, match=r"numbers|missing: |at least 0|many"):
-            agent.set_weights({**weights, "observations/count": count})
+    for name, value, message in (
+        ("count", None, "count must be int64 of shape"),
+        ("count", np.ones(2), "count must be int64 of shape"),
+        ("count", np.array("many"), "count must be int64 of shape"),
+        ("count", np.array(2.5), "got float64 of shape"),
+        ("count", np.array(-1), "must be at least 0; got -1"),
+        ("squares", -weights["observations/squares"], "must be finite"),
+        ("foo", np.ones(2), "unknown: observations/foo"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            agent.set_weights({**weights, f"observations/{name}": value})
         assert equal_weights(agent.get_weights(), weights)
     with pytest.raises(ValueError, match="missing: observations/count"):
         agent.set_weights({n: v for n, v in weights.items() if n != "observations/count"})
@@ -421,6 +429,9 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> Non
         (weights | {name: weights[name][:1]}, ValueError, f"{name} must be float32 of shape"),
         (weights | {name: weights[name].astype(float)}, ValueError, "got float64 of shape"),
         (weights | {name: weights[name] * np.nan}, FloatingPointError, f"{name} must be finite"),
+        (weights | {name: [[1.0], [2.0, 3.0]]}, ValueError, f"{name} must be an array"),
+        (weights | {3: np.zeros(1)}, ValueError, "unknown: 3"),
+        (None, ValueError, "weights must be arrays by name"),
     ):
         with pytest.raises(error, match=message):
             agent.set_weights(given)

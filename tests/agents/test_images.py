@@ -74,6 +74,13 @@ def test_rows_with_bytes_become_the_transitions_that_they_are() -> None:
     assert set(np.unique(expected.observation[:, : 2 * 32 * 31])) <= set(range(256))
 
 
+@pytest.mark.usefixtures("with_graph")
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_an_update_with_images_can_be_looked_at_in_every_precision(precision: str) -> None:
+    graph = agent_of(CAMERA, mode="graph", precision=precision).graph()
+    assert any("critic" in operation.name for operation in graph.get_operations())
+
+
 def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None:
     agent, plain = agent_of(CAMERA), agent_of(PARTS)
     for each in (agent, plain):
@@ -92,10 +99,15 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
         assert len(of_encoder) == len(encoder)
         assert of_encoder <= moved
         assert not {n for n in moved if n.startswith("actor: ")} - of_encoder
-        mean = (each.networks.actor_target._encoder, each.networks.actor._encoder)
+        target, own = (
+            part._encoder.variables for part in (each.networks.actor_target, each.networks.actor)
+        )
+        behind = [variable.numpy() for variable in target]
         each.train(filled(each), 1)
-        for target, own in zip(*(part.variables for part in mean), strict=True):
-            assert not np.array_equal(target, own)  # it follows, by tau
+        tau = each.config.tau
+        for followed, source, old in zip(target, own, behind, strict=True):
+            np.testing.assert_allclose(followed, (1 - tau) * old + tau * source.numpy(), 1e-4, 1e-7)
+            assert not np.array_equal(followed, old)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from eagerly.agents.ddpg import DDPG, DDPGConfig
+from eagerly.agents.td3 import TD3, TD3Config
 from tests.agents.test_own_models import agent_of, functional_critic
-from tests.helpers import equal_weights, filled_buffer, weights_of
+from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
 
 torch = pytest.importorskip("torch", reason="PyTorch, an extra, is not installed")
 
@@ -107,6 +111,70 @@ def test_the_seed_of_a_run_is_that_of_its_modules() -> None:
     assert torch.rand(1) == expected
     assert equal_weights(weights_of(one), weights_of(same))
     assert not equal_weights(weights_of(one), weights_of(other))
+
+
+class Sharing(nn.Module):
+    """A head behind an encoder that another module has, too."""
+
+    def __init__(self, encoder: nn.Module, inputs: int, outputs: int, last: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head, self.last = encoder, nn.Linear(inputs, outputs), last
+
+    def forward(self, observation: Any, *more: Any) -> Any:
+        joined = torch.cat([torch.tanh(self.encoder(observation)), *more], dim=-1)
+        return self.last(self.head(joined))
+
+
+def test_what_two_modules_share_is_one_variable() -> None:
+    def models(observations: Any, actions: Any) -> tuple[Any, Any]:
+        encoder = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        return (
+            TorchModule(Sharing(encoder, 3, 2, nn.Tanh())),
+            TorchModule(Sharing(encoder, 3 + 2, 1, nn.Identity())),
+        )
+
+    config = DDPGConfig(mode="eager", batch_size=8, shared_gradient="both")
+    agent = DDPG(*spaces(), config, seed=0, models=models)
+    of_actor, of_critic = (
+        {variable.path: variable.value for variable in model.variables}
+        for model in (agent.networks.actor, agent.networks.critic)
+    )
+    both = [name for name in of_actor if name.startswith("encoder.")]
+    assert len(both) == 4 + 3  # the weights, and what BatchNorm keeps
+    assert all(of_actor[name] is of_critic[name] for name in both)
+    assert of_actor["head.weight"] is not of_critic["head.weight"]
+    target = agent.networks.actor_target.variables
+    assert not {id(v.value) for v in target} & {id(v) for v in of_actor.values()}
+    before = of_actor["encoder.0.weight"].numpy()
+    agent.train(filled_buffer(), 1)
+    assert not np.array_equal(of_critic["encoder.0.weight"], before)
+
+
+def test_a_factory_that_imports_pytorch_itself_is_seeded(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(
+        "def actor(observations, actions):\n"
+        "    import torch\n"
+        "    from eagerly.networks.torch_module import TorchModule\n"
+        "    return TorchModule(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))\n"
+    )
+    program = (
+        "import late, numpy as np\n"
+        "from gymnasium.spaces import Box\n"
+        "from eagerly import TD3\n"
+        "from eagerly.agents.td3 import TD3Config\n"
+        "agent = TD3(Box(-1, 1, (4,)), Box(-1, 1, (2,)), TD3Config(mode='eager'), seed=0,\n"
+        "            actor=late.actor)\n"
+        "print(agent.get_weights()['actor/0.weight'].ravel().tolist())\n"
+    )
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    made = TD3(
+        *spaces(4, 2),
+        TD3Config(mode="eager"),
+        seed=0,
+        actor=lambda *_: TorchModule(nn.Sequential(nn.Linear(4, 2), nn.Tanh())),
+    )
+    assert said.split("\n")[-2] == str(made.get_weights()["actor/0.weight"].ravel().tolist())
 
 
 def test_what_cannot_be_done_is_said() -> None:

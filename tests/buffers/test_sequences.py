@@ -236,7 +236,7 @@ def test_sizes_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             SequenceReplayBuffer(10, 2, 1, **options)
-    with pytest.raises(ValueError, match="at least 4 for each of 3 environments; got 11"):
+    with pytest.raises(ValueError, match="at least 12 for 3 environments; got 11"):
         Feeder(SequenceReplayBuffer(11, 2, 1, length=3), (2, 2, 2)).feed(1)
 
 

@@ -102,6 +102,20 @@ def test_random_actions_obey_a_mask() -> None:
     np.testing.assert_allclose(drawn[::2].mean(axis=0), [0, 0.5, 0, 0.5], atol=0.1)
 
 
+def test_masks_are_taken_as_gymnasiums_vectors_give_them() -> None:
+    class Masked(gymnasium.Env):
+        observation_space, action_space = Box(-1, 1, (1,)), Dict({"a": Discrete(3), "b": Box(0, 1)})
+
+        def reset(self, **_: Any) -> Any:
+            mask = {"a": np.array([1, 0, 1], np.int8), "b": None}
+            return np.zeros(1, np.float32), {"action_mask": mask}
+
+    _, info = gymnasium.vector.SyncVectorEnv([Masked] * 2).reset()
+    assert "_a" in info["action_mask"]
+    flat = Actions(Masked.action_space).mask(info["action_mask"])
+    np.testing.assert_array_equal(flat, [[1, 0, 1]] * 2)
+
+
 def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
     mask = {
         "gear": np.array([1, 0, 0], np.int8),

@@ -125,6 +125,9 @@ def test_what_does_not_fit_is_named(observation: Any, message: str) -> None:
         Box(np.array([-1.5, -np.inf]), np.array([0.1, np.inf]), dtype=np.float64),
         MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
         Box(-1, 1, ()),
+        Box(0, 1, (3,), np.bool_),
+        Discrete(5, start=2, dtype=np.int32),
+        MultiDiscrete([3, 3], dtype=np.int8),
         Box(-(2**62) - 1, 2**62 + 1, (2,), np.int64),
         Box(0, 2**64 - 1, (2,), np.uint64),
     ],
@@ -133,7 +136,10 @@ def test_spaces_come_back_from_json(space: gymnasium.Space[Any]) -> None:
     assert space_of(json.loads(json.dumps(document_of(space)))) == space
 
 
-@pytest.mark.parametrize("document", [{}, {"Sphere": 3}, {"Discrete": [10**9, 0]}, {"Box": [[0]]}])
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"Sphere": 3}, {"Discrete": [10**9, 0]}, {"Discrete": [3, 0, "float32"]}, {"Box": [[0]]}],
+)
 def test_other_json_is_no_space(document: dict[str, Any]) -> None:
     with pytest.raises((ValueError, IndexError)):
         space_of(document)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 
@@ -74,3 +77,19 @@ def test_every_reset_and_step_can_be_watched() -> None:
 def test_what_is_not_finite_is_named(env: str, message: str) -> None:
     with pytest.raises(FloatingPointError, match=message):
         evaluate(still, environment_maker(env)(), list(range(30)))
+
+
+def test_an_observation_may_be_a_list_where_the_space_is_a_tuple() -> None:
+    class Listing(gymnasium.Env):
+        observation_space = gymnasium.spaces.Tuple(
+            [gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(3)]
+        )
+        action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+        def reset(self, **_: Any) -> Any:
+            return [np.zeros(2, np.float32), 1], {}
+
+        def step(self, action: Any) -> Any:
+            return [np.zeros(2, np.float32), 1], 1.0, True, False, {}
+
+    assert evaluate(still, Listing(), [0, 1]).returns.tolist() == [1, 1]

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly import TD3, Trainer, open_run
+from eagerly.buffers import ReplayBuffer
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.interruption import StopSignals
@@ -630,6 +631,19 @@ def test_a_trainer_in_a_process_with_other_threads_says_so(tmp_path: Path) -> No
     assert "already running" in listener.lines[0]
 
 
+def test_what_the_buffer_refuses_stops_the_run_with_its_words(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("stacked frames must move up by one")
+
+    monkeypatch.setattr(ReplayBuffer, "add", refuse)
+    with pytest.raises(
+        RunError, match=r"after step \d+: the replay buffer does not take .* move up"
+    ):
+        train("refused")
+
+
 def test_a_buffer_too_small_for_whole_episodes_is_refused_at_once(train: TrainRun) -> None:
-    with pytest.raises(RunError, match=r"replay_capacity must be at least 8 where episodes are"):
+    with pytest.raises(RunError, match="replay_capacity must be at least 8 for 2 environments"):
         train("small", **MEMORY, memory="gru", num_envs=2, replay_capacity=7)
