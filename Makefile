@@ -99,6 +99,9 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3-lstm "TD3, LSTM" --rename td3-gru "TD3, GRU" \
 	    --rename td3-attention "TD3, attention" --rename td3-without "TD3, no memory" \
 	    -o docs/pictures/memory.png
+	$(PLOT) $(foreach kind,gru without,$(LEARNING)/td3-$(kind)-PendulumFlickering-v1-*.csv) \
+	    --rename td3-gru "TD3, GRU" --rename td3-without "TD3, no memory" \
+	    -o docs/pictures/flickering.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
