@@ -164,5 +164,5 @@ def _variable(name: str, value: torch.Tensor) -> tf.Variable:
     if found is None:
         array = value.detach().cpu().numpy()
         found = tf.Variable(array, name=name, trainable=value.requires_grad)
-        value._eagerly_variable = found  # type: ignore[attr-defined]
+        value._eagerly_variable = found
     return found

@@ -51,8 +51,8 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
     if kind == "Tuple":
         return spaces.Tuple([space_of(inner) for inner in value])
     if kind == "Discrete":
-        count, start, dtype = int(value[0]), int(value[1]), _integers(value[2:])
-        return spaces.Discrete(_limited(count), start=start, dtype=dtype)
+        count, start = int(value[0]), int(value[1])
+        return spaces.Discrete(_limited(count), start=start, dtype=_integers(value[2:]))
     if kind == "MultiDiscrete":
         counts, starts = (np.array(part, np.int64) for part in value[:2])
         _limited(int(counts.sum()))
@@ -77,7 +77,11 @@ def _bounds(end: np.ndarray) -> Any:
 
 def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     # Large integers are no floats.
-    read = {"f": float, "b": "True".__eq__}.get(dtype.kind, int)
+    def read(text: str) -> Any:
+        if dtype.kind == "b":
+            return text == "True"
+        return float(text) if dtype.kind == "f" else int(text)
+
     numbers = np.array([read(text) for text in ([part] if isinstance(part, str) else part)], dtype)
     return np.full(shape, numbers[0]) if len(numbers) == 1 else numbers.reshape(shape)
 
