@@ -102,6 +102,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	$(PLOT) $(foreach kind,gru without,$(LEARNING)/td3-$(kind)-PendulumFlickering-v1-*.csv) \
 	    --rename td3-gru "TD3, GRU" --rename td3-without "TD3, no memory" \
 	    -o docs/pictures/flickering.png
+	$(PLOT) $(LEARNING)/td3-CartPole-v1-*.csv $(LEARNING)/td3-gru-CartPolePositions-v1-*.csv \
+	    --rename td3 TD3 --rename td3-gru "TD3, GRU" -o docs/pictures/cart-pole.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
