@@ -50,6 +50,6 @@ def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: P
         train(init_from=str(tmp_path / "first"), hidden_sizes=(16,))
     with pytest.raises(RunError, match="does not fit this run's"):
         train(init_from=str(tmp_path / "first"), normalize_observations=True)
-    with pytest.raises(RunError, match="--activation is relu in .* and tanh in this run"):
+    with pytest.raises(RunError, match=r"--activation is relu in .* and tanh in this run"):
         train(init_from=str(tmp_path / "first"), activation="tanh")
     assert not (tmp_path / "run").exists()
