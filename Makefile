@@ -104,6 +104,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    -o docs/pictures/flickering.png
 	$(PLOT) $(LEARNING)/td3-CartPole-v1-*.csv $(LEARNING)/td3-gru-CartPolePositions-v1-*.csv \
 	    --rename td3 TD3 --rename td3-gru "TD3, GRU" -o docs/pictures/cart-pole.png
+	$(PLOT) $(LEARNING)/td3-Taxi-v4-*.csv $(LEARNING)/td3-unmasked-Taxi-v4-*.csv \
+	    --rename td3 "TD3, masked" --rename td3-unmasked "TD3, no mask" -o docs/pictures/taxi.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)

@@ -14,8 +14,9 @@ from eagerly.agents.batches import Batch
 from eagerly.agents.choices import Choosing
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
-from eagerly.networks.own import OwnCritics, OwnModel, OwnVariable, raw
+from eagerly.networks.own import OwnCritics, OwnModel
 from eagerly.networks.padding import masked_mean
+from eagerly.networks.variables import OwnVariable, raw
 
 
 class ActorCritic:

@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium
-import keras
 import numpy as np
 import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic, check_weights
 from eagerly.agents.augmentation import RandomShift
 from eagerly.agents.batches import Batch, batch_of
+from eagerly.agents.building import ModelBuilder, observation_normalization, variable_dtype
 from eagerly.agents.choices import ChoiceNoise, Choosing
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.execution import compiled, named_metrics
@@ -32,83 +32,13 @@ from eagerly.buffers import (
     seed_sequence,
     seed_word,
 )
-from eagerly.networks import (
-    ActionHead,
-    Actor,
-    Critic,
-    EncodedActor,
-    EncodedCritic,
-    Episodes,
-    HistoryEncoder,
-    MemoryActor,
-    MemoryPolicy,
-    ObservationNormalization,
-)
-from eagerly.networks.encoding import Encoder
-from eagerly.networks.initializers import weight_seeds
-from eagerly.networks.own import own_actor, own_critic, own_models
-from eagerly.spaces import Actions, Observations
+from eagerly.networks import Episodes, MemoryPolicy
 
 _STATISTICS = "observations/"  # begins their names among the weights
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
 # Updates that are written out one after the other in a program; more of them become a loop.
 _UNROLLED = 4
 METRICS = ("losses/critic", "values/mean", "values/max", "values/target_mean", *ACTOR_METRICS)
-
-
-def observation_normalization(
-    config: Any, observations: Observations
-) -> ObservationNormalization | None:
-    """Makes the normalisation of observations, if the settings ask for it."""
-    if not config.normalize_observations:
-        return None
-    return ObservationNormalization(
-        observations.size, scalable=observations.scalable, dtype=_variable_dtype(config)
-    )
-
-
-def _parts(
-    config: Any,
-    observations: Observations,
-    seed: int,
-    normalization: ObservationNormalization | None,
-) -> dict[str, Any]:
-    """What every model is built with: its seed, and a normalisation of its own if none is given."""
-    own = normalization or observation_normalization(config, observations)
-    return {"seed": seed, "normalization": own}
-
-
-def _encoder(
-    config: Any,
-    observations: Observations,
-    seed: int,
-    normalization: ObservationNormalization | None,
-) -> Encoder:
-    parts = _parts(config, observations, seed_word(seed, Stream.ENCODER), normalization)
-    return Encoder(observations, **parts, **config.encoders())
-
-
-def _history_encoder(
-    config: Any, observations: Observations, actions: Actions, parts: dict[str, Any]
-) -> HistoryEncoder:
-    """Makes the encoder of the network that has these parts, and takes its normalisation."""
-    own, seed = parts.pop("normalization"), weight_seeds(parts["seed"], 1)[0]
-    return HistoryEncoder(
-        observations.size,
-        actions.size,
-        masked=observations.masked,
-        normalization=own,
-        seed=seed,
-        **config.memories(),
-    )
-
-
-def _head(observations: Observations, actions: Actions, *, squashes: bool = True) -> ActionHead:
-    return ActionHead(actions.continuous, actions.choices, observations.masked, squashes)
-
-
-def _variable_dtype(config: Any) -> str:
-    return str(keras.DTypePolicy(config.precision).variable_dtype)
 
 
 def _in_order(metrics: Mapping[str, tf.Tensor], *, moves: bool) -> tf.Tensor:
@@ -136,6 +66,7 @@ class Agent:
 
     Attributes:
         Config: The dataclass of its settings.
+        Builder: What builds actor and critics.
         PRESETS: Settings that belong together, by name.
         observations: How observations are laid out as rows.
         actions: How actions are.
@@ -148,6 +79,7 @@ class Agent:
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
+    Builder: ClassVar[type[ModelBuilder]] = ModelBuilder
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 
     def __init__(
@@ -169,15 +101,16 @@ class Agent:
         config.check_spaces(self.observations, self.actions)
         self.choosing = Choosing(self.actions, config.gumbel_temperature, config.logit_penalty)
         self._layout, self._seed = config.layout(self.observations, self.actions), seed
-        self._dtype = tf.dtypes.as_dtype(_variable_dtype(config))
+        self._dtype = tf.dtypes.as_dtype(variable_dtype(config))
+        # Rows with bytes stay as the buffer has them: what looks like a float there is none.
+        bytes_ = isinstance(self._layout, FrameLayout)
+        self._row_dtype = tf.float32 if bytes_ else self._dtype
         self.normalization = observation_normalization(config, self.observations)
         self._shift = (
             RandomShift(self.observations, config.random_shift) if config.random_shift else None
         )
         self.networks = ActorCritic(
-            lambda suffix: self.build_models(
-                config, *spaces, seed=seed, suffix=suffix, normalization=self.normalization
-            ),
+            self.Builder(config, *spaces, seed=seed, normalization=self.normalization).models,
             self.actions.size,
             self.choosing,
             shared_gradient=config.shared_gradient,
@@ -204,105 +137,6 @@ class Agent:
         self._episodes: Episodes | None = None  # those that `observe` and `stepped` tell of
         self._scores = np.zeros((0, self.actions.size), np.float32)
         self._compiled_train_body = compiled(self._train_body, config.mode)
-
-    @classmethod
-    def build_models(
-        cls,
-        config: Any,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
-        *,
-        seed: int,
-        suffix: str = "",
-        normalization: ObservationNormalization | None = None,
-    ) -> tuple[Any, Any]:
-        """Builds actor and critics, whose names end in `suffix`.
-
-        What both own stands in the variables of both. Without a `normalization` that they are to
-        share each gets one of its own, if `config` says so.
-        """
-        spaces, names = (observation_space, action_space), (f"actor{suffix}", f"critic{suffix}")
-        parts: dict[str, Any] = {"seed": seed, "normalization": normalization}
-        observations, actions = config.spaces(*spaces)
-        if not config.models:
-            if config.encodes(observations) and not (config.actor and config.critic):
-                parts["encoder"] = _encoder(config, observations, seed, normalization)
-            return (
-                cls.build_actor(config, *spaces, name=names[0], **parts),
-                cls.build_critic(config, *spaces, name=names[1], **parts),
-            )
-        parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
-        parts |= {"names": names, "dtype": _variable_dtype(config)}
-        head = _head(observations, actions, squashes=False)
-        count = config.critics().get("n_critics", 1)
-        return own_models(
-            config.models, spaces, count=count, observations=observations.size, head=head, **parts
-        )
-
-    @classmethod
-    def build_actor(
-        cls,
-        config: Any,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
-        *,
-        seed: int,
-        name: str = "actor",
-        normalization: ObservationNormalization | None = None,
-        encoder: Encoder | None = None,
-    ) -> Any:
-        """Builds an actor alone: a model from observations `[B, O]` to actions `[B, A]`."""
-        spaces = observation_space, action_space
-        observations, actions = config.spaces(*spaces)
-        parts = _parts(config, observations, seed_word(seed, Stream.ACTOR), normalization)
-        parts["name"] = name
-        if config.actor:
-            parts |= {"dtype": _variable_dtype(config), "observations": observations.size}
-            head = _head(observations, actions, squashes=False)
-            return own_actor(config.actor, spaces, head=head, **parts)
-        sizes = observations.size, actions.size
-        parts |= {"head": _head(observations, actions)} | config.networks()
-        if config.remembers:
-            encoder = _history_encoder(config, observations, actions, parts)
-            return MemoryActor(encoder, actions.size, **parts)
-        if config.encodes(observations):
-            own = parts.pop("normalization")
-            encoder = encoder or _encoder(config, observations, seed, own)
-            return EncodedActor(encoder, actions.size, **parts)
-        return Actor(*sizes, **parts)
-
-    @classmethod
-    def build_critic(
-        cls,
-        config: Any,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
-        *,
-        seed: int,
-        name: str = "critic",
-        normalization: ObservationNormalization | None = None,
-        encoder: Encoder | None = None,
-    ) -> Any:
-        """Builds the critics alone: a model `(observation, action) -> [n_critics, B]`."""
-        spaces = observation_space, action_space
-        observations, actions = config.spaces(*spaces)
-        sizes = observations.size, actions.size
-        parts = _parts(config, observations, seed_word(seed, Stream.CRITIC), normalization)
-        parts |= {"name": name, "masked": observations.masked}
-        if config.critic:
-            parts |= {"dtype": _variable_dtype(config), "sizes": sizes}
-            return own_critic(
-                config.critic, spaces, count=config.critics().get("n_critics", 1), **parts
-            )
-        parts |= config.networks() | config.critics()
-        if config.remembers:
-            encoder = _history_encoder(config, observations, actions, parts)
-            return EncodedCritic(encoder, actions.size, **parts)
-        if config.encodes(observations):
-            own = parts.pop("normalization")
-            encoder = encoder or _encoder(config, observations, seed, own)
-            return EncodedCritic(encoder, actions.size, **parts)
-        return Critic(*sizes, **parts)
 
     @property
     def updates(self) -> int:
@@ -492,9 +326,7 @@ class Agent:
 
         They must stay what they are until the call has come back.
         """
-        given = tf.experimental.dlpack.from_dlpack(rows.__dlpack__())
-        # Bytes of images would not survive a cast.
-        return given if isinstance(self._layout, FrameLayout) else tf.cast(given, self._dtype)
+        return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self._row_dtype)
 
     def _batch(self, rows: tf.Tensor, shifts: tf.Tensor | None = None) -> Batch:
         """Makes a batch of rows, with images shifted by uniforms `[2, 2 B, n]`."""
@@ -608,9 +440,7 @@ class Agent:
         if self.config.mode == "eager":
             return None
         shape = self.windows_per_update, *self._layout.sample_shape
-        # Rows with bytes stay as the buffer has them: what looks like a float there is none.
-        bytes_ = isinstance(self._layout, FrameLayout)
-        rows = tf.TensorSpec(shape, tf.float32 if bytes_ else self._dtype)
+        rows = tf.TensorSpec(shape, self._row_dtype)
 
         def update(rows: tf.Tensor) -> dict[str, tf.Tensor]:
             first = self.networks.updates.value() + 1

@@ -82,6 +82,11 @@ class Group:
         """The score of every run, `[n]`: see `scores_at`."""
         return self.scores_at(self.over_steps()[0])
 
+    @property
+    def means(self) -> np.ndarray:
+        """The mean of all evaluations of every run, `[n]`: how much it reached, and how soon."""
+        return self.over_steps()[1].mean(axis=1)
+
     def scores_at(self, steps: np.ndarray) -> np.ndarray:
         """Returns for every run the mean return of 3 evaluations, never that of the best one.
 

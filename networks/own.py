@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import random
-import re
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import keras
 import numpy as np
 import tensorflow as tf
@@ -22,66 +14,10 @@ import tensorflow as tf
 from eagerly.networks.critic import Critic
 from eagerly.networks.heads import ActionHead
 from eagerly.networks.normalization import ObservationNormalization
-
-Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
-FACTORY = "factory "  # begins the name that is kept of a factory from Python
+from eagerly.networks.variables import OwnVariable, named_variables
 
 # How many rows a model is tried with: numbers of critics that nobody has.
 _ROWS = 17, 19
-
-
-@dataclass(frozen=True)
-class OwnVariable:
-    """A variable of a model of somebody else's, under a name that is the same in every process.
-
-    Attributes:
-        path: Its name, see `named_variables`.
-        value: The variable.
-        trainable: Whether it is learned.
-    """
-
-    path: str
-    value: tf.Variable
-    trainable: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return tuple(self.value.shape)
-
-    def numpy(self) -> np.ndarray:
-        """Copies its value."""
-        return np.array(self.value.numpy())
-
-    def assign(self, value: Any) -> None:
-        """Gives it another value."""
-        self.value.assign(value)
-
-
-def named_variables(model: Any) -> list[OwnVariable]:
-    """Lists the variables of a Keras model or layer, a `tf.Module`, or what has `variables`.
-
-    Keras numbers layers through a process, TensorFlow repeats names: the numbers go, and the
-    second variable of a name gets "#2".
-    """
-    found: Counter[str] = Counter()
-    named = []
-    listed = list(getattr(model, "variables", ()))
-    learned = getattr(model, "trainable_variables", [v for v in listed if v.trainable])
-    trainable = {id(raw(variable)) for variable in learned}
-    for variable in listed:
-        path = variable.path if isinstance(variable, keras.Variable) else variable.name
-        path = re.sub(r"_\d+(?=/|$)", "", path.removesuffix(":0"))
-        found[path] += 1
-        unique = path if found[path] == 1 else f"{path}#{found[path]}"
-        value = raw(variable)
-        named.append(OwnVariable(unique, value, id(value) in trainable))
-    return named
-
-
-def raw(variable: Any) -> tf.Variable:
-    """Returns TensorFlow's variable in one of Keras or of a model of somebody else's."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 class OwnModel:
@@ -221,14 +157,14 @@ class OwnModel:
                     self.variables += named_variables(self._normalization)
                 if not self.trainable_variables:
                     raise ValueError(
-                        f"the {self._role} {self._said} owns no variables that can be learned: "
+                        f"the {self._role} {self.said} owns no variables that can be learned: "
                         "keep them as attributes of a keras.Model or tf.Module, or list them in "
                         "its `variables`, as where a tf.Module holds Keras layers"
                     )
                 continue
             if created:
                 raise ValueError(
-                    f"the {self._role} {self._said} creates variable {created[0]!r} in every call: "
+                    f"the {self._role} {self.said} creates variable {created[0]!r} in every call: "
                     "create it once, in its constructor"
                 )
             outputs.append(output)
@@ -242,7 +178,7 @@ class OwnModel:
         for variable in tape.watched_variables():
             if id(variable) not in own:
                 raise ValueError(
-                    f"the {self._role} {self._said} uses variable {variable.name!r}, which is not "
+                    f"the {self._role} {self.said} uses variable {variable.name!r}, which is not "
                     "among its variables: keep it as an attribute of the model, of a Keras layer "
                     "in a Keras model, or of a tf.Module in a tf.Module; where one kind holds the "
                     "other, list them all in a property `variables`"
@@ -255,7 +191,7 @@ class OwnModel:
         ):
             if gradient is None and (name == "action" or not self._tells_apart(inputs)):
                 raise ValueError(
-                    f"what the {self._role} {self._said} returns does not depend on the {name}"
+                    f"what the {self._role} {self.said} returns does not depend on the {name}"
                 )
         idle = getattr(self._model, "without_gradient", lambda *inputs: ())(
             *self._prepared(*inputs)
@@ -263,7 +199,7 @@ class OwnModel:
         for variable, gradient in zip(trainable, gradients[len(inputs) :], strict=True):
             if gradient is None or variable.path in idle:
                 raise ValueError(
-                    f"the {self._role} {self._said} has a variable without gradient, "
+                    f"the {self._role} {self.said} has a variable without gradient, "
                     f"{variable.path!r}: what it returns does not depend on it; remove it, or "
                     "create it with trainable=False"
                 )
@@ -275,14 +211,15 @@ class OwnModel:
         return not np.array_equal(one, other)
 
     @property
-    def _said(self) -> str:
+    def said(self) -> str:
+        """How messages name the model: its class, and its name if it has one."""
         name = getattr(self._model, "name", None)
         return f"{type(self._model).__name__}" + (f" {name!r}" if name else "")
 
     def _failed(self, inputs: list[tf.Tensor], error: Exception) -> ValueError:
         shapes = " and ".join(str(tuple(part.shape)) for part in inputs)
         return ValueError(
-            f"the {self._role} {self._said} cannot be called with {inputs[0].dtype.name} of shape "
+            f"the {self._role} {self.said} cannot be called with {inputs[0].dtype.name} of shape "
             f"{shapes}: {type(error).__name__}: {error}"
         )
 
@@ -307,7 +244,7 @@ class OwnActor(OwnModel):
             largest = float(np.abs(output.numpy()[:, : head.continuous]).max(initial=0.0))
             if not largest <= 1.0:
                 raise ValueError(
-                    f"the actor {self._said} must return actions in [-1, 1]; got {largest:g} among "
+                    f"the actor {self.said} must return actions in [-1, 1]; got {largest:g} among "
                     "them: let it end in a tanh"
                 )
 
@@ -316,7 +253,7 @@ class OwnActor(OwnModel):
         found = self._called(*inputs, training=training)
         if found.shape.rank != 2 or found.shape[1] != self._head.size:
             raise ValueError(
-                f"the actor {self._said} must return actions of shape [B, {self._head.size}]; got "
+                f"the actor {self.said} must return actions of shape [B, {self._head.size}]; got "
                 f"{found.shape} for B = {inputs[0].shape[0]}"
             )
         return self._head.scores(found, inputs[0])
@@ -337,7 +274,7 @@ class OwnCritic(OwnModel):
         super().__init__(model, "critic", **more)
         for output in self._examine(observations, actions):
             if not np.isfinite(output.numpy()).all():
-                raise ValueError(f"the critic {self._said} must return finite values; got {output}")
+                raise ValueError(f"the critic {self.said} must return finite values; got {output}")
         self.n_critics = int(output.shape[0])
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -347,7 +284,7 @@ class OwnCritic(OwnModel):
             found = tf.reshape(found, [1, -1])
         if found.shape.rank != 2 or found.shape[1] != rows:
             raise ValueError(
-                f"the critic {self._said} must return values of shape [n_critics, B], [B] or "
+                f"the critic {self.said} must return values of shape [n_critics, B], [B] or "
                 f"[B, 1]; got {found.shape} for B = {rows}"
             )
         return found
@@ -409,175 +346,3 @@ def _training_argument(model: Any) -> str:
     except (TypeError, ValueError):
         return ""
     return next((name for name in ("training", "is_training") if name in names), "")
-
-
-def factory_of(given: str | Factory, role: str) -> Factory:
-    """Finds the factory that a setting names.
-
-    Raises:
-        ValueError: If it cannot be imported, or is the name of a factory from a Python program.
-    """
-    if not isinstance(given, str):
-        return given
-    if given.startswith(FACTORY):
-        raise ValueError(
-            f"the {role} is made by the Python {given}: give it again from your program, as "
-            f"{{'{role}': the_factory}} beside the other settings"
-        )
-    module, _, name = given.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{role} must be module:factory; {given!r} cannot be imported: {error}"
-        ) from error
-    if not callable(found):
-        raise ValueError(f"{role} must name a factory, {given!r} is {found!r}")
-    made: Factory = found
-    return made
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Lets the global generators of Python, NumPy, TensorFlow and PyTorch begin at `seed`.
-
-    All but TensorFlow's are put back afterwards.
-    """
-    python, array = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch = sys.modules.get("torch")
-    drawn = torch.get_rng_state() if torch else None
-    if torch:
-        torch.manual_seed(seed)
-    tf.random.set_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(array)
-        if torch:
-            torch.set_rng_state(drawn)
-
-
-def own_actor(
-    given: str | Factory,
-    spaces: tuple[gymnasium.Space, gymnasium.Space],
-    seed: int,
-    *,
-    observations: int,
-    head: ActionHead,
-    **parts: Any,
-) -> OwnActor:
-    """Makes an actor by a factory of somebody else's.
-
-    Args:
-        given: What the setting `actor` holds.
-        spaces: Of observations and of actions, as the environment has them.
-        seed: Seed of the global generators while the factory runs.
-        observations: O, with a mask.
-        head: What makes scores of logits.
-        **parts: What `OwnModel` takes.
-
-    Raises:
-        ValueError: If the factory fails, or makes no actor.
-    """
-    return OwnActor(_made(given, "actor", spaces, seed), observations, head, **parts)
-
-
-def own_critic(
-    given: str | Factory,
-    spaces: tuple[gymnasium.Space, gymnasium.Space],
-    seed: int,
-    count: int,
-    *,
-    sizes: tuple[int, int],
-    **parts: Any,
-) -> OwnCritic | OwnCritics:
-    """Makes critics by a factory of somebody else's; one of a single critic is called for each.
-
-    Args:
-        given: What the setting `critic` holds.
-        spaces: Of observations and of actions, as the environment has them.
-        seed: Seed of the global generators while the factory runs.
-        count: n_critics.
-        sizes: O, with a mask, and A.
-        **parts: What `OwnModel` takes.
-
-    Raises:
-        ValueError: If the factory fails, or makes no critics, or another number.
-    """
-
-    def member(index: int) -> OwnCritic:
-        return OwnCritic(_made(given, "critic", spaces, seed + index), *sizes, **parts)
-
-    first = member(0)
-    if first.n_critics == count:
-        return first
-    if first.n_critics != 1:
-        raise ValueError(_other_number(first, count))
-    return OwnCritics([first, *(member(index) for index in range(1, count))], parts["name"])
-
-
-def own_models(
-    given: str | Factory,
-    spaces: tuple[gymnasium.Space, gymnasium.Space],
-    seed: int,
-    count: int,
-    *,
-    names: tuple[str, str],
-    observations: int,
-    head: ActionHead,
-    **parts: Any,
-) -> tuple[OwnActor, OwnCritic]:
-    """Makes actor and critics by one factory of somebody else's.
-
-    Args:
-        given: What the setting `models` holds.
-        spaces: Of observations and of actions, as the environment has them.
-        seed: Seed of the global generators while the factory runs.
-        count: n_critics.
-        names: Names of actor and critics.
-        observations: O, with a mask.
-        head: What makes scores of the actor's logits.
-        **parts: What `OwnModel` takes.
-
-    Raises:
-        ValueError: If the factory fails, or does not make both.
-    """
-    made = _made(given, "models", spaces, seed)
-    if not (isinstance(made, tuple) and len(made) == 2):
-        raise ValueError(f"the factory of models must return (actor, critic); it returned {made!r}")
-    actor = OwnActor(made[0], observations, head, name=names[0], **parts)
-    sizes = observations, head.size
-    critic = OwnCritic(made[1], *sizes, name=names[1], masked=head.masked, **parts)
-    if critic.n_critics != count:
-        raise ValueError(_other_number(critic, count))
-    return actor, critic
-
-
-def _other_number(critic: OwnCritic, count: int) -> str:
-    return (
-        f"the critic {critic._said} has {critic.n_critics} members and n_critics is {count}: "
-        f"let it return [{count}, B], or set n_critics to {critic.n_critics}"
-    )
-
-
-def _made(
-    given: str | Factory, role: str, spaces: tuple[gymnasium.Space, gymnasium.Space], seed: int
-) -> Any:
-    factory = factory_of(given, role)
-    known = "torch" in sys.modules
-    with seeded(seed):
-        try:
-            made = factory(*spaces)
-        except Exception as error:  # whatever the code of somebody else raises
-            raise ValueError(
-                f"the factory of the {role}, {given if isinstance(given, str) else factory!r}, "
-                f"failed when it was called with {spaces[0]} and {spaces[1]}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    # A factory that was the first to import PyTorch drew from a generator without a seed.
-    return made if known or "torch" not in sys.modules else _made(given, role, spaces, seed)

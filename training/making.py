@@ -27,7 +27,7 @@ from eagerly.spaces import Actions, Observations
 from eagerly.training.errors import RunError
 
 Factory = Callable[..., gymnasium.Env]
-_FACTORY = "factory "
+FACTORY = "factory "  # begins the name that is kept of a factory from Python
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def environment_maker(
     kwargs = dict(kwargs or {})
     if not isinstance(env, str):
         return EnvironmentMaker(environment_name(env), env, kwargs)
-    if env.startswith(_FACTORY):
+    if env.startswith(FACTORY):
         # A run directory names it, but nothing that is read from one is called.
         raise RunError(
             f"the environment is the Python {env}: give it again from your program, to go on "
@@ -152,7 +152,7 @@ def factory_name(factory: Callable[..., Any]) -> str:
             )
         factory = factory.func
     named: Any = factory if hasattr(factory, "__qualname__") else type(factory)
-    return f"{_FACTORY}{named.__module__}:{named.__qualname__}"
+    return f"{FACTORY}{named.__module__}:{named.__qualname__}"
 
 
 # Advice for other kinds of agents; unbounded observations and any action bounds are fine here.

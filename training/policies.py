@@ -250,10 +250,7 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
         weights, steps = saved.arrays("policy"), manifest.steps
     spaces = restored_spaces(manifest.state["spaces"])
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
-    if config.models:
-        actor, _ = kind.build_models(config, *spaces, seed=seed)
-    else:
-        actor = kind.build_actor(config, *spaces, seed=seed)
+    actor = kind.Builder(config, *spaces, seed=seed).policy_actor()
     assign_weights(actor, weights)
     observations, actions = config.spaces(*spaces)
     return Policy(acting_policy(actor, actions.size), observations, actions, steps)

@@ -14,7 +14,7 @@ from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.files import read_document, sealed, sync_directory, unsealed, write_file
 from eagerly.training.locking import RunLock
-from eagerly.training.making import environment_name
+from eagerly.training.making import FACTORY, environment_name
 from eagerly.training.manifest import published
 from eagerly.training.presets import OF_THE_ENVIRONMENT
 from eagerly.training.run_settings import (
@@ -325,7 +325,7 @@ def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, A
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:
     """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
-    name = environment_name(config.env).removeprefix("factory ").rpartition(":")[2]
+    name = environment_name(config.env).removeprefix(FACTORY).rpartition(":")[2]
     env = re.sub(r"[^\w.-]+", "-", name).strip("-")
     agent = agent.rpartition(":")[2]
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")

@@ -158,7 +158,7 @@ def test_settings_of_images_act() -> None:
 
 def test_an_actor_alone_is_that_of_the_agent() -> None:
     agent = agent_of(CAMERA)
-    alone = agent.build_actor(agent.config, CAMERA, ACTIONS, seed=0)
+    alone = agent.Builder(agent.config, CAMERA, ACTIONS, seed=0).actor()
     assert [v.path for v in alone.variables] == [v.path for v in agent.networks.actor.variables]
     rows = filled(agent).sample(1, 3).observation[0]
     np.testing.assert_allclose(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from eagerly import TD3, TD3Config
 from eagerly.agents.ddpg import DDPG, DDPGConfig
-from eagerly.networks.own import named_variables
+from eagerly.networks.variables import named_variables
 from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")

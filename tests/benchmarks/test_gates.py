@@ -154,6 +154,17 @@ def test_an_order_must_be_clear(tmp_path: Path, upper: float, holds: bool) -> No
     assert _verdict(tmp_path, "walker", "Walker2d").holds is holds
 
 
+@pytest.mark.parametrize(("early", "holds"), [(900.0, True), (100.0, False)])
+def test_who_learns_sooner_is_above_where_both_end_alike(
+    tmp_path: Path, early: float, holds: bool
+) -> None:
+    for seed in range(3):
+        for label, first in (("td3", early), ("td3-unmasked", 100.0)):
+            rows = ["steps,return_mean", f"100000,{first + seed}", "200000,1000", "300000,1000"]
+            (tmp_path / f"{label}-Taxi-v4-{seed}.csv").write_text("\n".join(rows) + "\n")
+    assert _verdict(tmp_path, "discrete", "unmasked").holds is holds
+
+
 def test_solved_means_four_of_five_by_50_000_steps(tmp_path: Path) -> None:
     env = "InvertedPendulum-v5"
     _write(tmp_path, "td3", env, 320, 50_000)  # thrice: 864, 931, 960, 989, 1056

@@ -112,7 +112,7 @@ def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_pat
     assert best.steps == trainer.best[0] != 400
     assert latest.steps == 400
     rows = np.ones((1, 3), np.float32)
-    actor = trainer.agent.build_actor(trainer.agent.config, *spaces(3, 1), seed=9)
+    actor = trainer.agent.Builder(trainer.agent.config, *spaces(3, 1), seed=9).actor()
     assign_weights(actor, trainer.best[2])
     np.testing.assert_array_equal(
         best(rows), trainer.actions.to_environment(actor.snapshot()(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -204,18 +205,24 @@ class CountedTaxi(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
 
-@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize(
+    ("masks", "steps", "seed"),
+    [(True, 300_000, 0), (True, 300_000, 1), (True, 300_000, 2), (False, 60_000, 0)],
+)
 @pytest.mark.long
-def test_taxi_is_learned_without_a_single_invalid_action(train: TrainRun, masks: bool) -> None:
-    # The settings of `make reproduce PARTS=discrete`, which takes 300,000 steps.
+def test_taxi_is_learned_without_a_single_invalid_action(
+    train: TrainRun, masks: bool, steps: int, seed: int
+) -> None:
+    # The settings of `make reproduce PARTS=discrete`.
     CountedTaxi.actions = CountedTaxi.invalid = 0
-    settings = {"env": CountedTaxi, "steps": 60_000, "warmup_steps": 10_000, "batch_size": 256}
+    settings = {"env": CountedTaxi, "steps": steps, "warmup_steps": 10_000, "batch_size": 256}
     settings |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "tau": 0.05}
     settings |= {"replay_ratio": 0.1, "updates_per_call": 10, "hidden_sizes": (256, 256)}
     settings |= {"policy_delay": 2, "mode": "xla", "check_env": False, "action_masks": masks}
-    settings |= {"evaluate_every_steps": 20_000, "evaluation_episodes": 20}
+    settings |= {"evaluate_every_steps": 20_000, "evaluation_episodes": 20, "seed": seed}
     trainer = train(**settings, restore_episodes="no", checkpoint_every_steps=60_000)
-    assert CountedTaxi.actions > 60_000
+    sys.stdout.write(f"{CountedTaxi.actions} actions, {CountedTaxi.invalid} of them invalid\n")
+    assert CountedTaxi.actions > steps
     assert (CountedTaxi.invalid == 0) == masks
     last = read_results(trainer.run.evaluations_path).return_mean[-1]
     assert last > 5 if masks else last < 5

@@ -53,7 +53,7 @@ def test_warmup_actions_are_uniform_and_later_ones_the_policys(train: TrainRun) 
     assert np.abs(warmup.mean(axis=0)).max() < 4 / np.sqrt(3 * 1000)
     assert np.abs(warmup.std(axis=0) - 1 / np.sqrt(3)).max() < 0.05
     # No update is made before ten steps are owed: these are the untrained policy's.
-    untrained = trainer.agent.build_actor(trainer.agent.config, *spaces(2, 2), seed=0)
+    untrained = trainer.agent.Builder(trainer.agent.config, *spaces(2, 2), seed=0).actor()
     expected = untrained(stored(trainer)["observation"][1000:1010])
     np.testing.assert_allclose(actions[1000:1010], expected, rtol=0, atol=1e-6)
 
