@@ -225,7 +225,7 @@ def load_policy(
     if "spaces" not in manifest.state:
         raise RunError(
             f"{run.path} was saved before policies knew their action bounds: continue it once, "
-            "with train.py resume and more --steps"
+            "with `eagerly resume` and more --steps"
         )
     if which == "best" and manifest.best is None:
         raise RunError(
