@@ -106,6 +106,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3 TD3 --rename td3-gru "TD3, GRU" -o docs/pictures/cart-pole.png
 	$(PLOT) $(LEARNING)/td3-Taxi-v4-*.csv $(LEARNING)/td3-unmasked-Taxi-v4-*.csv \
 	    --rename td3 "TD3, masked" --rename td3-unmasked "TD3, no mask" -o docs/pictures/taxi.png
+	$(PLOT) $(LEARNING)/td3-PendulumPixels-v1-*.csv --rename td3 "TD3, three pictures" \
+	    -o docs/pictures/pixels.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
@@ -120,7 +122,7 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	$(PYTHON) -m venv build/floors
 	build/floors/bin/python -m pip install --quiet --upgrade pip
 	sed -n '/^install_requires/,/^$$/s/^    \(.*\)>=/\1==/p' setup.cfg > build/floors/floors.txt
-	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist
+	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist dm-sonnet
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
 	build/floors/bin/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 

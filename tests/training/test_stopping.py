@@ -72,7 +72,7 @@ def test_a_second_signal_stops_at_once_without_harm(tmp_path: Path, second: sign
     time.sleep(0.5)
     assert process.poll() is None
     os.kill(process.pid, second)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert process.returncode == (130 if second == signal.SIGINT else -signal.SIGTERM)
     assert "Traceback" not in output + errors
     if second == signal.SIGINT:
@@ -85,7 +85,7 @@ def test_an_interruption_of_the_start_leaves_nothing_behind(tmp_path: Path) -> N
     process = started(tmp_path / "run")
     time.sleep(1.0)  # TensorFlow is being imported
     os.kill(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in output + errors
     assert not (tmp_path / "run").exists()
