@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
-import importlib.util
 import math
 import numbers
 import warnings
@@ -25,6 +24,7 @@ from gymnasium.utils.env_checker import check_env
 from eagerly.environments import register
 from eagerly.spaces import Actions, Observations
 from eagerly.training.errors import RunError
+from eagerly.training.importing import find_package
 
 Factory = Callable[..., gymnasium.Env]
 FACTORY = "factory "  # begins the name that is kept of a factory from Python
@@ -114,16 +114,7 @@ def environment_maker(
 def _import(package: str, env: str, run_dir: Path | None) -> None:
     """Imports the package that registers an environment, unless a run directory brought it."""
     try:
-        # Looking for the top package runs nothing; looking for an inner one would run the outer.
-        found = importlib.util.find_spec(package.partition(".")[0])
-        if found is None:
-            raise ModuleNotFoundError(f"no module named {package.partition('.')[0]!r}")
-        places = [*(found.submodule_search_locations or []), found.origin or ""]
-        if run_dir is not None:
-            inside = run_dir.resolve()
-            for place in (Path(p).resolve() for p in places if p):
-                if place.is_relative_to(inside) or inside.is_relative_to(place):
-                    raise ImportError("it lies in the run directory, or around it")
+        find_package(package, run_dir)
         importlib.import_module(package)
     except (ImportError, TypeError, ValueError) as error:
         raise RunError(

@@ -13,6 +13,7 @@ from typing import Any
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.files import read_document, sealed, sync_directory, unsealed, write_file
+from eagerly.training.importing import find_package
 from eagerly.training.locking import RunLock
 from eagerly.training.making import FACTORY, environment_name
 from eagerly.training.manifest import published
@@ -213,6 +214,7 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
         raise RunError(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
+    _check_imports(path, {"agent": saved_agent} | document["agent_settings"])
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = recorded(config) | recorded(agent_config)
     settings, _ = expanded(saved_agent, given, saved["env"], None)
@@ -240,6 +242,25 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
         history=document["history"],
         notes=notes,
     )
+
+
+def _check_imports(path: Path, named: Mapping[str, Any]) -> None:
+    """Refuses to import what a run directory brought along: an agent, or factories of models.
+
+    Raises:
+        RunError: If it names something that cannot be imported, or lies there.
+    """
+    for role in ("agent", "actor", "critic", "models"):
+        name = named.get(role)
+        if not isinstance(name, str) or ":" not in name or name.startswith(FACTORY):
+            continue
+        try:
+            find_package(name.partition(":")[0], path)
+        except (ImportError, ValueError) as error:
+            raise RunError(
+                f"{role} {name} of {path} cannot be imported: {error}. Run from the directory that "
+                "holds it, or put that on PYTHONPATH"
+            ) from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:

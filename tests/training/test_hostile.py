@@ -261,3 +261,16 @@ def test_a_package_in_the_run_directory_is_not_imported(
     edit_sealed(run / "config.json", at("run", "env")("evil:Evil-v0"))
     monkeypatch.syspath_prepend(str(run))
     refused(run, "it lies in the run directory")
+
+
+@pytest.mark.parametrize("role", ["agent", "actor", "critic", "models"])
+def test_no_code_of_the_run_directory_makes_agents_or_models(
+    run: Path, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    (run / "evil.py").write_text("raise SystemExit('it ran')")
+    place = ("agent",) if role == "agent" else ("agent_settings", role)
+    edit_sealed(run / "config.json", at(*place)(f"{run.name}.evil:made"))
+    monkeypatch.syspath_prepend(str(run.parent))
+    refused(run, "it lies in the run directory")
+    with pytest.raises(RunError, match="it lies in the run directory"):
+        load_policy(run)

@@ -74,9 +74,24 @@ def test_nothing_is_imported_from_a_run_directory(
     (run / "payload.py").write_text("raise SystemExit('ran')\n")
     for place in (tmp_path, tmp_path / "runs", run):
         monkeypatch.syspath_prepend(place)
-    with pytest.raises(RunError, match="it lies in the run directory, or around it"):
+    with pytest.raises(RunError, match="it lies in the run directory"):
         environment_maker(f"{package}:X-v0", run_dir=run)
     assert not [name for name in sys.modules if name.startswith(("runs", "evil", "payload"))]
+
+
+def test_what_lies_around_a_run_directory_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot = tmp_path / "robot_with_runs"
+    (robot / "runs" / "x").mkdir(parents=True)
+    (robot / "__init__.py").write_text("")
+    (robot / "arms.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RunError, match="there is no environment"):  # the package is there
+        environment_maker("robot_with_runs.arms:Arm-v0", run_dir=robot / "runs" / "x")
+    (robot / "runs" / "x" / "arms.py").write_text("raise SystemExit('ran')\n")
+    with pytest.raises(RunError, match="it lies in the run directory"):
+        environment_maker("robot_with_runs.runs.x.arms:Arm-v0", run_dir=robot / "runs" / "x")
 
 
 def test_an_id_without_its_version_is_not_guessed() -> None:
