@@ -228,6 +228,8 @@ class AgentConfig:
         default = {field.name: field.default for field in dataclasses.fields(self)}
         if not observations.images and self.random_shift:
             raise ValueError(f"random_shift is for images; got {observations.space}")
+        if self.normalize_observations and not observations.scalable.any():
+            raise ValueError(f"normalize_observations is for vectors; got {observations.space}")
         if not (self.models or self.encodes(observations)):
             for name in ("shared_gradient", "encoder_units"):
                 if getattr(self, name) != default[name]:

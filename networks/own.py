@@ -340,9 +340,10 @@ class OwnCritics:
 
 def _training_argument(model: Any) -> str:
     """Names the argument that says whether a model is being trained, or "" if there is none."""
-    call = model.call if isinstance(model, keras.layers.Layer) else model
+    if isinstance(model, keras.layers.Layer):
+        return "training"  # Keras hands it on to the layers inside, whether or not `call` takes it
     try:
-        names = inspect.signature(call).parameters
+        names = inspect.signature(model).parameters
     except (TypeError, ValueError):
         return ""
     return next((name for name in ("training", "is_training") if name in names), "")

@@ -5,12 +5,17 @@ The only module that needs PyTorch, which is an extra: `pip install eagerly[torc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import torch
+
+# TensorFlow may call from several threads; a module's mode and the generator are the process's.
+_ALONE = threading.Lock()
+_UNSEEDED = -1  # in place of a seed: PyTorch's generator goes on from where it is
 
 
 class TorchModule(tf.Module):
@@ -21,8 +26,10 @@ class TorchModule(tf.Module):
     PyTorch's, on the CPU: each call goes from TensorFlow through NumPy to PyTorch and back, and the
     backward pass repeats the forward pass. XLA cannot compile that.
 
-    Layers that draw random numbers, such as dropout, draw from PyTorch's own generator, which no
-    checkpoint holds: such a run does not continue bit for bit.
+    What layers such as dropout draw while the module is trained follows from its variable `seed`,
+    which counts on in every such call: the backward pass sees the numbers of the forward pass, and
+    a run continues bit for bit. A module that draws when it is not trained, too, then draws from
+    PyTorch's own generator, which no checkpoint holds.
 
     Args:
         module: The module. It is called with one tensor for each input, `[B, ...]`; what its
@@ -38,30 +45,32 @@ class TorchModule(tf.Module):
         self._kept = [_variable(name, value) for name, value in module.named_buffers()]
         self._names = [name for name, _ in module.named_parameters()]
         self._kept_names = [name for name, _ in module.named_buffers()]
+        with torch.random.fork_rng(devices=[]):
+            seed = int(torch.randint(2**62, ()))
+        self._seed = tf.Variable(seed, name="seed", trainable=False, dtype=tf.int64)
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps inputs `[B, ...]` to what the module returns, a single tensor."""
         inputs = tuple(tf.convert_to_tensor(part) for part in inputs)
         count, kept = len(inputs), [variable.read_value() for variable in self._kept]
         shape = self._shape(inputs)
+        seed = self._seed.read_value() if training else tf.constant(_UNSEEDED, tf.int64)
 
         @tf.custom_gradient
         def called(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Any]:
-            def forward(*arrays: np.ndarray) -> list[np.ndarray]:
-                return self._forward(arrays, count, training)
+            def forward(seed: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+                return self._forward(arrays, count, training, int(seed))
 
-            kinds = [tensors[0].dtype, *(variable.dtype for variable in self._kept)]
-            found = tf.numpy_function(forward, [*tensors, *kept], kinds)
-            output, *buffers = found if isinstance(found, list) else [found]  # of a single one
+            kinds = [tensors[0].dtype, *(variable.dtype for variable in self._kept), tf.uint8]
+            output, *buffers, state = tf.numpy_function(forward, [seed, *tensors, *kept], kinds)
             output.set_shape(shape)
 
             def gradient(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-                def backward(*arrays: np.ndarray) -> list[np.ndarray]:
-                    return self._backward(arrays, count, training)
+                def backward(state: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+                    return self._backward(arrays, count, training, state)
 
-                found = tf.numpy_function(
-                    backward, [upstream, *tensors, *kept], [part.dtype for part in tensors]
-                )
+                given = [state, upstream, *tensors, *kept]
+                found = tf.numpy_function(backward, given, [part.dtype for part in tensors])
                 for part, tensor in zip(found, tensors, strict=True):
                     part.set_shape(tensor.shape)
                 return list(found)
@@ -72,6 +81,7 @@ class TorchModule(tf.Module):
         if training:
             for variable, value in zip(self._kept, buffers, strict=True):
                 variable.assign(tf.reshape(value, variable.shape))
+            self._seed.assign_add(1)
         return output
 
     def without_gradient(self, *inputs: tf.Tensor) -> list[str]:
@@ -80,7 +90,7 @@ class TorchModule(tf.Module):
             [part.numpy() for part in (*inputs, *self._learned, *self._kept)], len(inputs)
         )
         with torch.enable_grad():
-            total = self._run(given, parameters, buffers, training=False).sum()
+            total = self._run(given, parameters, buffers, training=False)[0].sum()
             learned = {n: p for n, p in parameters.items() if p.requires_grad}
             found = torch.autograd.grad(total, list(learned.values()), allow_unused=True)
         return [name for name, gradient in zip(learned, found, strict=True) if gradient is None]
@@ -103,7 +113,7 @@ class TorchModule(tf.Module):
         inputs = [array.astype(dtype.as_numpy_dtype) for array in arrays]
         given, parameters, buffers = self._own([*inputs, *zeros], len(inputs))
         with torch.no_grad():
-            found = self._run(given, parameters, buffers, training=False)
+            found, _ = self._run(given, parameters, buffers, training=False)
         if not isinstance(found, torch.Tensor):
             raise ValueError(f"a PyTorch module must return one tensor; it returned {type(found)}")
         return tuple(found.shape)
@@ -120,20 +130,26 @@ class TorchModule(tf.Module):
         return inputs, parameters, rest[len(self._names) :]
 
     def _forward(
-        self, arrays: Sequence[np.ndarray], count: int, training: bool
+        self, arrays: Sequence[np.ndarray], count: int, training: bool, seed: int
     ) -> list[np.ndarray]:
+        """Returns what the module returns, its buffers, and where its generator began."""
         inputs, parameters, buffers = self._own(arrays, count)
-        with torch.no_grad():
-            output = self._run(inputs, parameters, buffers, training)
-        return [output.numpy(), *(buffer.numpy() for buffer in buffers)]
+        forked = torch.random.fork_rng(devices=[], enabled=seed != _UNSEEDED)
+        with torch.no_grad(), _ALONE, forked:
+            if seed != _UNSEEDED:
+                torch.manual_seed(seed)
+            state = torch.get_rng_state()
+            output, buffers = self._run(inputs, parameters, buffers, training)
+        return [output.numpy(), *(buffer.numpy() for buffer in buffers), state.numpy()]
 
     def _backward(
-        self, arrays: Sequence[np.ndarray], count: int, training: bool
+        self, arrays: Sequence[np.ndarray], count: int, training: bool, state: np.ndarray
     ) -> list[np.ndarray]:
         upstream, *rest = arrays
         inputs, parameters, buffers = self._own(rest, count)
-        with torch.enable_grad():
-            output = self._run(inputs, parameters, buffers, training)
+        with torch.enable_grad(), _ALONE, torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(torch.from_numpy(np.array(state)))
+            output, _ = self._run(inputs, parameters, buffers, training)
             sources = [*inputs, *parameters.values()]
             found = torch.autograd.grad(
                 output, sources, torch.from_numpy(np.array(upstream)), allow_unused=True
@@ -151,11 +167,12 @@ class TorchModule(tf.Module):
         parameters: dict[str, torch.Tensor],
         buffers: Sequence[torch.Tensor],
         training: bool,
-    ) -> torch.Tensor:
-        self._module.train(training)
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Returns what the module returns, and its buffers, which it may have put others for."""
         own = parameters | dict(zip(self._kept_names, buffers, strict=True))
+        self._module.train(training)
         output: torch.Tensor = torch.func.functional_call(self._module, own, tuple(inputs))
-        return output
+        return output, [own[name] for name in self._kept_names]
 
 
 def _variable(name: str, value: torch.Tensor) -> tf.Variable:

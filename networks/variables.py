@@ -43,8 +43,8 @@ class OwnVariable:
 def named_variables(model: Any) -> list[OwnVariable]:
     """Lists the variables of a Keras model or layer, a `tf.Module`, or what has `variables`.
 
-    Keras numbers layers through a process, TensorFlow repeats names: the numbers go, and the
-    second variable of a name gets "#2".
+    Keras numbers layers through a process: these numbers go. TensorFlow repeats names: the second
+    variable of a name gets "#2".
     """
     found: Counter[str] = Counter()
     named = []
@@ -52,8 +52,10 @@ def named_variables(model: Any) -> list[OwnVariable]:
     learned = getattr(model, "trainable_variables", [v for v in listed if v.trainable])
     trainable = {id(raw(variable)) for variable in learned}
     for variable in listed:
-        path = variable.path if isinstance(variable, keras.Variable) else variable.name
-        path = re.sub(r"_\d+(?=/|$)", "", path.removesuffix(":0"))
+        if isinstance(variable, keras.Variable):
+            path = re.sub(r"_\d+(?=/|$)", "", variable.path)
+        else:
+            path = variable.name.removesuffix(":0")
         found[path] += 1
         unique = path if found[path] == 1 else f"{path}#{found[path]}"
         value = raw(variable)

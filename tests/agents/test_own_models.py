@@ -75,6 +75,14 @@ class Plain(tf.Module):
         return tf.tanh(found) if self.bounded else tf.transpose(found)
 
 
+class Untold(Late):
+    """The same, whose `call` does not ask whether it is being trained: Keras tells its layers."""
+
+    def call(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
+        inputs = observation if action is None else tf.concat([observation, action], -1)
+        return self.last(self.normalization(self.hidden(inputs)))
+
+
 def late_actor(observations: Any, actions: Any) -> Any:
     return Late(actions.shape[0], "tanh")
 
@@ -208,8 +216,12 @@ def test_names_do_not_depend_on_what_was_made_before() -> None:
     assert paths == ["b", "w", "b#2", "w#2"] or sorted(paths) == ["b", "b#2", "w", "w#2"]
 
 
-def test_running_statistics_are_copied_and_follow_training_alone() -> None:
-    agent = agent_of(late_actor, late_critic, mode="graph", tau=0.25, n_critics=1)
+@pytest.mark.parametrize("kind", [Late, Untold])
+def test_running_statistics_are_copied_and_follow_training_alone(kind: Any) -> None:
+    def critic(observations: Any, actions: Any) -> Any:
+        return kind(1, None)
+
+    agent = agent_of(late_actor, critic, mode="graph", tau=0.25, n_critics=1)
     nets = agent.networks
 
     def statistics(model: Any) -> list[np.ndarray]:
@@ -567,6 +579,9 @@ def test_an_actor_that_does_not_hear_is_refused() -> None:
 def test_settings_of_what_is_not_there_are_refused() -> None:
     with pytest.raises(ValueError, match="layer_norm is for networks that are not your own"):
         TD3Config(models=sharing, layer_norm=True)
+    words = gymnasium.spaces.MultiDiscrete([3, 4])
+    with pytest.raises(ValueError, match=r"normalize_observations is for vectors; got MultiDis"):
+        TD3(words, spaces()[1], TD3Config(normalize_observations=True))
     config = TD3Config(actor=sequential_actor, shared_gradient="actor")
     two = gymnasium.spaces.Dict({n: gymnasium.spaces.Box(-1.0, 1.0, (2,)) for n in "ab"})
     with pytest.raises(ValueError, match="shared_gradient is for what actor and critics share"):

@@ -177,6 +177,96 @@ def test_a_factory_that_imports_pytorch_itself_is_seeded(tmp_path: Path) -> None
     assert said.split("\n")[-2] == str(made.get_weights()["actor/0.weight"].ravel().tolist())
 
 
+class Dropping(nn.Module):
+    """Linear in its last weights, whatever dropout leaves of what they are multiplied with."""
+
+    def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
+        super().__init__()
+        self.first, self.dropout = nn.Linear(inputs, 64), nn.Dropout(0.5)
+        self.second, self.last = nn.Linear(64, outputs), last
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.dropout(torch.relu(self.first(torch.cat(inputs, -1))))
+        return self.last(self.second(hidden))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_backward_pass_has_the_random_numbers_of_the_forward_pass(training: bool) -> None:
+    module = Dropping(4, 1, nn.Identity())
+    if not training:  # it draws in evaluations, too
+        module.dropout.forward = lambda hidden: nn.functional.dropout(hidden, 0.5, True)
+    wrapped = TorchModule(module)
+    weight, bias = (
+        next(v for v in wrapped.variables if v.name == f"second.{name}:0")
+        for name in ("weight", "bias")
+    )
+
+    @tf.function
+    def called(inputs: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            output = wrapped(inputs, training=training)
+        return output, tape.gradient(output, weight)
+
+    outputs = []
+    for _ in range(3):
+        output, gradient = called(tf.ones((5, 4)))
+        expected = tf.reduce_sum(output - bias)
+        np.testing.assert_allclose(tf.reduce_sum(gradient * weight), expected, 1e-4, 1e-5)
+        outputs.append(output.numpy())
+    assert not np.array_equal(outputs[0], outputs[1])
+
+
+def test_a_module_with_dropout_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    def dropping(observations: Any, actions: Any) -> Any:
+        size = observations.shape[0] + actions.shape[0]
+        return TorchModule(Dropping(size, 1, nn.Identity()))
+
+    agent, buffer = agent_of(actor, dropping, mode="graph"), filled_buffer()
+    agent.train(buffer, 2)
+    agent.networks.save(str(tmp_path / "agent"))
+    sampling = buffer.random_state
+    agent.train(buffer, 2)
+    again, buffer = agent_of(actor, dropping, mode="graph"), filled_buffer()
+    again.networks.restore(str(tmp_path / "agent"))
+    buffer.random_state = sampling
+    again.train(buffer, 2)
+    assert equal_weights(weights_of(again), weights_of(agent))
+    one, other = (v for v in agent.networks.critic.variables if v.path.endswith("seed"))
+    assert one.numpy() != other.numpy()
+
+
+def test_buffers_that_are_put_in_the_place_of_others_are_kept() -> None:
+    class Following(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+            self.last = nn.Linear(4, 2)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.mean = 0.9 * self.mean + 0.1 * inputs.detach().mean(0)
+            return self.last(inputs - self.mean)
+
+    wrapped = TorchModule(Following())
+    (mean,) = (v for v in wrapped.variables if v.name == "mean:0")
+    for training, expected in ((False, 0.0), (True, 0.1), (True, 0.19)):
+        wrapped(tf.ones((3, 4)), training=training)
+        np.testing.assert_allclose(mean, [expected] * 4, 1e-6)
+
+
+def test_numbers_in_pytorchs_names_stay() -> None:
+    class Numbered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w_1, self.w_2 = (nn.Parameter(torch.ones(4, 2)) for _ in range(2))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(inputs @ self.w_1)
+
+    with pytest.raises(ValueError, match=r"a variable without gradient, 'w_2'"):
+        agent_of(lambda o, a: TorchModule(Numbered()), "", mode="graph")
+
+
 def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(ValueError, match="XLA cannot compile what actor is made of: set mode to"):
         agent_of(actor, functional_critic, mode="xla")
