@@ -158,8 +158,11 @@ class Gates:
             claim = claim.replace("interval", "means of all evaluations, interval")
 
         def judge(upper: Group, lower: Group) -> tuple[str, bool]:
-            both = [group.means if whole else group.scores for group in (upper, lower)]
-            means, apart = [interquartile_mean(values) for values in both], difference(*both)
+            one, other = (group.means if whole else group.scores for group in (upper, lower))
+            means, apart = (
+                [interquartile_mean(one), interquartile_mean(other)],
+                difference(one, other),
+            )
             return f"IQM {means[0]:.0f} and {means[1]:.0f}; difference {apart}", apart.low > 0
 
         sides = [(label, env) for label in (first, second)]

@@ -97,6 +97,9 @@ class Observations:
             stop = entry.stop
         if not stop:
             raise ValueError(f"{_SUPPORTED}, and not empty; got {space}")
+        paths = [entry.path for entry in self.entries]
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"entries inside one another must have other names; got {paths}")
         self.size = stop + masked
 
     @property
@@ -247,7 +250,8 @@ def _numbers(entry: Entry, value: Any) -> np.ndarray:
         raise ValueError(
             f"observation{_at(entry.path)} must have shape {entry.shape}; got {array.shape}"
         )
-    if array.dtype != entry.dtype and not np.can_cast(array.dtype, entry.dtype, "same_kind"):
+    casts = entry.kind != IMAGE and np.can_cast(array.dtype, entry.dtype, "same_kind")
+    if array.dtype != entry.dtype and not casts:
         raise ValueError(
             f"observation{_at(entry.path)} must be of dtype {entry.dtype}; got {array.dtype}"
         )

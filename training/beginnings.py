@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eagerly.spaces import Actions
+from eagerly.training.continuation import spaces_of
 from eagerly.training.errors import RunError
 from eagerly.training.policies import assign_weights, restored_spaces
 from eagerly.training.run_directory import open_run
@@ -24,7 +25,8 @@ def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
     """Gives the actor, and its target, the weights of another run's policy.
 
     It is the best one, or the latest where nothing was evaluated; with it come the statistics of
-    normalised observations. Critics, optimisers and all else begin afresh.
+    normalised observations. Critics, optimisers and all else begin afresh. Where that run's spaces
+    are others, of the same sizes, the reporter is told.
 
     Raises:
         RunError: If the directory is no run with a checkpoint, or its actor is another one.
@@ -60,5 +62,8 @@ def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
         ) from error
     agent.networks.actor_target.set_weights(agent.networks.actor.get_weights())
     agent.networks.policy.refresh()
+    spaces = spaces_of(trainer)
+    if state["spaces"].keys() == spaces.keys() and state["spaces"] != spaces:
+        say(f"note: {run_dir} has other spaces than this run: {state['spaces']}, not {spaces}")
     step = int(state["best"][0]) if is_best else saved.manifest.steps
     say(f"begins with the policy of {run_dir}, of step {step}")

@@ -51,7 +51,7 @@ def save(trainer: Trainer, checkpoints: Checkpoints) -> None:
             "restorable": episodes["restorable"],
             "best": trainer.best[:2] if trainer.best else None,
             "summaries": trainer.summaries.state(),
-            "spaces": _spaces(trainer),
+            "spaces": spaces_of(trainer),
             "rows": trainer.buffer.added,
             "replay": trainer.buffer.state(),
             "normalization": normalization.state() if normalization else None,
@@ -144,7 +144,8 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
 _FRACTION = re.compile(r"\d{1,15}(/\d{1,15})?")
 
 
-def _spaces(trainer: Trainer) -> dict[str, object]:
+def spaces_of(trainer: Trainer) -> dict[str, object]:
+    """Writes the spaces of a run's environment as a checkpoint keeps them."""
     config = trainer.run.agent_config
     own = bool(config.actor or config.critic or config.models)
     return recorded_spaces(trainer.observations.space, trainer.actions, own_models=own)
@@ -152,7 +153,7 @@ def _spaces(trainer: Trainer) -> dict[str, object]:
 
 def _check_spaces(trainer: Trainer, saved: dict[str, object] | None) -> None:
     """Refuses an environment that is not the one it was, unless that is what is overridden."""
-    current = _spaces(trainer)
+    current = spaces_of(trainer)
     if saved is not None and saved != current and not trainer.run.overridden:
         raise RunError(
             f"the environment has other spaces than it had: {current}, not {saved}. Go on with the "

@@ -109,6 +109,7 @@ def _wrong(**parts: Any) -> Any:
         (_wrong(arm=(np.zeros(3), 1)), r"'arm/0' must have shape \(2,\); got \(3,\)"),
         (_wrong(arm=(np.zeros(2), 4)), r"'arm/1' must be in its space.*got 4"),
         (_wrong(camera=np.zeros((4, 5, 3))), "'camera' must be of dtype uint8; got float64"),
+        (_wrong(camera=np.zeros((4, 5, 3), np.uint16)), "must be of dtype uint8; got uint16"),
         (_wrong(flags=np.zeros((2, 2), np.int8)), "'flags' must have as many rows"),
         (_wrong(tool=[[1], [1, 2]]), r"'tool' must have shape \(2,\)"),
     ],
@@ -192,6 +193,12 @@ def test_the_order_of_a_dictionary_comes_back() -> None:
     again = space_of(json.loads(json.dumps(document_of(space))))
     assert isinstance(again, Dict)
     assert list(again.spaces) == ["z", "a"]
+
+
+def test_entries_that_could_not_be_told_apart_are_refused() -> None:
+    inner = Box(-1.0, 1.0, (2,))
+    with pytest.raises(ValueError, match=r"must have other names; got \['a/b', 'a/b'\]"):
+        Observations(Dict({"a/b": inner, "a": Dict({"b": inner})}))
 
 
 def test_entries_are_named_by_texts() -> None:

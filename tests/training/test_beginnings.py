@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -53,3 +55,23 @@ def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: P
     with pytest.raises(RunError, match=r"--activation is relu in .* and tanh in this run"):
         train(init_from=str(tmp_path / "first"), activation="tanh")
     assert not (tmp_path / "run").exists()
+
+
+class Weaker(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A pendulum with half the torque."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1", render_mode=render_mode))
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+
+def test_a_run_of_other_spaces_is_told_of(train: TrainRun, tmp_path: Path) -> None:
+    train("first", steps=50)
+    told = "first has other spaces than this run"
+    settings = {"init_from": str(tmp_path / "first"), "steps": 50}
+    same = train("same", **settings)
+    assert not any(told in line for line in same.reporter.lines)
+    other = train("other", **settings, env=Weaker)
+    (line,) = (line for line in other.reporter.lines if told in line)
+    assert "'action_high': [2.0], 'action_dtype'" in line
+    assert "'action_high': [1.0], 'action_dtype'" in line
