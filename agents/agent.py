@@ -33,6 +33,7 @@ from eagerly.buffers import (
     seed_word,
 )
 from eagerly.networks import Episodes, MemoryPolicy
+from eagerly.networks.own import OwnCritics, OwnModel
 
 _STATISTICS = "observations/"  # begins their names among the weights
 ACTOR_METRICS = ("losses/actor", "actions/saturation")
@@ -119,10 +120,8 @@ class Agent:
             epsilon=config.adam_epsilon,
         )
         for model in (self.networks.actor, self.networks.critic):
-            if config.mode == "xla" and not getattr(model, "compiles", True):
-                raise ValueError(
-                    f"XLA cannot compile what {model.name} is made of: set mode to graph, or eager"
-                )
+            if isinstance(model, OwnModel | OwnCritics):
+                model.check_mode(config.mode)
         self.exploration = exploration_noise(
             config.exploration,
             config.exploration_noise,

@@ -230,16 +230,16 @@ class AgentConfig:
             raise ValueError(f"random_shift is for images; got {observations.space}")
         if self.normalize_observations and not observations.scalable.any():
             raise ValueError(f"normalize_observations is for vectors; got {observations.space}")
+        if self.shared_gradient != default["shared_gradient"] and (self.actor or self.critic):
+            raise ValueError("shared_gradient is for what actor and critics share: give `models`")
         if not (self.models or self.encodes(observations)):
-            for name in ("shared_gradient", "encoder_units"):
+            for name, more in (("shared_gradient", "your own `models`, "), ("encoder_units", "")):
                 if getattr(self, name) != default[name]:
                     got = f"memory {self.memory}" if self.remembers else observations.space
                     raise ValueError(
-                        f"{name} is for models of your own, images, and entries of a Dict or "
-                        f"Tuple, without a memory; got {got}"
+                        f"{name} is for {more}images, and entries of a Dict or Tuple, without a "
+                        f"memory; got {got}"
                     )
-        if self.shared_gradient != default["shared_gradient"] and (self.actor or self.critic):
-            raise ValueError("shared_gradient is for what actor and critics share: give `models`")
         there = {DISCRETE: actions.choices, CONTINUOUS: actions.continuous, "": True}
         for field in dataclasses.fields(self):
             kind = field.metadata["actions"]

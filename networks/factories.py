@@ -34,13 +34,20 @@ def factory_of(given: str | Factory, role: str) -> Factory:
             f"{{'{role}': the_factory}} beside the other settings"
         )
     module, _, name = given.partition(":")
+    if not (module and name):
+        raise ValueError(f"{role} must be module:factory; got {given!r}")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever stands in the module of somebody else
+        advice = "Run from the directory that holds it, or put that on PYTHONPATH"
+        if module.endswith(".py"):
+            advice = f"A module is named without its ending, {module.removesuffix('.py')}:{name}"
+        elif not isinstance(error, ModuleNotFoundError):
+            advice = "Mend it, or name another one"
         raise ValueError(
-            f"{role} must be module:factory; {given!r} cannot be imported: {error}"
+            f"{role} {given!r} cannot be imported: {type(error).__name__}: {error}. {advice}"
         ) from error
     if not callable(found):
         raise ValueError(f"{role} must name a factory, {given!r} is {found!r}")
@@ -188,5 +195,11 @@ def _made(
                 f"failed when it was called with {spaces[0]} and {spaces[1]}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+    torch = sys.modules.get("torch")
+    if torch and isinstance(made, torch.nn.Module):
+        raise ValueError(
+            f"the factory of the {role} returned the PyTorch module {type(made).__name__}: let it "
+            "return TorchModule(module), of eagerly.networks.torch_module"
+        )
     # A factory that was the first to import PyTorch drew from a generator without a seed.
     return made if known or "torch" not in sys.modules else _made(given, role, spaces, seed)

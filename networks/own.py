@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,6 +69,7 @@ class OwnModel:
         self._training = _training_argument(model)
         self.compiles = bool(getattr(model, "compiles", True))
         self.variables: list[OwnVariable] = []
+        self._sizes: tuple[int, ...] = ()
 
     @property
     def trainable_variables(self) -> list[OwnVariable]:
@@ -127,7 +129,7 @@ class OwnModel:
         Returns:
             What it gave for small and for large numbers.
         """
-        draws = np.random.default_rng(0)
+        draws, self._sizes = np.random.default_rng(0), sizes
         outputs = []
         # Variables may come to be in the first call.
         for rows, scale in ((_ROWS[0], 1), (_ROWS[0], 1), (_ROWS[1], 100)):
@@ -185,7 +187,12 @@ class OwnModel:
                 )
         trainable = self.trainable_variables
         sources = [*inputs, *(variable.value for variable in trainable)]
-        gradients = tape.gradient(output, sources)
+        try:
+            gradients = tape.gradient(output, sources)
+        except Exception as error:  # whatever the model of somebody else raises
+            raise ValueError(
+                f"the {self._role} {self.said} has no gradient: {_said_briefly(error)}"
+            ) from error
         for name, gradient in zip(
             ("observation", "action"), gradients[: len(inputs)], strict=False
         ):
@@ -217,11 +224,45 @@ class OwnModel:
         return f"{type(self._model).__name__}" + (f" {name!r}" if name else "")
 
     def _failed(self, inputs: list[tf.Tensor], error: Exception) -> ValueError:
-        shapes = " and ".join(str(tuple(part.shape)) for part in inputs)
-        return ValueError(
-            f"the {self._role} {self.said} cannot be called with {inputs[0].dtype.name} of shape "
-            f"{shapes}: {type(error).__name__}: {error}"
+        names = ("observation", "action")[: len(inputs)]
+        shapes = " and ".join(
+            f"{name} {tuple(part.shape)}" for name, part in zip(names, inputs, strict=True)
         )
+        return ValueError(
+            f"the {self._role} {self.said} cannot be called with {inputs[0].dtype.name} of "
+            f"{shapes}: {_said_briefly(error)}"
+        )
+
+    def check_mode(self, mode: str) -> None:
+        """Compiles a call, as training in `mode` will, and as acting does in every mode.
+
+        Raises:
+            ValueError: If that is impossible.
+        """
+        if mode == "xla" and not self.compiles:
+            raise ValueError(
+                f"XLA cannot compile what {self.name} is made of: set mode to graph, or eager"
+            )
+        acts = self._role == "actor"
+        if acts or mode != "eager":
+            self._compile(
+                None if acts else _ROWS[0],
+                "in a graph: let it call TensorFlow's operations on its inputs, and no Python",
+            )
+        if mode == "xla":
+            self._compile(_ROWS[0], "by XLA: set mode to graph, or eager", jit_compile=True)
+
+    def _compile(self, rows: int | None, problem: str, *, jit_compile: bool = False) -> None:
+        call = tf.function(self, jit_compile=jit_compile)
+        try:
+            specs = [tf.TensorSpec((rows, size), self.variable_dtype) for size in self._sizes]
+            compiled = call.get_concrete_function(*specs)
+            if jit_compile:  # it is done in the first call
+                compiled(*(tf.zeros(spec.shape, spec.dtype) for spec in specs))
+        except Exception as error:  # whatever the model of somebody else raises
+            raise ValueError(
+                f"the {self._role} {self.said} cannot be called {problem}. {_said_briefly(error)}"
+            ) from error
 
 
 class OwnActor(OwnModel):
@@ -241,19 +282,40 @@ class OwnActor(OwnModel):
         super().__init__(model, "actor", masked=head.masked, **more)
         self._head = head
         for output in self._examine(observations):
-            largest = float(np.abs(output.numpy()[:, : head.continuous]).max(initial=0.0))
-            if not largest <= 1.0:
-                raise ValueError(
-                    f"the actor {self.said} must return actions in [-1, 1]; got {largest:g} among "
-                    "them: let it end in a tanh"
-                )
+            self._check_bounds(output)
+        # An output that is small because its weights are is not bounded.
+        before = self.get_weights()
+        try:
+            for variable in self.trainable_variables:
+                variable.assign(1000 * variable.numpy())
+            large = self(tf.ones((1, observations), self.variable_dtype))
+        finally:
+            self.set_weights(before)
+        if np.isfinite(large.numpy()).all():
+            self._check_bounds(large)
+
+    def _check_bounds(self, output: tf.Tensor) -> None:
+        actions = output.numpy()[:, : self._head.continuous]
+        if np.isnan(actions).any():
+            raise ValueError(f"the actor {self.said} must return finite actions; got NaN")
+        largest = float(np.abs(actions).max(initial=0.0))
+        if largest > 1.0:
+            these = "it"
+            if self._head.choices:
+                these = f"its first {self._head.continuous} outputs, and no logit,"
+            raise ValueError(
+                f"the actor {self.said} must return actions in [-1, 1]; got {largest:g} among "
+                f"them: let {these} end in a tanh"
+            )
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
         found = self._called(*inputs, training=training)
         if found.shape.rank != 2 or found.shape[1] != self._head.size:
+            size, count = self._head.size, self._head.continuous
+            parts = f" ({count} in [-1, 1], {size - count} logits)" if self._head.choices else ""
             raise ValueError(
-                f"the actor {self.said} must return actions of shape [B, {self._head.size}]; got "
+                f"the actor {self.said} must return actions of shape [B, {size}]{parts}; got "
                 f"{found.shape} for B = {inputs[0].shape[0]}"
             )
         return self._head.scores(found, inputs[0])
@@ -314,6 +376,10 @@ class OwnCritics:
             for variable in member.variables
         ]
 
+    def check_mode(self, mode: str) -> None:
+        """Compiles a call of the first, as training in `mode` will."""
+        self._members[0].check_mode(mode)
+
     trainable_variables = OwnModel.trainable_variables
     get_weights, set_weights = OwnModel.get_weights, OwnModel.set_weights
     count_params = OwnModel.count_params
@@ -336,6 +402,15 @@ class OwnCritics:
         return self._members[0].first(*inputs)
 
     encode, first_of = Critic.encode, Critic.first_of
+
+
+def _said_briefly(error: Exception) -> str:
+    """Names an error, with what it says but for the code that led there."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Keras writes in bold
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    if lines and lines[0].startswith("in user code"):  # then the error itself comes last
+        lines = lines[-1:]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"
 
 
 def _training_argument(model: Any) -> str:

@@ -149,18 +149,18 @@ class Actions:
         """Lays out a mask as `gymnasium.Space.sample` takes it, of one action or a batch of N.
 
         Args:
-            given: Of a `Discrete` an array of its n values that is not 0 where they are valid; of a
-                `MultiDiscrete` a tuple of these; of a `MultiBinary` an array of its shape that asks
-                for 0 or 1, or is 2 where both are valid; of a `Dict` or `Tuple` a dictionary or
-                tuple; None in the place of any of these allows everything. Of a batch arrays begin
-                with an axis N; or it is a list, or an array of objects, of N masks.
+            given: Of a `Discrete` an array for its n values, 1 where they are valid and 0 where
+                not; of a `MultiDiscrete` a tuple of these; of a `MultiBinary` an array of its shape
+                that asks for 0 or 1, or is 2 where both are valid; of a `Dict` or `Tuple` a
+                dictionary or tuple; None in the place of any of these allows everything. Of a batch
+                arrays begin with an axis N; or it is a list, or an array of objects, of N masks.
 
         Returns:
             `[M]` or `[N, M]`, float32, ones where a choice is valid.
 
         Raises:
-            ValueError: If it has another structure or shape, or leaves a choice without a valid
-                value.
+            ValueError: If it has another structure or shape, holds something else, or leaves a
+                choice without a valid value.
         """
         if self._stand_one_by_one(given):
             return np.stack([self.mask(one) for one in given])
@@ -219,6 +219,15 @@ def _tells(key: Any, given: Mapping[Any, Any]) -> bool:
     return isinstance(key, str) and key.startswith("_") and key[1:] in given
 
 
+def _truths(mask: np.ndarray, path: str) -> np.ndarray:
+    """Returns which entries of a mask are 1, where all others are 0."""
+    if mask.dtype.kind == "b":
+        return mask
+    if mask.dtype.kind not in "iuf" or not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(f"{path} must hold 0 and 1 alone; got {mask.tolist()}")
+    return mask == 1
+
+
 def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the mask of each choice, `[..., n]`, with its name."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -255,16 +264,21 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         lead = asked.shape[: asked.ndim - len(shape)]
         if asked.shape != (*lead, *shape) or len(lead) > 1:
             raise ValueError(f"{path} must have shape {shape}; got {asked.shape}")
+        if not np.isin(asked, (0, 1, 2)).all():
+            raise ValueError(f"{path} must hold 0, 1 and 2 alone; got {asked.tolist()}")
         bits = np.moveaxis(asked.reshape(*lead, -1), -1, 0)
         given = tuple(np.stack([part != 1, part != 0], axis=-1) for part in bits)
     elif len(space.shape or ()) != 1:
         raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {space}")
     if not isinstance(given, tuple) or len(given) != len(sizes):
         got = len(given) if isinstance(given, tuple) else type(given)
-        raise ValueError(f"{path} must be a tuple of {len(sizes)} masks; got {got}")
+        raise ValueError(
+            f"{path} must be a tuple of {len(sizes)} masks; got {got} (of a list each entry is the "
+            "mask of another environment)"
+        )
     for index, (part, size) in enumerate(zip(given, sizes, strict=True)):
         at = path if isinstance(space, spaces.Discrete) else f"{path}[{index}]"
         array = np.ones(size, bool) if part is None else np.asarray(part)
-        if array.ndim not in (1, 2) or array.shape[-1] != size or array.dtype.kind not in "biuf":
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
             raise ValueError(f"{at} must have shape ({size},); got {np.shape(part)}")
-        yield at, array != 0
+        yield at, _truths(array, at)

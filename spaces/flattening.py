@@ -23,12 +23,14 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: The environment.
         observations: How its observations are laid out; with M > 0 masked columns each of them
-            says which actions are valid, all of them where `info` holds no "action_mask".
+            says which actions are valid: all of them where "action_mask" in `info` is None, or
+            where no `info` holds one.
         actions: How its actions are.
 
     Raises (from `reset` and `step`):
-        SpaceError: If an observation or a mask does not fit its space, or a mask leaves no valid
-            action; that of a terminated episode may.
+        SpaceError: If an observation or a mask does not fit its space, a mask leaves no valid
+            action, or some `info` of an episode holds one and some do not; that of a step that
+            terminates may be anything.
     """
 
     def __init__(
@@ -38,22 +40,32 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observations, self._actions = observations, actions
         self.observation_space = spaces.Box(-np.inf, np.inf, (observations.size,), np.float32)
         self.action_space = actions.row_space
+        self._gives_masks = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._row(observation, info), info
+        self._gives_masks = "action_mask" in info
+        return self._row(observation, info.get("action_mask")), info
 
     def step(self, action: np.ndarray) -> Any:
         """Steps the environment with a row `[C + k]`."""
         observation, reward, terminated, truncated, info = self.env.step(
             self._actions.unflatten(np.asarray(action))
         )
-        row = self._row(observation, {} if terminated else info)
+        if self._observations.masked and not terminated:
+            gives = "action_mask" in info
+            if gives != self._gives_masks:
+                raise SpaceError(
+                    f"info holds {'an' if gives else 'no'} action_mask, but that of reset "
+                    f"{'none' if gives else 'one'}: give it always, None where everything is valid"
+                )
+        row = self._row(observation, None if terminated else info.get("action_mask"))
         return row, reward, terminated, truncated, info
 
-    def _row(self, observation: Any, info: dict[str, Any]) -> np.ndarray:
-        given = info.get("action_mask") if self._observations.masked else None
+    def _row(self, observation: Any, given: Any) -> np.ndarray:
+        if not self._observations.masked:
+            given = None
         try:
             mask = None if given is None else self._actions.mask(given)
             return self._observations.flatten(observation, mask)

@@ -163,6 +163,7 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._actions, self._masks = Actions(env.action_space), masks
         self._mask: Any = None
+        self.keys: set[str] = set()  # what every `info` had, together
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._draws = np.random.default_rng(0)  # the same after every reset, as is asked for
@@ -182,6 +183,7 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._mask = None
         if self._masks and isinstance(info, Mapping):
             self._mask = info.get("action_mask")
+            self.keys |= {key for key in info if isinstance(key, str)}
 
 
 def check_environment(
@@ -204,10 +206,9 @@ def check_environment(
         spec.nondeterministic = True  # whether it is deterministic is seen below, and no error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        checked = _OfValidActions(env, masks=masks)
         try:
-            check_env(
-                _OfValidActions(env, masks=masks), skip_render_check=True, skip_close_check=True
-            )
+            check_env(checked, skip_render_check=True, skip_close_check=True)
         except Exception as error:  # the checker's findings, or what the environment itself raised
             why = f"{type(error).__name__}: {error}".rstrip(".")
             raise RunError(
@@ -220,6 +221,12 @@ def check_environment(
     for warning in caught:
         if not any(words in str(warning.message) for words in _HARMLESS):
             say(f"environment {name!r}: {warning.message}")
+    near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.7)
+    if Actions(env.action_space).choices and near and "action_mask" not in checked.keys:
+        say(
+            f"environment {name!r}: info holds {near[0]!r}, but no 'action_mask': every choice is "
+            "taken as valid"
+        )
     if not _repeats_itself(env, name, masks):
         say(
             f"environment {name!r} does not repeat itself from its seed: runs differ from one "

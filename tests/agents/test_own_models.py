@@ -448,7 +448,7 @@ MISTAKES = {
     "other inputs": (
         lambda o, a: linear(2, inputs=5),
         "",
-        r"cannot be called with float32 of shape \(17, 4\): ValueError: ",
+        r"cannot be called with float32 of observation \(17, 4\): ValueError: ",
     ),
     "out of bounds": (
         lambda o, a: linear(2, None),
@@ -476,9 +476,56 @@ MISTAKES = {
         "",
         "failed when it was called with Box.*AttributeError: 'Box' object has no attribute 'n'",
     ),
-    "nothing there": ("no_such_module:f", "", "actor must be module:factory; .*cannot be imported"),
+    "nothing there": (
+        "no_such_module:f",
+        "",
+        "actor 'no_such_module:f' cannot be imported: .*Run from",
+    ),
+    "no factory": ("json", "", "actor must be module:factory; got 'json'"),
+    "a file": ("models.py:f", "", r"A module is named without its ending, models:f"),
+    "NaN": (lambda o, a: Ended(2, lambda x: x * np.nan), "", "must return finite actions"),
+    "small, and out of bounds all the same": (
+        lambda o, a: Ended(2, lambda x: 1e-3 * x),
+        "",
+        r"must return actions in \[-1, 1\]; got .* among them: let it end in a tanh",
+    ),
+    "Python on values": (
+        lambda o, a: Ended(2, lambda x: tf.tanh(x) / (1.0 + float(x.numpy().max() > 1e9))),
+        "",
+        "the actor Ended .*cannot be called in a graph: let it call TensorFlow's operations",
+    ),
+    "a critic with Python on values": (
+        "",
+        lambda o, a: Ended(1, lambda x: x + float(x.numpy().max()), 6),
+        "the critic Ended .*cannot be called in a graph",
+    ),
     "of a program": ("factory __main__:f", "", "give it again from your program"),
 }
+
+
+class Ended(tf.Module):
+    """A linear map with something behind it."""
+
+    def __init__(self, outputs: int, end: Any, inputs: int = 4) -> None:
+        super().__init__()
+        self.w, self.end = tf.Variable(tf.ones((inputs, outputs)), name="w"), end
+
+    def __call__(self, *inputs: tf.Tensor) -> tf.Tensor:
+        return self.end(tf.concat(inputs, -1) @ self.w)
+
+
+def test_what_xla_cannot_compile_is_said_before_the_run() -> None:
+    def through_numpy(outputs: tf.Tensor) -> tf.Tensor:
+        found = tf.numpy_function(np.tanh, [outputs], tf.float32)
+        found.set_shape(outputs.shape)
+        return outputs + tf.stop_gradient(found - outputs)
+
+    def actor(observations: Any, actions: Any) -> Any:
+        return Ended(2, through_numpy)
+
+    agent_of(actor, "", mode="graph")
+    with pytest.raises(ValueError, match=r"the actor Ended .*cannot be called by XLA: set mode to"):
+        agent_of(actor, "", mode="xla")
 
 
 class Blind(tf.Module):

@@ -134,7 +134,11 @@ def test_masks_have_the_structure_of_gymnasiums_samples() -> None:
     [
         (Discrete(3), [0, 0, 0], r"action_mask leaves no valid action: \[0, 0, 0\]"),
         (Discrete(3), [1, 1], r"action_mask must have shape \(3,\); got \(2,\)"),
-        (Discrete(3), ["a", "b", "c"], r"action_mask must have shape \(3,\)"),
+        (Discrete(3), ["a", "b", "c"], r"action_mask must hold 0 and 1 alone; got \['a'"),
+        (Discrete(3), [0.0, -np.inf, -1e9], "action_mask must hold 0 and 1 alone"),
+        (Discrete(3), [0.5, 0.5, 0.0], r"hold 0 and 1 alone; got \[0.5, 0.5, 0.0\]"),
+        (MultiDiscrete([2, 2]), ([1, 2], [0, 1]), r"action_mask\[0\] must hold 0 and 1 alone"),
+        (MultiBinary(2), [0, 3], r"action_mask must hold 0, 1 and 2 alone; got \[0, 3\]"),
         (MultiDiscrete([2, 2]), ([1, 0], [0, 0]), r"action_mask\[1\] leaves no valid action"),
         (MultiDiscrete([2, 2]), ([1, 0],), "must be a tuple of 2 masks; got 1"),
         (Tuple([Discrete(2)]), {"a": [1, 1]}, r"must have the entries \[0\]"),

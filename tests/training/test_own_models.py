@@ -82,6 +82,8 @@ def test_a_setting_of_the_networks_that_are_left_is_taken(tmp_path: Path) -> Non
 def test_a_model_that_does_not_fit_ends_before_anything_is_written(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    with pytest.raises(RunError, match=r"the actor .* cannot be called with float32 of shape"):
+    with pytest.raises(
+        RunError, match=r"the actor .* cannot be called with float32 of observation"
+    ):
         train(models=sharing, agent="ddpg")  # which is for observations of 4 numbers
     assert not (tmp_path / "run").exists()

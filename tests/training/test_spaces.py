@@ -95,6 +95,31 @@ def test_a_mask_that_allows_nothing_names_the_step(train: TrainRun) -> None:
         train(**GEARS, env_kwargs={"says": "nothing valid"}, check_env=False)
 
 
+class Forgetful(toys.Gears):
+    """It says no mask in its third observation."""
+
+    def _shown(self) -> Any:
+        observation, info = super()._shown()
+        return observation, {} if self.count == 3 else info
+
+
+class Misspelt(toys.Gears):
+    """Every gear works, and what would be its masks has another name."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing")
+
+    def _shown(self) -> Any:
+        return super()._shown()[0], {"action_masks": (np.ones(4), None)}
+
+
+def test_a_mask_that_is_not_there_is_missed(train: TrainRun) -> None:
+    with pytest.raises(RunError, match=r"step 3 .*info holds no action_mask, but that of reset on"):
+        train(**GEARS | {"env": Forgetful}, check_env=False)
+    lines = train("other", **GEARS | {"env": Misspelt}).reporter.lines
+    assert any("info holds 'action_masks', but no 'action_mask'" in line for line in lines)
+
+
 class Jammed(toys.Gears):
     """After two steps nothing is valid, where it is asked to."""
 
