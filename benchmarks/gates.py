@@ -159,10 +159,7 @@ class Gates:
 
         def judge(upper: Group, lower: Group) -> tuple[str, bool]:
             one, other = (group.means if whole else group.scores for group in (upper, lower))
-            means, apart = (
-                [interquartile_mean(one), interquartile_mean(other)],
-                difference(one, other),
-            )
+            means, apart = [interquartile_mean(v) for v in (one, other)], difference(one, other)
             return f"IQM {means[0]:.0f} and {means[1]:.0f}; difference {apart}", apart.low > 0
 
         sides = [(label, env) for label in (first, second)]
