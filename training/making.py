@@ -22,7 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from eagerly.environments import register
-from eagerly.spaces import Actions, Observations
+from eagerly.spaces import Actions, Observations, SpaceError
 from eagerly.training.errors import RunError
 from eagerly.training.importing import find_package
 
@@ -163,17 +163,23 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._actions, self._masks = Actions(env.action_space), masks
         self._mask: Any = None
+        self._step = 0
         self.keys: set[str] = set()  # what every `info` had, together
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._draws = np.random.default_rng(0)  # the same after every reset, as is asked for
+        self._step = 0
         result = self.env.reset(seed=seed, options=options)
         self._remember(result)
         return result
 
     def step(self, action: Any) -> Any:
         if self._actions.choices and self._mask is not None:
-            action = _valid_action(self._actions, self._draws, self._mask)
+            try:
+                action = _valid_action(self._actions, self._draws, self._mask)
+            except ValueError as error:
+                raise SpaceError(f"step {self._step} of an episode: {error}") from error
+        self._step += 1
         result = self.env.step(action)
         self._remember(result)
         return result
@@ -209,6 +215,8 @@ def check_environment(
         checked = _OfValidActions(env, masks=masks)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
+        except SpaceError as error:
+            raise RunError(f"environment {name!r}, {error}") from error
         except Exception as error:  # the checker's findings, or what the environment itself raised
             why = f"{type(error).__name__}: {error}".rstrip(".")
             raise RunError(
