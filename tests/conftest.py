@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from eagerly.agents.agent import Agent
+
+# Whoever runs the tests in the background, or with `nohup`, has these ignored; so would every run.
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+for _number, _usual in _USUAL.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 # The defaults of a run, so that a Trainer inside this process finds what it asks for.
 tf.config.threading.set_intra_op_parallelism_threads(2)
