@@ -117,7 +117,9 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
         pytest.param(
             CAMERA, "ddpg", {"actions": Discrete(3)}, ("graph", "xla"), marks=pytest.mark.long
         ),
-        (PARTS, "td3", {"normalize_observations": True}, ("xla",)),
+        pytest.param(
+            PARTS, "td3", {"normalize_observations": True}, ("xla",), marks=pytest.mark.long
+        ),
     ],
     ids=["images", "images, discrete", "dictionary"],
 )

@@ -142,7 +142,8 @@ def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
             for kind in KINDS
         ),
         *(
-            pytest.param(kind, ("eager", "xla"), marks=() if kind == "Sonnet" else pytest.mark.long)
+            # In XLA one is trained by tests/scripts/test_own_models.py.
+            pytest.param(kind, ("eager", "xla"), marks=pytest.mark.long)
             for kind in KINDS
         ),
     ],
