@@ -408,8 +408,8 @@ def _said_briefly(error: Exception) -> str:
     """Names an error, with what it says but for the code that led there."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Keras writes in bold
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    if lines and lines[0].startswith("in user code"):  # then the error itself comes last
-        lines = lines[-1:]
+    if lines and lines[0].startswith("in user code"):  # then the error itself comes last, named
+        return lines[-1]
     return f"{type(error).__name__}: {' '.join(lines[:3])}"
 
 
