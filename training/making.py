@@ -22,7 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from eagerly.environments import register
-from eagerly.spaces import Actions, Observations, SpaceError
+from eagerly.spaces import Actions, Observations
 from eagerly.training.errors import RunError
 from eagerly.training.importing import find_package
 
@@ -91,7 +91,7 @@ def environment_maker(
     if not isinstance(env, str):
         return EnvironmentMaker(environment_name(env), env, kwargs)
     if env.startswith(FACTORY):
-        # A run directory names it, but nothing that is read from one is called.
+        # A run directory may name it; what was given in Python is never called by its name.
         raise RunError(
             f"the environment is the Python {env}: give it again from your program, to go on "
             "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path)"
@@ -150,18 +150,27 @@ def factory_name(factory: Callable[..., Any]) -> str:
 _HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
 
 
-def _valid_action(actions: Actions, draws: np.random.Generator, given: Any) -> Any:
-    """Draws what an environment takes, among what its mask allows; None allows everything."""
-    mask = None if given is None else actions.mask(given)[np.newaxis]
+def _valid_action(
+    actions: Actions, draws: np.random.Generator, given: Any, name: str, step: int
+) -> Any:
+    """Draws what an environment takes, among what its mask allows; None allows everything.
+
+    Raises:
+        RunError: If it is no mask, or allows nothing.
+    """
+    try:
+        mask = None if given is None else actions.mask(given)[np.newaxis]
+    except ValueError as error:
+        raise RunError(f"environment {name!r}, step {step} of an episode: {error}") from error
     return actions.unflatten(actions.to_environment(actions.random(draws, 1, mask))[0])
 
 
 class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Takes valid actions in the place of others: Gymnasium's checker knows no masks."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], *, masks: bool) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], name: str, *, masks: bool) -> None:
         super().__init__(env)
-        self._actions, self._masks = Actions(env.action_space), masks
+        self._actions, self._name, self._masks = Actions(env.action_space), name, masks
         self._mask: Any = None
         self._step = 0
         self.keys: set[str] = set()  # what every `info` had, together
@@ -175,10 +184,7 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         if self._actions.choices and self._mask is not None:
-            try:
-                action = _valid_action(self._actions, self._draws, self._mask)
-            except ValueError as error:
-                raise SpaceError(f"step {self._step} of an episode: {error}") from error
+            action = _valid_action(self._actions, self._draws, self._mask, self._name, self._step)
         self._step += 1
         result = self.env.step(action)
         self._remember(result)
@@ -212,11 +218,11 @@ def check_environment(
         spec.nondeterministic = True  # whether it is deterministic is seen below, and no error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        checked = _OfValidActions(env, masks=masks)
+        checked = _OfValidActions(env, name, masks=masks)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
-        except SpaceError as error:
-            raise RunError(f"environment {name!r}, {error}") from error
+        except RunError:
+            raise
         except Exception as error:  # the checker's findings, or what the environment itself raised
             why = f"{type(error).__name__}: {error}".rstrip(".")
             raise RunError(
@@ -252,12 +258,7 @@ def _repeats_itself(env: gymnasium.Env[Any, Any], name: str, masks: bool) -> boo
         trace = [observations.flatten(observation)]
         for step in range(3):
             given = info.get("action_mask") if masks and actions.choices else None
-            try:
-                action = _valid_action(actions, draws, given)
-            except ValueError as error:
-                raise RunError(
-                    f"environment {name!r}, step {step} of an episode: {error}"
-                ) from error
+            action = _valid_action(actions, draws, given, name, step)
             observation, reward, terminated, truncated, info = env.step(action)
             trace += [observations.flatten(observation), np.array(reward)]
             if trace[-1].ndim:
