@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from eagerly.importing import import_module, split_name
+
 _AGENTS = {
     "ddpg": "eagerly.agents.ddpg:DDPG",
     "td3": "eagerly.agents.td3:TD3",
@@ -31,14 +33,10 @@ def agent_class(name: str) -> Any:
     if name in _AGENTS:
         module, attribute = _AGENTS[name].split(":")
         return getattr(importlib.import_module(module), attribute)
-    module, _, attribute = name.partition(":")
-    if not (module and attribute):
-        raise ValueError(
-            f"agent must be one of {', '.join(_AGENTS)}, or module:Class; got {name!r}"
-        )
+    module, attribute = split_name(name, "agent", f"one of {', '.join(_AGENTS)}, or module:Class")
     try:
-        kind = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        kind = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"agent {name} cannot be imported: {error}. Run from the directory that holds it, or "
             "put that on PYTHONPATH"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -77,6 +78,23 @@ class ModelBuilder:
         if config.encodes(self.observations) and not (config.actor and config.critic):
             encoder = self._encoder(self._normalization())
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
+
+    def least_parameters(self, *, actor_alone: bool = False) -> int:
+        """Counts the weights of hidden layers and memories, before any is made.
+
+        There are some more. It tells sizes apart that no machine has, or no file that was saved.
+
+        Args:
+            actor_alone: Whether to leave the critics out.
+        """
+        config = self.config
+        sizes = config.hidden_sizes
+        weights = sum(a * b for a, b in itertools.pairwise(sizes))
+        if config.remembers:
+            weights += 3 * config.memory_units**2
+        actors = 0 if config.actor or config.models else 1
+        critics = 0 if config.critic or config.models else config.critics().get("n_critics", 1)
+        return weights * (actors if actor_alone else actors + critics)
 
     def policy_actor(self) -> Any:
         """Builds an actor to act with; the critics only if one factory makes both."""

@@ -21,6 +21,7 @@ from eagerly.agents.settings import (
     shapes_nothing,
 )
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
+from eagerly.importing import FACTORY, split_name
 from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.cores import MEMORIES
 from eagerly.networks.encoding import needs_encoder
@@ -88,6 +89,7 @@ class AgentConfig:
         "Per update (authors)",
         unit="transitions",
         at_least=1,
+        at_most=2**20,
         needs=("memory", (NO_MEMORY,)),
     )
     memory: str = setting(
@@ -102,6 +104,7 @@ class AgentConfig:
         4,
         "Heads of attention, a divisor of memory_units",
         at_least=1,
+        at_most=2**14,
         needs=("memory", ("attention",)),
     )
     sequence_length: int = setting(
@@ -120,7 +123,12 @@ class AgentConfig:
         needs=_WITH_MEMORY,
     )
     sequences_per_update: int = setting(
-        32, "In place of batch_size", unit="windows", at_least=1, needs=_WITH_MEMORY
+        32,
+        "In place of batch_size",
+        unit="windows",
+        at_least=1,
+        at_most=2**16,
+        needs=_WITH_MEMORY,
     )
     tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
     exploration: str = setting(
@@ -175,6 +183,10 @@ class AgentConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         own = [name for name in ("actor", "critic", "models") if getattr(self, name)]
+        for name in own:
+            given = getattr(self, name)
+            if isinstance(given, str) and not given.startswith(FACTORY):
+                split_name(given, name, "module:factory")
         if "models" in own and len(own) > 1:
             raise ValueError(f"models makes actor and critics: leave {own[0]} out")
         for field in dataclasses.fields(self):

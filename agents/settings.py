@@ -124,7 +124,9 @@ def kind_of(field: dataclasses.Field[Any]) -> str:
 
 def _check_json(name: str, value: Any) -> None:
     try:
-        if not isinstance(value, dict) or json.loads(json.dumps(value)) != value:
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        written.encode()  # which refuses halves of surrogate pairs
+        if not isinstance(value, dict) or json.loads(written) != value:
             raise ValueError("it does not come back as it was")
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -137,6 +139,8 @@ def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
         return
     if not isinstance(value, _KINDS[kind]) or (kind != "bool" and isinstance(value, bool)):
         raise ValueError(f"{field.name} must be of type {kind}; got {value!r}")
+    if isinstance(value, str) and not _is_text(value):
+        raise ValueError(f"{field.name} must be text that UTF-8 can hold; got {value!r}")
     if field.metadata["choices"] and value not in field.metadata["choices"]:
         words = ", ".join(field.metadata["choices"])
         raise ValueError(f"{field.name} must be one of {words}; got {value!r}")
@@ -144,11 +148,20 @@ def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
         raise ValueError(f"{field.name} must be {describe_range(field)}; got {value!r}")
 
 
+def _is_text(value: str) -> bool:
+    """Whether text holds no half of a surrogate pair, as names of files do that are not UTF-8."""
+    return not any(0xD800 <= ord(character) <= 0xDFFF for character in value)
+
+
 def _in_range(field: dataclasses.Field[Any], value: float) -> bool:
     low, above = field.metadata["at_least"], field.metadata["above"]
     high, below = field.metadata["at_most"], field.metadata["below"]
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        finite = kind_of(field) != "float"
     return (
-        math.isfinite(value)
+        finite
         and (low is None or value >= low)
         and (above is None or value > above)
         and (high is None or value <= high)

@@ -24,9 +24,11 @@ from eagerly.agents.settings import CONTINUOUS, setting
 class TD3Config(AgentConfig):
     """Settings of TD3; "authors" below is their public code, "paper" Fujimoto et al. 2018."""
 
-    n_critics: int = setting(2, "Critics whose smallest value is the target (paper)", at_least=1)
+    n_critics: int = setting(
+        2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256
+    )
     policy_delay: int = setting(
-        2, "Actor and targets move every so many (paper)", unit="updates", at_least=1
+        2, "Actor and targets move every so many (paper)", unit="updates", at_least=1, at_most=1000
     )
     target_noise: float = setting(
         0.2,

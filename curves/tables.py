@@ -13,9 +13,8 @@ import numpy as np
 
 from eagerly.training.elapsed import seconds_at_evaluations
 from eagerly.training.errors import RunError
-from eagerly.training.results import LAST, read_results
-from eagerly.training.run_directory import read_settings
-from eagerly.training.run_settings import build, recorded
+from eagerly.training.results import LAST, Results, read_results
+from eagerly.training.run_directory import read_settings, whole_settings
 
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
@@ -145,7 +144,11 @@ class Group:
 
 
 def read_groups(
-    paths: Iterable[Path], *, times: bool = False, say: Callable[[str], None] = lambda line: None
+    paths: Iterable[Path],
+    *,
+    times: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    trust: bool = False,
 ) -> list[Group]:
     """Reads run directories, tables, and what is in folders of either.
 
@@ -156,13 +159,17 @@ def read_groups(
         paths: Where to look; what is found twice counts once.
         times: Whether to find out, too, when each evaluation of a run directory was done; its
             event files are read for it.
-        say: Hears of a run that is left out because another one is its beginning or the same.
+        say: Hears of a run that is left out because another one is its beginning or the same, or
+            because it is damaged.
+        trust: Whether to import agents that run directories name, whoever made them. They are only
+            asked for defaults, where runs have different settings.
 
     Raises:
-        RunError: If a path holds neither, or something damaged, or two tables are of the same run.
+        RunError: If a path holds neither, a table is damaged, or two tables are of the same run; if
+            an agent must be imported that nobody has vouched for.
     """
     curves: list[tuple[Path, Curve]] = []
-    runs: list[tuple[Path, dict[str, Any]]] = []
+    runs: list[tuple[Path, dict[str, Any], Results]] = []
     items: dict[Path, Path] = {}
     for path in paths:
         found = _found(path)
@@ -171,11 +178,16 @@ def read_groups(
         items |= {item.resolve(): item for item in found}
     for item in items.values():
         if item.is_dir():
-            runs.append((item, read_settings(item)))
+            try:
+                results = read_results(item / "evaluations.csv")
+                runs.append((item, read_settings(item), results))
+            except RunError as error:
+                say(f"{item} is left out: {error}")
         else:
             curves.append((item, _of_table(item)))
-    for (run, settings), label in zip(runs, _labels([s for _, s in runs]), strict=True):
-        curves.append((run, _of_run(run, settings, label, times)))
+    labels = _labels([(path, settings) for path, settings, _ in runs], trust)
+    for (run, settings, results), label in zip(runs, labels, strict=True):
+        curves.append((run, _of_run(run, settings, results, label, times)))
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in _each_seed_once(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
@@ -227,6 +239,7 @@ def _of_table(path: Path) -> Curve:
             f"{path} does not say what it is of: name it label-Environment-v0-seed.csv, or give "
             "the run directory"
         )
+    path = path.resolve()  # the table may be a link: nothing is written through it
     results = read_results(path)
     with path.open(newline="", encoding="utf-8") as file:
         seconds = [float(row.get("seconds") or "nan") for row in csv.DictReader(file)]
@@ -240,8 +253,9 @@ def _of_table(path: Path) -> Curve:
     )
 
 
-def _of_run(path: Path, settings: dict[str, Any], label: str, times: bool) -> Curve:
-    results = read_results(path / "evaluations.csv")
+def _of_run(
+    path: Path, settings: dict[str, Any], results: Results, label: str, times: bool
+) -> Curve:
     seconds = seconds_at_evaluations(path) if times else {}
     return Curve(
         label,
@@ -253,14 +267,16 @@ def _of_run(path: Path, settings: dict[str, Any], label: str, times: bool) -> Cu
     )
 
 
-def _labels(runs: Sequence[dict[str, Any]]) -> list[str]:
+def _labels(found: Sequence[tuple[Path, dict[str, Any]]], trust: bool) -> list[str]:
     """Labels runs by agent, and by the settings in which runs in one environment differ.
 
     What differs between environments alone, as presets of environments do, is no other kind.
     """
+    runs = [settings for _, settings in found]
     agents = {settings["agent"] for settings in runs}
     if any(len({frozenset(s) for s in runs if s["agent"] == agent}) > 1 for agent in agents):
-        runs = [_whole(settings) for settings in runs]
+        # Some are older than a setting is: its default is theirs.
+        runs = [whole_settings(path, trust=trust) for path, _ in found]
     varied: dict[str, list[str]] = {}
     for agent in agents:
         alike = [settings for settings in runs if settings["agent"] == agent]
@@ -276,13 +292,6 @@ def _described(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     return f"{name} {value}"
-
-
-def _whole(settings: dict[str, Any]) -> dict[str, Any]:
-    """Adds the defaults of settings that are younger than the run."""
-    given = {name: value for name, value in settings.items() if name != "agent"}
-    parts = build(settings["agent"], given)
-    return {"agent": settings["agent"]} | recorded(parts[0]) | recorded(parts[1])
 
 
 def _differs(name: str, runs: Sequence[dict[str, Any]]) -> bool:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import gymnasium
 import numpy as np
 import tensorflow as tf
 
+from eagerly.importing import FACTORY, import_module, split_name, working_directory_last
 from eagerly.networks.heads import ActionHead
 from eagerly.networks.own import OwnActor, OwnCritic, OwnCritics
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
-FACTORY = "factory "  # begins the name that is kept of a factory from Python
 
 
 def factory_of(given: str | Factory, role: str) -> Factory:
@@ -33,18 +32,14 @@ def factory_of(given: str | Factory, role: str) -> Factory:
             f"the {role} is made by the Python {given}: give it again from your program, as "
             f"{{'{role}': the_factory}} beside the other settings"
         )
-    module, _, name = given.partition(":")
-    if not (module and name):
-        raise ValueError(f"{role} must be module:factory; got {given!r}")
+    module, name = split_name(given, role, "module:factory")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # whatever stands in the module of somebody else
         advice = "Run from the directory that holds it, or put that on PYTHONPATH"
-        if module.endswith(".py"):
-            advice = f"A module is named without its ending, {module.removesuffix('.py')}:{name}"
-        elif not isinstance(error, ModuleNotFoundError):
+        if not isinstance(error, ModuleNotFoundError):
             advice = "Mend it, or name another one"
         raise ValueError(
             f"{role} {given!r} cannot be imported: {type(error).__name__}: {error}. {advice}"
@@ -186,7 +181,8 @@ def _made(
 ) -> Any:
     factory = factory_of(given, role)
     known = "torch" in sys.modules
-    with seeded(seed):
+    # What is named may import its neighbours when it is called.
+    with seeded(seed), working_directory_last() if isinstance(given, str) else nullcontext():
         try:
             made = factory(*spaces)
         except Exception as error:  # whatever the code of somebody else raises

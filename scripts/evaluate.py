@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from eagerly.scripts.flags import Command, find_packages_here
+from eagerly.scripts.flags import Command
+from eagerly.scripts.output import TRUST_HELP, Failure, echo
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
@@ -48,6 +50,7 @@ def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None)
     help="Also record the first episode in this .mp4; no display is needed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
     run_dir: Path,
     episodes: int | None,
@@ -55,35 +58,41 @@ def main(
     seed: int | None,
     video: Path | None,
     as_json: bool,
+    trust: bool,
 ) -> None:
     """Runs whole episodes with the deterministic policy of the run in RUN_DIR."""
-    find_packages_here()
     try:
         with quiet_tensorflow():
             from eagerly.training.evaluation import evaluate, evaluation_seeds
-            from eagerly.training.making import environment_maker
+            from eagerly.training.guarding import GuardedEnvironment
             from eagerly.training.policies import load_policy
             from eagerly.training.run_directory import open_run
             from eagerly.training.video import Camera
-        run = open_run(run_dir, None, {})
-        policy = load_policy(run_dir, which, say=lambda line: click.echo(line, err=True))
-        make = environment_maker(run.config.env, run.config.env_kwargs, run_dir=run.path)
+            from eagerly.training.watchdog import Watchdog
+        run = open_run(run_dir, None, {}, trust=trust)
+        make = run.environment()
+        policy = load_policy(run_dir, which, say=partial(echo, err=True), trust=trust)
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
             episodes or run.config.evaluation_episodes,
         )
+        timeout = run.config.environment_timeout_seconds
         with ExitStack() as opened:
-            camera = opened.enter_context(closing(Camera(make))) if video else None
-            env = opened.enter_context(closing(make()))
+            camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
+            watchdog = opened.enter_context(closing(Watchdog(timeout, lambda: "the evaluation")))
+            with watchdog.calling(f"making environment {make.name!r}"):
+                made = make()
+            env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog)
+            opened.enter_context(closing(env))
             evaluation = evaluate(policy, env, seeds)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:
                 filmed = camera.record(policy, seeds[0], video)
                 line = f"video of an episode with return {written(filmed.returns[0])}: {video}"
-                click.echo(line, err=as_json)
+                echo(line, err=as_json)
     except (RunError, ValueError, FloatingPointError) as error:
-        raise click.ClickException(str(error)) from error
+        raise Failure(error) from error
 
 
 def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> None:
@@ -97,13 +106,13 @@ def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> 
     mean, deviation, least, most = (
         written(figures[f"return_{name}"]) for name in ("mean", "std", "min", "max")
     )
-    click.echo(
+    echo(
         f"{about['which']} policy of {about['run_dir']} (step {step}): return {mean} ± {deviation} "
         f"over {episodes} episodes of {about['env']}, from {least} to {most}, mean length "
         f"{figures['length_mean']:.0f}"
     )
     for name, value in infos.items():
-        click.echo(f"  {name} at the end: mean {value:.4g}")
+        echo(f"  {name} at the end: mean {value:.4g}")
 
 
 if __name__ == "__main__":

@@ -110,12 +110,6 @@ class Command(click.Command):
             return super().invoke(ctx)
 
 
-def find_packages_here() -> None:
-    """Lets environments be imported from the working directory, after all that is installed."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-
-
 def interpreter() -> str:
     """Writes the running Python as it can be typed from here."""
     inside = os.path.relpath(sys.executable)

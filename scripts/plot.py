@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from eagerly.scripts.flags import Command
+from eagerly.scripts.output import TRUST_HELP, Failure, echo
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
 
@@ -75,6 +76,7 @@ _PATH = click.Path(path_type=Path, exists=True)
     help="Call runs of a label something else; may be given several times.",
 )
 @click.option("--title", default="", help="Written above the picture.")
+@click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
     paths: tuple[Path, ...],
     output: Path,
@@ -85,6 +87,7 @@ def main(
     baseline: str | None,
     rename: tuple[tuple[str, str], ...],
     title: str,
+    trust: bool,
 ) -> None:
     """Draws the learning curves of PATHS, and prints what was reached.
 
@@ -101,11 +104,11 @@ def main(
         with quiet_tensorflow():  # which reads event files
             pass
     try:
-        groups = read_groups(paths, times=axis == "time", say=_note)
+        groups = read_groups(paths, times=axis == "time", say=_note, trust=trust)
         groups = [group.until(until) if until else group for group in groups]
         groups = [group for group in groups if group.curves]
         if not groups:
-            raise click.ClickException("there is no evaluation in these runs yet")
+            raise Failure("there is no evaluation in these runs yet")
         labels = sorted({group.label for group in groups})
         for option, label in [("baseline", baseline), *(("rename", old) for old, _ in rename)]:
             if label and label not in labels:
@@ -131,7 +134,7 @@ def main(
         if baseline:
             _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise Failure(error) from error
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
         _note(
             f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"
@@ -146,7 +149,7 @@ def main(
 
 
 def _note(line: str) -> None:
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -158,13 +161,13 @@ def _print_scores(groups: Sequence[Group]) -> None:
     """Prints a Markdown table of what was reached."""
     from eagerly.curves.statistics import over_runs, shown
 
-    click.echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
-    click.echo("|---|---|---|---|---|---|")
+    echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
+    echo("|---|---|---|---|---|---|")
     for group in groups:
         scores = group.scores
         deviation = f" ± {shown(np.std(scores, ddof=1))}" if len(scores) > 1 else ""
         seeds = ", ".join(str(curve.seed) for curve in group.curves)
-        click.echo(
+        echo(
             f"| {group.env} | {group.label} | {seeds} | {group.last:,} | "
             f"{shown(scores.mean())}{deviation} | {over_runs(scores)} |"
         )
@@ -172,19 +175,19 @@ def _print_scores(groups: Sequence[Group]) -> None:
 
 def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None:
     """Prints a Markdown table of what stands beside the baseline."""
-    click.echo(f"\nBeside {baseline}; normalized: a random policy has 0, {baseline} 1:\n")
-    click.echo(
+    echo(f"\nBeside {baseline}; normalized: a random policy has 0, {baseline} 1:\n")
+    echo(
         "| environment | runs of | steps | difference of IQM [95 %] | normalized IQM | "
         "probability of improvement |"
     )
-    click.echo("|---|---|---|---|---|---|")
+    echo("|---|---|---|---|---|---|")
     for found in comparisons:
         steps = ", ".join(f"{count:,}" for count in dict.fromkeys(found.steps))
         estimates = found.difference, found.normalized, found.improvement
         cells = (found.where, found.label, steps, *("" if e is None else str(e) for e in estimates))
-        click.echo(f"| {' | '.join(cells)} |")
+        echo(f"| {' | '.join(cells)} |")
     if not all(found.normalized for found in comparisons):
-        click.echo(
+        echo(
             f"\nNot normalized is what has no scale: a run of {baseline} is no better than a "
             "random policy, or what that reaches is not known."
         )

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import click
 
-from eagerly.scripts.flags import Command, find_packages_here
+from eagerly.scripts.flags import Command
 from eagerly.scripts.quiet import quiet_tensorflow
 
 _TRAIN = Path(__file__).with_name("train.py")
@@ -64,7 +64,6 @@ def main(
 
     FLAGS are further ones of train.py.
     """
-    find_packages_here()
     every = checkpoint_every_steps or max(1, steps // (4 * max(kills, 1)))
     kill_seed = random.SystemRandom().randrange(2**32) if kill_seed is None else kill_seed
     folder = run_dir or Path("runs") / f"prove-resume-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from eagerly.scripts.flags import Command
+from eagerly.scripts.output import Failure, echo, printable
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
 from eagerly.training.listing import runs_below
@@ -32,9 +33,9 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
     try:
         found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]
     except RunError as error:
-        raise click.ClickException(str(error)) from error
+        raise Failure(error) from error
     if not found:
-        click.echo(f"no runs in {', '.join(map(str, folders)) or 'runs'}", err=True)
+        echo(f"no runs in {', '.join(map(str, folders)) or 'runs'}", err=True)
         return
     if sort == "best":
         found.sort(key=lambda run: -run.best if run.best is not None else float("inf"))
@@ -44,7 +45,8 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
     for run in found:
         returns = ["" if v is None else written(v) for v in (run.best, run.last)]
         counts = [str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}"]
-        rows.append([str(run.path), run.env, run.agent, *counts, *returns, run.state])
+        names = (printable(name, lines=False) for name in (str(run.path), run.env, run.agent))
+        rows.append([*names, *counts, *returns, run.state])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = range(3, 8)
     for row in rows:
@@ -52,7 +54,7 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
             cell.rjust(width) if place in numbers else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ from eagerly.agents import agent_class, agent_names
 from eagerly.scripts.flags import (
     Command,
     command,
-    find_packages_here,
     interpreter,
     interruptible,
     options_of,
 )
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, echo_unless_gone, printable
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
@@ -51,12 +51,11 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in agent_names() and ":" not in cmd_name:
             return super().get_command(ctx, cmd_name)
-        find_packages_here()
         with quiet_tensorflow():
             try:
                 agent = agent_class(cmd_name)
             except ValueError as error:
-                raise click.UsageError(str(error), ctx) from error
+                raise click.UsageError(printable(str(error)), ctx) from error
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
@@ -85,6 +84,7 @@ def _process_options() -> list[click.Option]:
     """What concerns this process and is not kept with the run."""
     return [
         click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar."),
+        click.Option(["--trust"], is_flag=True, help=TRUST_HELP),
         click.Option(
             ["--profile-calls"],
             type=click.IntRange(min=0),
@@ -137,24 +137,31 @@ def _train(
     run_dir: Path | None,
     override: bool,
     progress: bool,
+    trust: bool,
     profile_calls: int,
     **given: Any,
 ) -> None:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)  # a crash in C code says where Python was
-    find_packages_here()
     typed = {name: value for name, value in given.items() if value is not None}
     try:
         with quiet_tensorflow():
             from eagerly.training.run_directory import open_run
             from eagerly.training.trainer import Trainer  # noqa: F401  - held back while it starts
-        run = open_run(run_dir, agent, typed, override=override)
+        run = open_run(run_dir, agent, typed, override=override, trust=trust)
         try:
             _train_run(run, _Screen(progress, run.config.steps), profile_calls)
         finally:
             run.unlock()
     except RunError as error:
-        raise click.ClickException(str(error)) from error
+        raise Failure(error) from error
+
+
+def _tell(text: object) -> None:
+    """Prints a line; the run goes on where nobody reads what it prints, as behind `| head -1`."""
+    if not echo_unless_gone(text):
+        with suppress(OSError):
+            echo("nobody reads the output any more: the run goes on without it", err=True)
 
 
 def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
@@ -174,7 +181,7 @@ def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
             )
         for note in run.notes:
             reporter.say(note)
-        click.echo(f"{run.path} is finished: it has {steps} steps.")
+        _tell(f"{run.path} is finished: it has {steps} steps.")
         _print_end(run, steps)
         return
     with Trainer(run, reporter, newest=newest, profile_calls=profile_calls) as trainer:
@@ -186,16 +193,16 @@ def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
         except KeyboardInterrupt:  # the second one
-            click.echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
+            echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
             raise
         share = trainer.checkpoint_seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
     if signals.received and not trainer.finished:
-        click.echo(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
-        click.echo(f"continue  {command('train.py', 'resume', str(run.path))}")
+        _tell(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
+        _tell(f"continue  {command('train.py', 'resume', str(run.path))}")
         _print_look(run)
         sys.exit(128 + signal.Signals(signals.received))
-    click.echo(
+    _tell(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
         f"{share:.1%} of it in checkpoints"
     )
@@ -240,13 +247,13 @@ def _print_start(trainer: Any) -> None:
         "parameters": ", ".join(f"{name} {count}" for name, count in counts.items()),
         "continue with": command("train.py", "resume", str(run.path)),
     }.items():
-        click.echo(f"{name:<14}{value}")
+        _tell(f"{name:<14}{value}")
 
 
 def _print_end(run: Any, steps: int) -> None:
     again = command("train.py", "resume", str(run.path), "--steps", str(2 * steps))
-    click.echo(f"result    {_result(run) or _DAMAGED}")
-    click.echo(f"extend    {again}")
+    _tell(f"result    {_result(run) or _DAMAGED}")
+    _tell(f"extend    {again}")
     _print_look(run)
 
 
@@ -265,9 +272,11 @@ def _print_look(run: Any) -> None:
     """Prints the commands that evaluate the policy and show the curves."""
     found = _result(run)
     which = () if found is None or found.steps.size else ("--which", "latest")
-    click.echo(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
-    curves = shlex.join([interpreter(), "-m", "tensorboard.main", "--logdir", str(run.path.parent)])
-    click.echo(f"curves    {curves}")
+    _tell(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
+    # -P: TensorBoard looks for optional packages, and not in the directory that it is run from.
+    words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]
+    curves = shlex.join([interpreter(), *words])
+    _tell(f"curves    {curves}")
 
 
 class _Screen(Reporter):
@@ -293,7 +302,7 @@ class _Screen(Reporter):
 
     def say(self, line: str) -> None:
         with suppress(OSError):
-            tqdm.write(line, file=sys.stderr)
+            tqdm.write(printable(line), file=sys.stderr)
 
     def stepped(self, steps: int) -> None:
         assert self._bar is not None
@@ -306,8 +315,7 @@ class _Screen(Reporter):
         if self._shown and self._bar is not None:
             self._bar.set_postfix_str(f"evaluation {text}" + (", best" if best else ""))
         else:
-            with suppress(OSError):
-                click.echo(f"step {steps}: evaluation {text}" + (" (best so far)" if best else ""))
+            _tell(f"step {steps}: evaluation {text}" + (" (best so far)" if best else ""))
 
 
 if __name__ == "__main__":

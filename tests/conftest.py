@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# What tests trust is remembered for them alone; processes that they start share it.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
 import tensorflow as tf
 
 from eagerly.agents.agent import Agent
+
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # Whoever runs the tests in the background, or with `nohup`, has these ignored; so would every run.
 _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}

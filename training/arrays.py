@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import zipfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -37,40 +37,49 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
     yield content.getvalue()
 
 
-def read_npy(path: Path) -> np.ndarray:
+def read_npy(file: BinaryIO, name: str) -> np.ndarray:
     """Reads an `.npy` file.
+
+    Args:
+        file: The open file.
+        name: Its name in messages.
 
     Raises:
         ValueError: If it is not one, holds objects, or is not as long as its header says.
     """
-    with path.open("rb") as file:
-        dtype, shape, fortran = _header(file, path.stat().st_size, path.name)
-        values = np.fromfile(file, dtype, math.prod(shape))
+    dtype, shape, fortran = _header(file, os.fstat(file.fileno()).st_size, name)
+    values = np.fromfile(file, dtype, math.prod(shape))
     return values.reshape(shape, order="F" if fortran else "C")
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
+def read_npz(file: BinaryIO, name: str) -> dict[str, np.ndarray]:
     """Reads an uncompressed `.npz` file.
+
+    Args:
+        file: The open file.
+        name: Its name in messages.
 
     Raises:
         ValueError: If it is not one, is compressed, or an array is as `read_npy` refuses it.
     """
     arrays = {}
     try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
+                raise ValueError(f"{name} claims to hold more than it does")
+            for member in members:
+                part = f"{name}: {member.filename}"
                 if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-                    raise ValueError(f"{path.name}: {member.filename} is compressed or encrypted")
-                file = io.BytesIO(archive.read(member))
-                size = file.getbuffer().nbytes
-                name = f"{path.name}: {member.filename}"
-                dtype, shape, fortran = _header(file, size, name)
-                values = np.frombuffer(file.read(), dtype).reshape(
+                    raise ValueError(f"{part} is compressed or encrypted")
+                content = io.BytesIO(archive.read(member))
+                dtype, shape, fortran = _header(content, content.getbuffer().nbytes, part)
+                values = np.frombuffer(content.read(), dtype).reshape(
                     shape, order="F" if fortran else "C"
                 )
                 arrays[member.filename.removesuffix(".npy")] = values
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        raise ValueError(f"{path.name} is not an archive of arrays: {error}") from error
+        raise ValueError(f"{name} is not an archive of arrays: {error}") from error
     return arrays
 
 

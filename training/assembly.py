@@ -7,10 +7,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 
+import gymnasium
 import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
+from eagerly.agents.building import variable_dtype
 from eagerly.buffers import (
     Buffer,
     Layout,
@@ -24,7 +26,7 @@ from eagerly.training.devices import check_precision, set_device, set_threads
 from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.guarding import GuardedEnvironment
-from eagerly.training.making import check_environment, environment_maker
+from eagerly.training.making import check_environment
 from eagerly.training.memory import available_memory, check_memory, gigabytes
 from eagerly.training.run_directory import Run
 from eagerly.training.video import Camera
@@ -72,7 +74,7 @@ def assemble(
     set_device(config.device, say)
     set_threads(config.intra_op_threads, config.inter_op_threads, say)
     check_precision(run.agent_config.precision, run.agent_config.mode, say)
-    make = environment_maker(config.env, config.env_kwargs, run_dir=run.path)
+    make = run.environment()
     with watchdog.calling(f"making environment {make.name!r}"):
         env = make()
     spaces = env.observation_space, env.action_space
@@ -91,6 +93,7 @@ def assemble(
     camera = None
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
+    _check_memory(run, spaces)
     try:
         buffer = _buffer(config, run.agent_config.layout(observations, actions))
         agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
@@ -115,6 +118,25 @@ def assemble(
     )
     opened.enter_context(closing(environments))
     return Assembly(observations, actions, agent, buffer, environments, guarded, camera)
+
+
+def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> None:
+    """Refuses networks, or processes, that this machine has no memory for.
+
+    Raises:
+        RunError: With what they need and what is available.
+    """
+    builder = agent_class(run.agent).Builder(run.agent_config, *spaces, seed=run.config.seed)
+    size = tf.as_dtype(variable_dtype(run.agent_config)).size
+    # Networks, their targets, and two moments of Adam.
+    needed = 4 * size * builder.least_parameters()
+    check_memory(needed, "networks of these --hidden-sizes", "give smaller ones")
+    if run.config.vectorization == "async":
+        what = f"{run.config.num_envs} processes, one for each of --num-envs,"
+        check_memory(run.config.num_envs * _PROCESS_BYTES, what, "give fewer, or sync")
+
+
+_PROCESS_BYTES = 2**26  # of an environment without a simulator; shared memory not counted
 
 
 def _buffer(config: RunConfig, layout: Layout) -> Buffer:

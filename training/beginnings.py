@@ -32,7 +32,10 @@ def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
         RunError: If the directory is no run with a checkpoint, or its actor is another one.
     """
     agent, say = trainer.agent, trainer.reporter.say
-    other = open_run(Path(run_dir), None, {})
+    try:
+        other = open_run(Path(run_dir), None, {}, trust=trainer.run.trusts)
+    except RunError as error:
+        raise RunError(f"--init-from: {error}") from error
     saved = newest_intact(other.path, say, with_replay=False)
     if saved is None:
         raise RunError(f"--init-from: {run_dir} has no checkpoint yet")

@@ -21,9 +21,9 @@ never written again. Nothing read back can execute code: JSON and arrays without
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,9 @@ import numpy as np
 
 from eagerly.buffers import RowBuffer
 from eagerly.training.arrays import npy_chunks, npz_chunks
-from eagerly.training.files import (
-    cut,
-    described,
-    is_regular,
-    sync,
-    sync_directory,
-    write_file,
-)
 from eagerly.training.manifest import (
     FOLDER,
+    GROWING,
     PART,
     Manifest,
     Segment,
@@ -49,6 +42,7 @@ from eagerly.training.manifest import (
     folder_name,
     published,
 )
+from eagerly.training.run_files import RunFiles
 
 Described = dict[str, Any]
 Say = Callable[[str], None]
@@ -63,9 +57,9 @@ class Checkpoints:
     """
 
     def __init__(self, path: Path, keep: int) -> None:
-        self._path = path
+        self._files = RunFiles(path)
         self._keep = keep
-        self._grown = _Grown()
+        self._grown = _Grown(self._files)
         self._published: list[Manifest] | None = None  # those on disk, once they were read
 
     def save(
@@ -78,7 +72,7 @@ class Checkpoints:
         best: tuple[int, Mapping[str, np.ndarray]] | None,
         buffer: RowBuffer,
         episodes: Mapping[str, np.ndarray],
-        growing: Sequence[Path],
+        growing: Sequence[str],
         state: dict[str, Any],
         conditions: dict[str, Any],
         config: dict[str, Any],
@@ -93,7 +87,7 @@ class Checkpoints:
             best: Step and weights of the best actor so far.
             buffer: Its new transitions are appended.
             episodes: Arrays of the episodes in progress.
-            growing: Files that are only ever appended to, flushed.
+            growing: Names of files that are only ever appended to, flushed.
             state: Counters and random states, as JSON.
             conditions: What bit-exact continuation relies on.
             config: What `config.json` holds.
@@ -103,7 +97,7 @@ class Checkpoints:
                 written of it is removed.
         """
         if self._published is None:
-            self._published = published(self._path)
+            self._published = published(self._files.path)
         previous = self._published
         if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
             return
@@ -115,20 +109,19 @@ class Checkpoints:
                 parts=parts,
                 replay=self._append_replay(buffer, previous, parts),
                 best=self._keep_best(best, previous, parts),
-                growing={self._name(path): self._grown.described(path) for path in growing},
+                growing={name: self._grown.described(name) for name in growing},
                 state=state,
                 conditions=conditions,
                 config=config,
             )
-            folder = self._path / manifest.folder
-            for directory in (self._path, folder.parent, folder):
-                sync_directory(directory)
-            write_file(folder / "manifest.json", [encoded(manifest)])
+            for folder in ("", "checkpoints", manifest.folder):
+                self._files.sync_folder(folder)
+            self._files.write(f"{manifest.folder}/manifest.json", [encoded(manifest)])
         except BaseException:
             with suppress(OSError):
                 self._clean(previous)
             raise
-        sync_directory(folder.parent)
+        self._files.sync_folder("checkpoints")
         self._published = [*previous, manifest][-self._keep :]
         with suppress(OSError):  # what is left is removed the next time
             self._clean(self._published)
@@ -141,19 +134,23 @@ class Checkpoints:
         policy: Mapping[str, np.ndarray],
         episodes: Mapping[str, np.ndarray],
     ) -> dict[str, Described]:
-        folder = self._path / folder_name(steps, updates)
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.parent.mkdir(exist_ok=True)
-        folder.mkdir()
-        write_networks(str(folder / "networks"))
+        folder = folder_name(steps, updates)
+        self._files.make_folder("checkpoints")
+        self._files.remove_folder(folder)
+        self._files.make_folder(folder, is_new=True)
+        with self._files.for_tensorflow(folder) as path:
+            try:
+                write_networks(f"{path}/networks")
+            except OSError as error:  # which names the path that TensorFlow was given
+                told = str(error.strerror).replace(path, str(self._files.path / folder))
+                raise OSError(error.errno, told) from error
         parts = {}
-        for path in sorted(folder.glob("networks.*")):
-            sync(path)
-            parts[self._name(path)] = described(path)
+        for name in self._files.names(folder):
+            self._files.sync(name)
+            parts[name] = self._files.described(name)
         for name, arrays in (("policy", policy), ("episodes", episodes)):
-            path = folder / f"{name}.npz"
-            parts[self._name(path)] = write_file(path, npz_chunks(arrays))
+            part = f"{folder}/{name}.npz"
+            parts[part] = self._files.write(part, npz_chunks(arrays))
         return parts
 
     def _append_replay(
@@ -166,11 +163,11 @@ class Checkpoints:
         if last:
             parts.update({segment.path: last.parts[segment.path] for segment in kept})
         if start < buffer.added:
-            path = self._path / "replay" / f"{start:012d}-{buffer.added:012d}.npy"
-            path.parent.mkdir(exist_ok=True)
+            name = f"replay/{start:012d}-{buffer.added:012d}.npy"
+            self._files.make_folder("replay")
             rows = buffer.stored(start, buffer.added)
-            parts[self._name(path)] = write_file(path, npy_chunks(rows))
-            kept.append(Segment(start, buffer.added, self._name(path)))
+            parts[name] = self._files.write(name, npy_chunks(rows))
+            kept.append(Segment(start, buffer.added, name))
         return tuple(kept)
 
     def _keep_best(
@@ -181,12 +178,11 @@ class Checkpoints:
     ) -> str | None:
         if best is None:
             return None
-        path = self._path / "policies" / f"best-{best[0]:012d}.npz"
-        name = self._name(path)
+        name = f"policies/best-{best[0]:012d}.npz"
         written = previous[-1].parts.get(name) if previous else None
         if written is None:
-            path.parent.mkdir(exist_ok=True)
-            written = write_file(path, npz_chunks(best[1]))
+            self._files.make_folder("policies")
+            written = self._files.write(name, npz_chunks(best[1]))
         parts[name] = written
         return name
 
@@ -200,65 +196,62 @@ class Checkpoints:
             manifest: The checkpoint.
             say: Takes a line about each file that is not as it was.
         """
-        growing = manifest.growing if manifest else {}
-        for path in [*self._path.glob("events.out.tfevents.*"), self._path / "evaluations.csv"]:
-            if self._name(path) not in growing:
-                path.unlink(missing_ok=True)
+        files, growing = self._files, manifest.growing if manifest else {}
+        for name in files.names():
+            if GROWING.fullmatch(name) and name not in growing:
+                files.remove(name)
         for name, expected in growing.items():
-            path = self._path / name
-            if not is_regular(path) or path.stat().st_size < expected["bytes"]:
+            if files.size(name) < expected["bytes"] or not files.is_file(name):
+                path = files.path / name
                 say(f"{path} is missing or shorter than it was: points of its curves are lost")
-                if not is_regular(path):  # a link would lead elsewhere, a pipe would wait
-                    path.unlink(missing_ok=True)
+                if not files.is_file(name):  # a link would lead elsewhere, a pipe would wait
+                    files.remove(name)
                 continue
-            cut(path, expected["bytes"])
-            if self._grown.described(path) != expected and "sha256" in expected:
-                say(f"{path} is damaged: points of its curves may be lost or wrong")
-        found = published(self._path)
+            files.cut(name, expected["bytes"])
+            if self._grown.described(name) != expected and "sha256" in expected:
+                say(f"{files.path / name} is damaged: points of its curves may be lost or wrong")
+        found = published(files.path)
         kept = [m for m in found if manifest and m.folder <= manifest.folder]
         for newer in found[len(kept) :]:
-            (self._path / newer.folder / "manifest.json").unlink()
+            files.remove(f"{newer.folder}/manifest.json")
         self._published = kept[-self._keep :]
         self._clean(self._published)
 
     def _clean(self, manifests: list[Manifest]) -> None:
         """Removes what no manifest names, of the names that this class gives."""
-        folders = {manifest.folder for manifest in manifests}
-        for folder in (self._path / "checkpoints").glob("*"):
-            if self._name(folder) not in folders and FOLDER.fullmatch(self._name(folder)):
-                (folder / "manifest.json").unlink(missing_ok=True)  # no longer counts
-                shutil.rmtree(folder)
+        files, kept = self._files, {manifest.folder for manifest in manifests}
+        for folder in files.folders("checkpoints"):
+            if folder not in kept and FOLDER.fullmatch(folder):
+                files.remove(f"{folder}/manifest.json")  # no longer counts
+                files.remove_folder(folder)
         named = {name for manifest in manifests for name in manifest.parts}
-        for path in _each(self._path, "replay/*", "policies/*"):
-            if self._name(path) not in named and _OURS.fullmatch(self._name(path)):
-                path.unlink()
-        for path in _each(self._path, "config.json.tmp", "checkpoints/*/*.tmp", "videos/*.tmp.mp4"):
-            path.unlink()
+        for name in (*files.names("replay"), *files.names("policies")):
+            if name not in named and _OURS.fullmatch(name):
+                files.remove(name)
+        for folder in ("", "videos", *sorted(kept)):
+            for name in files.names(folder):
+                if name.endswith(".tmp") and (folder or name in _TEMPORARY):
+                    files.remove(name)
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self._path).as_posix()
 
-
+_TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp")
 _OURS = re.compile(rf"({PART.pattern})(\.tmp)?")
-
-
-def _each(run: Path, *patterns: str) -> Iterable[Path]:
-    return (path for pattern in patterns for path in run.glob(pattern))
 
 
 class _Grown:
     """Describes files that grow, reading of each only what is new since the last time."""
 
-    def __init__(self) -> None:
-        self._digests: dict[Path, tuple[int, Any]] = {}
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+        self._digests: dict[str, tuple[int, Any]] = {}
 
-    def described(self, path: Path) -> Described:
-        sync(path)
-        size, digest = self._digests.get(path, (0, hashlib.sha256()))
-        with path.open("rb") as file:
+    def described(self, name: str) -> Described:
+        size, digest = self._digests.get(name, (0, hashlib.sha256()))
+        with self._files.open(name) as file:
+            os.fsync(file.fileno())
             file.seek(size)
             while chunk := file.read(2**20):
                 digest.update(chunk)
                 size += len(chunk)
-        self._digests[path] = (size, digest)
+        self._digests[name] = (size, digest)
         return {"bytes": size, "sha256": digest.hexdigest()}

@@ -11,6 +11,7 @@ from eagerly.agents.settings import check_settings, setting
 from eagerly.training.environments import VECTORIZATIONS
 
 DEVICES = ("auto", "cpu", "gpu")
+MOST_EPISODES = 10**5  # of an evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,9 @@ class RunConfig:
     check_env: bool = setting(
         True, "Run Gymnasium's environment checker before a new run", free=True
     )
-    steps: int = setting(1_000_000, "Length of the run", unit="steps", at_least=1, free=True)
+    steps: int = setting(
+        1_000_000, "Length of the run", unit="steps", at_least=1, at_most=10**12 - 1, free=True
+    )
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
     init_from: str = setting(
         "", "Another run, whose policy the actor of a new run begins with", unit="run directory"
@@ -49,10 +52,17 @@ class RunConfig:
         at_least=0,
     )
     replay_ratio: float = setting(
-        1.0, "Updates per step after the warm-up, whatever num_envs is", unit="updates", above=0
+        1.0,
+        "Updates per step after the warm-up, whatever num_envs is",
+        unit="updates",
+        above=0,
+        at_most=1000,
     )
     updates_per_call: int = setting(
-        50, "Updates made in one call of the train body, as soon as they are owed", at_least=1
+        50,
+        "Updates made in one call of the train body, as soon as they are owed",
+        at_least=1,
+        at_most=10**5,
     )
     replay_capacity: int = setting(
         1_000_000,
@@ -64,9 +74,14 @@ class RunConfig:
     evaluate_every_steps: int = setting(
         5_000, "Between evaluations (paper)", unit="steps", at_least=1
     )
-    evaluation_episodes: int = setting(10, "Per evaluation (paper)", unit="episodes", at_least=1)
+    evaluation_episodes: int = setting(
+        10, "Per evaluation (paper)", unit="episodes", at_least=1, at_most=MOST_EPISODES
+    )
     evaluation_seed: int = setting(
-        0, "Seed of the evaluation episodes, the same ones each time", at_least=0
+        0,
+        "Seed of the evaluation episodes, the same ones each time",
+        at_least=0,
+        at_most=2**63 - 1,
     )
     summarize_every_steps: int = setting(
         1_000, "Between points of the training curves", unit="steps", at_least=1
@@ -111,9 +126,13 @@ class RunConfig:
         2,
         "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
         at_least=1,
+        at_most=1024,
     )
     inter_op_threads: int = setting(
-        2, "TensorFlow operations side by side (graph mode likes 2 here and 1 above)", at_least=1
+        2,
+        "TensorFlow operations side by side (graph mode likes 2 here and 1 above)",
+        at_least=1,
+        at_most=1024,
     )
 
     def __post_init__(self) -> None:

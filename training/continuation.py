@@ -10,6 +10,7 @@ import numpy as np
 
 from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.conditions import conditions, differing
+from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.policies import recorded_spaces
 from eagerly.training.saved import Saved
@@ -115,9 +116,11 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
     }
     if "returns" in state:  # runs of format 1 have none
         episodes["returns"] = np.array(state["returns"], np.float64)
-    if not _FRACTION.fullmatch(state["owed"]):
-        raise ValueError(f"{state['owed']!r} updates are owed")
-    trainer.agent.networks.restore(saved.networks_prefix)
+    owed = state["owed"]
+    if not _FRACTION.fullmatch(owed) or Fraction(owed) > _most_owed(trainer, saved):
+        raise ValueError(f"{owed} updates are owed, which no round leaves")
+    with saved.networks_prefix() as prefix:
+        trainer.agent.networks.restore(prefix)
     if trainer.agent.normalization is not None:
         trainer.agent.normalization.restore(state["normalization"])
     saved.restore_buffer(trainer.buffer)
@@ -126,7 +129,7 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
     lost = trainer.environments.restore(episodes)
     trainer.agent.exploration.restore(state["random"]["exploration"])
     trainer.steps, trainer.updates = manifest.steps, manifest.updates
-    trainer.debt.updates = Fraction(state["owed"])
+    trainer.debt.updates = Fraction(owed)
     began = np.isin(np.arange(len(trainer.environments)), lost)
     trainer.agent.begin_episodes(began)
     trainer.buffer.begin_episodes(began)
@@ -139,6 +142,16 @@ def _restore(trainer: Trainer, saved: Saved) -> list[int]:
         trainer.best = (int(step), float(score), saved.best_policy())
     trainer.summaries.restore(state["summaries"], lost)
     return lost
+
+
+def _most_owed(trainer: Trainer, saved: Saved) -> Fraction:
+    """The most updates that a round can leave: those that it owes, and less than a call."""
+    kept = saved.manifest.config
+    configs = [trainer.config, *([RunConfig(**kept["run"])] if kept else [])]
+    return max(
+        config.updates_per_call + Fraction(str(config.replay_ratio)) * config.num_envs
+        for config in configs
+    )
 
 
 _FRACTION = re.compile(r"\d{1,15}(/\d{1,15})?")

@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from eagerly.training.arrays import read_npy
 from eagerly.training.errors import RunError
 from eagerly.training.run_directory import open_run
 from eagerly.training.saved import Saved, newest_intact
@@ -77,19 +76,20 @@ def curves(path: Path) -> dict[Point, list[np.ndarray]]:
 
 
 def _variables(saved: Saved) -> dict[str, str]:
-    reader = tf.train.load_checkpoint(saved.networks_prefix)
     groups: dict[str, list[str]] = {}
-    for name in sorted(reader.get_variable_to_shape_map()):
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH":
-            groups.setdefault(name.partition("/")[0].replace("_", " "), []).append(name)
-    return {
-        group: _of_arrays(np.asarray(reader.get_tensor(name)) for name in names)
-        for group, names in groups.items()
-    }
+    with saved.networks_prefix() as prefix:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in sorted(reader.get_variable_to_shape_map()):
+            if name != "_CHECKPOINTABLE_OBJECT_GRAPH":
+                groups.setdefault(name.partition("/")[0].replace("_", " "), []).append(name)
+        return {
+            group: _of_arrays(np.asarray(reader.get_tensor(name)) for name in names)
+            for group, names in groups.items()
+        }
 
 
 def _replay(saved: Saved, capacity: int) -> np.ndarray:
-    rows = [read_npy(saved.path / segment.path) for segment in saved.manifest.replay]
+    rows = [saved.rows(segment) for segment in saved.manifest.replay]
     return np.concatenate(rows)[-capacity:] if rows else np.zeros(0)
 
 

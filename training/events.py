@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,9 +11,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from eagerly.agents.persistence import os_error
-from eagerly.training.files import cut
-
-_PATTERN = "events.out.tfevents.*"
+from eagerly.training.run_files import RunFiles, event_files
 
 
 class EventLog:
@@ -26,11 +25,11 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._files = RunFiles(path)
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._writer: tf.summary.SummaryWriter | None = None
-        self._others: set[Path] = set()
-        self._whole: dict[Path, int] = {}
+        self._others: set[str] = set()
+        self._whole: dict[str, int] = {}
 
     def add(self, step: int, emit: Callable[[], None]) -> None:
         """Writes a point, now or as soon as there is space.
@@ -43,14 +42,14 @@ class EventLog:
         with suppress(OSError):
             self._write()
 
-    def flush(self) -> list[Path]:
-        """Puts every point on disk and returns all event files.
+    def flush(self) -> list[str]:
+        """Puts every point on disk and returns the names of all event files.
 
         Raises:
             OSError: If one cannot be written; it goes on waiting.
         """
         self._write()
-        return self._files()
+        return event_files(self._files)
 
     def close(self) -> None:
         """Writes what still waits, if it can be, and closes the file."""
@@ -63,24 +62,27 @@ class EventLog:
             step, emit = self._waiting[0]
             try:
                 if self._writer is None:
-                    self._others = set(self._files())
-                    self._writer = tf.summary.create_file_writer(str(self._path))
+                    self._others = set(event_files(self._files))
+                    # TensorFlow opens it by its path: no link can wait under a name of chance.
+                    self._writer = tf.summary.create_file_writer(
+                        str(self._files.path), filename_suffix=f".{secrets.token_hex(8)}"
+                    )
                 with self._writer.as_default(step=step):  # flushes at its end
                     emit()
             except tf.errors.OpError as error:
                 self._abandon_file()
                 raise os_error(error) from error
             self._waiting.popleft()
-            self._whole = {file: file.stat().st_size for file in self._own_files()}
+            self._whole = {name: self._files.size(name) for name in self._own_files()}
 
     def _abandon_file(self) -> None:
         self._close_writer()  # first, because it still tries to write
-        for file in self._own_files():
+        for name in self._own_files():
             with suppress(OSError):
-                if self._whole.get(file):
-                    cut(file, self._whole[file])
+                if self._whole.get(name):
+                    self._files.cut(name, self._whole[name])
                 else:
-                    file.unlink()
+                    self._files.remove(name)
         self._whole = {}
 
     def _close_writer(self) -> None:
@@ -89,8 +91,5 @@ class EventLog:
                 self._writer.close()
             self._writer = None
 
-    def _own_files(self) -> list[Path]:
-        return [file for file in self._files() if file not in self._others]
-
-    def _files(self) -> list[Path]:
-        return sorted(self._path.glob(_PATTERN))
+    def _own_files(self) -> list[str]:
+        return [name for name in event_files(self._files) if name not in self._others]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.locking import is_locked
 from eagerly.training.manifest import published
@@ -51,9 +52,9 @@ def summary(path: Path) -> RunSummary:
     try:
         document = read_document_of(path)
         results = read_results(path / "evaluations.csv")
-    except RunError:
+    except RunError:  # whatever stands there: it is one line of the list
         return RunSummary(path, "", "", 0, 0, 0, None, None, "damaged")
-    settings = document["run"]
+    settings = RunConfig(**document["run"])
     manifests = published(path)
     saved = manifests[-1].steps if manifests else 0
     returns, evaluated = results.return_mean, int(results.steps[-1]) if results.steps.size else 0
@@ -62,15 +63,15 @@ def summary(path: Path) -> RunSummary:
     elif not manifests:
         state = "not begun"
     else:
-        complete = saved >= settings["steps"] and not manifests[-1].in_round
+        complete = saved >= settings.steps and not manifests[-1].in_round
         state = "finished" if complete else "stopped"
     return RunSummary(
         path,
-        str(settings["env"]),
+        str(settings.env),
         document["agent"],
-        int(settings["seed"]),
+        settings.seed,
         max(saved, evaluated) if state == "running" else saved,
-        int(settings["steps"]),
+        settings.steps,
         float(returns.max()) if returns.size else None,
         float(returns[-LAST:].mean()) if returns.size else None,
         state,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from eagerly.training.errors import RunError
+from eagerly.training.run_files import RunFiles
 
 _NAME = "lock"
 _held: set[tuple[int, int]] = set()  # by this process: its own record locks do not stop it
@@ -26,34 +29,55 @@ class RunLock:
 
     Raises:
         RunError: If another process, or another part of this one, has it.
+        OSError: If the lock cannot be opened, because a link stands in its place, for example.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path / _NAME
-        if self._path.exists() and _identity(os.stat(self._path)) in _held:
-            # Opening and closing the file once more would free the lock of the whole process.
-            raise RunError(f"{path} is already being trained in this process: close that first")
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(self._path, flags, 0o644)
-        try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._descriptor, 200, 0).decode(errors="replace").strip()
-            os.close(self._descriptor)
-            if not isinstance(error, BlockingIOError | PermissionError):
-                raise
-            raise RunError(
-                f"{path} is being trained by another process ({holder or 'which just begins'}): "
-                "stop that, or choose another --run-dir"
-            ) from error
-        self._identity = _identity(os.fstat(self._descriptor))
+        self._path, self._files = path, RunFiles(path)
+        self._file = self._locked()
+        while self._file is None:  # another file took its place meanwhile
+            self._file = self._locked()
+        self._identity = _identity(os.fstat(self._file.fileno()))
         _held.add(self._identity)
         self._held = True
         with suppress(OSError):  # a full disk; the lock holds all the same
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(
-                self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0
+            os.ftruncate(self._file.fileno(), 0)
+            holder = f"process {os.getpid()} on {socket.gethostname()}\n"
+            os.pwrite(self._file.fileno(), holder.encode(), 0)
+
+    def _locked(self) -> BinaryIO | None:
+        """Opens the lock file and locks it; None if it is no longer the one in its place."""
+        found = self._files.status(_NAME)
+        if found is not None and _identity(found) in _held:
+            # Opening and closing the file once more would free the lock of the whole process.
+            raise RunError(
+                f"{self._path} is already being trained in this process: close that first"
             )
+        file = self._files.open(_NAME, os.O_RDWR | os.O_CREAT)
+        try:
+            self._lock(file)
+            if os.fstat(file.fileno()).st_nlink > 1:
+                # Another directory has the same file (a hard link), which is left as it is: it is
+                # not written through, and who trains there has a lock of its own.
+                self._files.own(_NAME, 0)
+            found = self._files.status(_NAME)
+            if found is not None and _identity(found) == _identity(os.fstat(file.fileno())):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        return None
+
+    def _lock(self, file: BinaryIO) -> None:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            holder = os.pread(file.fileno(), 200, 0).decode(errors="replace").strip()
+            raise RunError(
+                f"{self._path} is being trained by another process "
+                f"({holder or 'which just begins'}): stop that, or choose another --run-dir"
+            ) from error
 
     def check(self) -> None:
         """Checks that the run directory is still the one that was locked.
@@ -62,14 +86,13 @@ class RunLock:
             OSError: If it has vanished, another one stands in its place, or the lock was removed,
                 so that a second process could take it.
         """
-        try:
-            found = os.stat(self._path, follow_symlinks=False)
-        except OSError as error:
-            here = self._path.parent.is_dir()
+        found = self._files.status(_NAME)
+        if found is None:
+            here = self._path.is_dir()
             what = "its lock was removed" if here else "the run directory has vanished"
-            raise OSError(error.errno, what, str(self._path.parent)) from error
+            raise OSError(errno.ENOENT, what, str(self._path))
         if _identity(found) != self._identity:
-            raise OSError(f"{self._path.parent} is no longer the directory that was opened")
+            raise OSError(f"{self._path} is no longer the directory that was opened")
 
     def __del__(self) -> None:
         """Frees the run directory where it was forgotten."""
@@ -78,26 +101,28 @@ class RunLock:
 
     def close(self) -> None:
         """Frees the run directory."""
-        if self._held:
+        if self._held and self._file:
             self._held = False
             _held.discard(self._identity)
-            os.close(self._descriptor)
+            self._file.close()
 
 
 def is_locked(path: Path) -> bool:
     """Whether a process trains in a run directory now; this one counts, too."""
-    try:
-        if _identity(os.stat(path / _NAME)) in _held:
-            return True
-        descriptor = os.open(path / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    files = RunFiles(path)
+    found = files.status(_NAME)
+    if found is None:
         return False
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    if _identity(found) in _held:
         return True
-    finally:
-        os.close(descriptor)
+    try:
+        with files.open(_NAME) as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+    except (OSError, ValueError):
+        return False
     return False
 
 

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
 import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from eagerly.environments import register
+from eagerly.importing import (
+    FACTORY,
+    check_outside,
+    import_module,
+    is_local,
+    working_directory_last,
+)
 from eagerly.spaces import Actions, Observations
 from eagerly.training.errors import RunError
-from eagerly.training.importing import find_package
 
 Factory = Callable[..., gymnasium.Env]
-FACTORY = "factory "  # begins the name that is kept of a factory from Python
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,13 @@ class EnvironmentMaker:
         name: The id, or "factory MODULE:NAME": what a run directory keeps.
         source: What is registered under the id, or the factory.
         kwargs: Keyword arguments for it.
+        is_local: Whether its package lies in the working directory, and what that imports, too.
     """
 
     name: str
     source: EnvSpec | Factory
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    is_local: bool = False
 
     def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
         """Makes one environment.
@@ -56,9 +64,10 @@ class EnvironmentMaker:
         """
         kwargs = {**self.kwargs, **more}
         try:
-            if isinstance(self.source, EnvSpec):
-                return gymnasium.make(self.source, disable_env_checker=True, **kwargs)
-            env = self.source(**kwargs)
+            with working_directory_last() if self.is_local else nullcontext():
+                if isinstance(self.source, EnvSpec):
+                    return gymnasium.make(self.source, disable_env_checker=True, **kwargs)
+                env = self.source(**kwargs)
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise RunError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
@@ -70,6 +79,17 @@ class EnvironmentMaker:
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; it returned {type(env)}")
         return env
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickles itself so that another process finds the package, too, before it is unpickled."""
+        if not self.is_local:
+            return super().__reduce_ex__(protocol)
+        return _unpickled, (cloudpickle.dumps(tuple(vars(self).values())),)
+
+
+def _unpickled(content: bytes) -> EnvironmentMaker:
+    with working_directory_last():
+        return EnvironmentMaker(*cloudpickle.loads(content))
 
 
 def environment_maker(
@@ -97,8 +117,7 @@ def environment_maker(
             "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path)"
         )
     package, _, name = env.rpartition(":")
-    if package:
-        _import(package, env, run_dir)
+    local = bool(package) and _import(package, env, run_dir)
     register()
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
@@ -108,15 +127,21 @@ def environment_maker(
         if not package:
             hint += "One that a package registers is named package:id."
         raise RunError(f"there is no environment {env!r}. {hint}".rstrip())
-    return EnvironmentMaker(env, spec, kwargs)
+    return EnvironmentMaker(env, spec, kwargs, local)
 
 
-def _import(package: str, env: str, run_dir: Path | None) -> None:
-    """Imports the package that registers an environment, unless a run directory brought it."""
+def _import(package: str, env: str, run_dir: Path | None) -> bool:
+    """Imports the package that registers an environment, unless a run directory brought it.
+
+    Returns:
+        Whether it lies in the working directory.
+    """
     try:
-        find_package(package, run_dir)
-        importlib.import_module(package)
-    except (ImportError, TypeError, ValueError) as error:
+        if run_dir:
+            check_outside(package, run_dir)
+        import_module(package)
+        return is_local(package)
+    except (ImportError, ValueError) as error:
         raise RunError(
             f"environment {env!r} needs the package {package!r}, which cannot be imported: "
             f"{error}. Install it, or run from the directory that holds it."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eagerly.training.errors import RunError
 from eagerly.training.files import checksum, read_document, sealed, unsealed
+from eagerly.training.run_files import RunFiles
 
 FORMAT = 2
 # Names are compared with these before anything is opened: none leads out of the run directory.
@@ -80,38 +82,55 @@ def encoded(manifest: Manifest) -> bytes:
     return sealed(document)
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Reads the manifest in a checkpoint's directory.
+def read_manifest(files: RunFiles, folder: str) -> Manifest:
+    """Reads the manifest of a checkpoint.
+
+    Args:
+        files: Those of the run directory.
+        folder: The checkpoint's own, as `folders_of` lists it.
 
     Raises:
         ValueError: If it is not one, or not as it was written, or names what no run has.
         OSError: If the file cannot be read.
         RunError: If a newer eagerly wrote it.
     """
-    document = read_document(path / "manifest.json")
+    document = read_document(files, f"{folder}/manifest.json")
     document = _format_1(document) if "manifest" in document else unsealed(document)
     try:
         if document.pop("format") > FORMAT:
             raise RunError(
-                f"{path} was written by a newer eagerly: upgrade to continue it, or begin "
-                "another --run-dir"
+                f"{files.path / folder} was written by a newer eagerly: upgrade to continue it, or "
+                "begin another --run-dir"
             )
         document["replay"] = tuple(Segment(**segment) for segment in document["replay"])
         manifest = Manifest(**document)
-        _check(manifest, path)
+        _check(manifest, folder)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not a manifest: {error!r}") from error
     return manifest
 
 
+def folders_of(files: RunFiles) -> list[str]:
+    """Lists the folders of checkpoints that are published, oldest first.
+
+    Raises:
+        OSError: If `checkpoints` is a link, or cannot be read.
+    """
+    found = (name for name in files.folders("checkpoints") if FOLDER.fullmatch(name))
+    return [name for name in found if "manifest.json" in _names_in(files, name)]
+
+
+def _names_in(files: RunFiles, folder: str) -> set[str]:
+    return {name.rpartition("/")[2] for name in files.names(folder)}
+
+
 def published(run: Path) -> list[Manifest]:
     """Reads the manifests of a run, oldest first; those that cannot be read are left out."""
-    manifests = []
-    for path in sorted((run / "checkpoints").glob("*/manifest.json")):
-        try:
-            manifests.append(read_manifest(path.parent))
-        except (ValueError, OSError):
-            continue
+    files, manifests = RunFiles(run), []
+    with suppress(OSError):
+        for folder in folders_of(files):
+            with suppress(ValueError, OSError):
+                manifests.append(read_manifest(files, folder))
     return manifests
 
 
@@ -125,12 +144,12 @@ def _format_1(outer: dict[str, Any]) -> dict[str, Any]:
     return {**document, "config": None}
 
 
-def _check(manifest: Manifest, path: Path) -> None:
+def _check(manifest: Manifest, folder: str) -> None:
     """Checks what is believed before a part is opened; the parts check the rest."""
     for count in (manifest.steps, manifest.updates):
         if not isinstance(count, int) or not 0 <= count < _LARGEST:
             raise ValueError(f"it counts {count!r} steps or updates")
-    if Path(manifest.folder).name != path.name:
+    if manifest.folder != folder:
         raise ValueError(f"it belongs to {manifest.folder}")
     for names, allowed in ((manifest.parts, PART), (manifest.growing, GROWING)):
         for name, description in names.items():

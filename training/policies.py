@@ -196,6 +196,7 @@ def load_policy(
     *,
     settings: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
+    trust: bool = False,
 ) -> Policy:
     """Loads the policy of a run as its newest checkpoint has it.
 
@@ -207,6 +208,8 @@ def load_policy(
         settings: The factory of its models where that is not `module:factory` but from a Python
             program, as `{"actor": factory}` or `{"models": factory}`.
         say: Takes a line about a damaged checkpoint that is passed over; None ignores it.
+        trust: Whether to import the agent or the models that the directory names, whoever made it.
+            Those of runs that you have trained there are imported without.
 
     Raises:
         RunError: If the directory is not a run, there is no checkpoint, or no best policy, or its
@@ -215,7 +218,7 @@ def load_policy(
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     tell = say or (lambda line: None)
-    run = open_run(Path(run_dir), None, settings or {})
+    run = open_run(Path(run_dir), None, settings or {}, trust=trust)
     for note in run.notes:
         tell(note)
     saved = newest_intact(run.path, tell, with_replay=False)
@@ -250,7 +253,11 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
         weights, steps = saved.arrays("policy"), manifest.steps
     spaces = restored_spaces(manifest.state["spaces"])
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
-    actor = kind.Builder(config, *spaces, seed=seed).policy_actor()
+    builder = kind.Builder(config, *spaces, seed=seed)
+    least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
+    if least > count:  # not even made, as large as it may be
+        raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
+    actor = builder.policy_actor()
     assign_weights(actor, weights)
     observations, actions = config.spaces(*spaces)
     return Policy(acting_policy(actor, actions.size), observations, actions, steps)

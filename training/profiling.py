@@ -8,6 +8,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from eagerly.training.run_files import RunFiles
+
 
 class Profile:
     """Traces some calls of the train body; not the first, which compiles.
@@ -18,7 +20,7 @@ class Profile:
     """
 
     def __init__(self, path: Path, calls: int) -> None:
-        self._path = path
+        self._files = RunFiles(path)
         self._first, self._last = 2, 1 + calls
         self._made = 0
         self._running = False
@@ -28,7 +30,9 @@ class Profile:
         """Surrounds one call."""
         self._made += 1
         if self._made == self._first <= self._last:
-            tf.profiler.experimental.start(str(self._path))
+            for folder in ("plugins", "plugins/profile"):
+                self._files.check_folder(folder)
+            tf.profiler.experimental.start(str(self._files.path))
             self._running = True
         yield
         if self._made == self._last:

@@ -13,7 +13,7 @@ import numpy as np
 
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
-from eagerly.training.files import cut
+from eagerly.training.run_files import RunFiles
 
 LAST = 3  # evaluations whose mean is the score of a run
 
@@ -50,8 +50,8 @@ class EvaluationTable:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._whole = path.stat().st_size if path.exists() else 0
+        self._files, self._name = RunFiles(path.parent), path.name
+        self._whole = self._files.size(path.name)
         self._waiting: list[Mapping[str, float]] = []
 
     def append(self, row: Mapping[str, float]) -> None:
@@ -60,11 +60,11 @@ class EvaluationTable:
         with suppress(OSError):
             self.flush()
 
-    def flush(self) -> list[Path]:
+    def flush(self) -> list[str]:
         """Writes the rows that wait.
 
         Returns:
-            The file, if there is one.
+            The name of the file, if there is one.
 
         Raises:
             OSError: If they cannot be written; none of them is lost, and the file stays whole.
@@ -76,28 +76,25 @@ class EvaluationTable:
                 table.writeheader()
             table.writerows(self._waiting)
             try:
-                with self._path.open("a", newline="", encoding="utf-8") as file:
-                    file.write(text.getvalue())
+                self._files.append(self._name, text.getvalue().encode())
             except OSError:
                 with suppress(OSError):
-                    cut(self._path, self._whole)
+                    self._files.cut(self._name, self._whole)
                 raise
-            self._whole = self._path.stat().st_size
+            self._whole = self._files.size(self._name)
             self._waiting.clear()
-        return [self._path] if self._whole else []
+        return [self._name] if self._whole else []
 
 
 def read_results(path: Path) -> Results:
     """Reads `evaluations.csv`; a run without one has no evaluation yet.
 
     Raises:
-        RunError: If it is not what was written there.
+        RunError: If it is not what was written there, a link or a pipe among others.
     """
-    if not path.is_file():
-        return Results(np.zeros(0, np.int64), np.zeros(0))
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        with RunFiles(path.parent).open(path.name) as file:
+            rows = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")))
         found = Results(
             np.array([int(row["steps"]) for row in rows], np.int64),
             np.array([float(row["return_mean"]) for row in rows]),
@@ -105,5 +102,7 @@ def read_results(path: Path) -> Results:
         if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
             raise ValueError("steps must increase and returns must be finite")
         return found
+    except FileNotFoundError:
+        return Results(np.zeros(0, np.int64), np.zeros(0))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eagerly.importing import FACTORY, check_outside
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
-from eagerly.training.files import read_document, sealed, sync_directory, unsealed, write_file
-from eagerly.training.importing import find_package
+from eagerly.training.files import read_document, sealed, unsealed
 from eagerly.training.locking import RunLock
-from eagerly.training.making import FACTORY, environment_name
-from eagerly.training.manifest import published
+from eagerly.training.making import EnvironmentMaker, environment_maker, environment_name
+from eagerly.training.manifest import folders_of, published
 from eagerly.training.presets import OF_THE_ENVIRONMENT
+from eagerly.training.run_files import LINK, RunFiles
 from eagerly.training.run_settings import (
     build,
     check_needs,
+    check_sections,
     expanded,
     flag_name,
     recorded,
     shown,
 )
+from eagerly.training.trust import FACTORIES, is_trusted, named_by, trust, would_import
 
 FORMAT = 2
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
+_IMPORTED_FIRST = {"agent", *FACTORIES}
+_FOLDERS = ("checkpoints", "replay", "policies", "videos", "plugins", "plugins/profile")
 
 
 @dataclass
@@ -46,6 +52,8 @@ class Run:
         history: What was overridden before, and when: kept in `config.json`.
         notes: What its user should read about how it was opened.
         preset: Which preset stands under the settings of a new run, in words.
+        trusts: Whether its user trusts run directories, whoever made them.
+        untrusted: What its directory alone names, and nobody has vouched for (`trust.named_by`).
     """
 
     path: Path
@@ -58,6 +66,8 @@ class Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     preset: str = ""
+    trusts: bool = False
+    untrusted: dict[str, Any] = field(default_factory=dict)
     _lock: RunLock | None = None
 
     @property
@@ -73,18 +83,44 @@ class Run:
         """All settings, of run and agent, by name."""
         return recorded(self.config) | recorded(self.agent_config)
 
+    def environment(self) -> EnvironmentMaker:
+        """Finds the environment of the run; a package that its directory names is imported.
+
+        Raises:
+            RunError: If nobody has vouched for what the directory names, or there is no such
+                environment.
+        """
+        if self.untrusted:
+            raise _untrusted(self.path, self.untrusted)
+        return environment_maker(self.config.env, self.config.env_kwargs, run_dir=self.path)
+
+    def trust(self) -> str:
+        """Remembers as the user's own what the run names.
+
+        Returns:
+            What its user should read, where that was not possible; else nothing.
+        """
+        named = named_by(self.document())
+        try:
+            if named and not is_trusted(self.path, named):
+                trust(self.path, named)
+        except OSError as error:
+            return (
+                f"note: that this run is yours cannot be remembered ({error}): to resume, evaluate "
+                "or plot it, add --trust"
+            )
+        return ""
+
     def lock(self) -> None:
         """Keeps the directory of a run that is on disk for this process, until `unlock`.
 
         Raises:
             RunError: If another process has it, or the directory cannot be written.
         """
-        for name in ("checkpoints", "replay", "policies", "videos"):
+        for name in (*_FOLDERS, *_entries(self.path / "checkpoints")):
             if (self.path / name).is_symlink():
                 # What is removed and written there could be somebody else's.
-                raise RunError(
-                    f"{self.path / name} is a link: link the whole run directory instead"
-                )
+                raise RunError(f"{self.path / name} {LINK}")
         if self._lock is None:
             try:
                 self._lock = RunLock(self.path)
@@ -136,9 +172,9 @@ class Run:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             entry = {"time": now, "steps": steps, "overridden": self.overridden}
             self.history = [*self.history, entry]
-        write_file(self.path / "config.json", [sealed(self.document())])
+        RunFiles(self.path).write("config.json", [sealed(self.document())])
         if self.is_new:
-            sync_directory(self.path.parent)
+            RunFiles(self.path.parent).sync_folder()
         self.is_new, self.overridden = False, {}
 
     def _make_directory(self) -> None:
@@ -162,8 +198,12 @@ def open_run(
     given: Mapping[str, Any],
     *,
     override: bool = False,
+    trust: bool = False,
 ) -> Run:
     """Opens the run in a directory, or plans a new one. Nothing is written.
+
+    What the directory names is imported only if it is given here, too, if this user has trained the
+    run there, or with `trust`; never from the directory itself.
 
     Args:
         path: The run directory; None makes up a fresh one under `runs/`.
@@ -173,13 +213,15 @@ def open_run(
             another is named. In a saved run the others keep their saved values; what was given
             must agree with it, unless it cannot change the result.
         override: Whether settings that differ are accepted, and recorded.
+        trust: Whether to import what the directory names, whoever made it.
 
     Raises:
-        RunError: If the directory is not a run, or a run that differs; a setting is out of range.
+        RunError: If the directory is not a run, or a run that differs; if it names what nobody has
+            vouched for; a setting is out of range.
     """
     path = None if path is None else Path(path)
     if path is not None and _is_run(path):
-        return _continued(path, agent, given, override)
+        return _continued(path, agent, given, override, trust)
     if agent is None:
         raise RunError(f"{path} is not a run: it has no config.json")
     if path is not None and path.exists() and not _is_empty(path):
@@ -204,17 +246,21 @@ def open_run(
         made_up=path is None,
         preset=preset,
         notes=notes,
+        trusts=trust,
     )
 
 
-def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override: bool) -> Run:
+def _continued(
+    path: Path, agent: str | None, given: Mapping[str, Any], override: bool, trusted: bool
+) -> Run:
     document, notes = _read(path)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
         raise RunError(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
-    _check_imports(path, {"agent": saved_agent} | document["agent_settings"])
+    mine = given.keys() | ({"agent"} if agent else set())
+    untrusted = _vouched_for(path, named_by(document), mine, trusted)
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = recorded(config) | recorded(agent_config)
     settings, _ = expanded(saved_agent, given, saved["env"], None)
@@ -241,26 +287,50 @@ def _continued(path: Path, agent: str | None, given: Mapping[str, Any], override
         overridden=changed,
         history=document["history"],
         notes=notes,
+        trusts=trusted,
+        untrusted=untrusted,
     )
 
 
-def _check_imports(path: Path, named: Mapping[str, Any]) -> None:
-    """Refuses to import what a run directory brought along: an agent, or factories of models.
+def _vouched_for(
+    path: Path, named: Mapping[str, Any], given: Collection[str], trusted: bool
+) -> dict[str, Any]:
+    """Decides what of a run directory may be imported, before any of it is.
+
+    Args:
+        path: The run directory.
+        named: What it names.
+        given: Names of the settings that the user gave; whatever stands there is the user's own.
+        trusted: Whether the user trusts the directory.
+
+    Returns:
+        What nobody has vouched for, where that concerns the environment alone: who makes no
+        environment does not need it.
 
     Raises:
-        RunError: If it names something that cannot be imported, or lies there.
+        RunError: If it concerns the agent or a factory of models, or one of these lies in the
+            directory or is not found.
     """
-    for role in ("agent", "actor", "critic", "models"):
-        name = named.get(role)
-        if not isinstance(name, str) or ":" not in name or name.startswith(FACTORY):
-            continue
+    alone = {name: value for name, value in named.items() if name not in given}
+    untrusted = {} if trusted or not alone or is_trusted(path, named) else alone
+    if untrusted.keys() & _IMPORTED_FIRST:
+        raise _untrusted(path, untrusted)
+    for role in sorted(alone.keys() & _IMPORTED_FIRST):
         try:
-            find_package(name.partition(":")[0], path)
+            check_outside(named[role].partition(":")[0], path)
         except (ImportError, ValueError) as error:
             raise RunError(
-                f"{role} {name} of {path} cannot be imported: {error}. Run from the directory that "
-                "holds it, or put that on PYTHONPATH"
+                f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
+                "directory that holds it, or put that on PYTHONPATH"
             ) from error
+    return untrusted
+
+
+def _untrusted(path: Path, named: Mapping[str, Any]) -> RunError:
+    return RunError(
+        f"{path} was not trained here by you, and would {would_import(named)}: add --trust "
+        "(in Python trust=True) if you know that this is harmless"
+    )
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -272,9 +342,22 @@ def read_settings(path: Path) -> dict[str, Any]:
         RunError: If it is no run directory, or damaged.
     """
     document = read_document_of(path)
+    return _of_result(document["agent"], document["run"] | document["agent_settings"])
+
+
+def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
+    """Reads the same with the defaults of settings that are younger than the run.
+
+    Raises:
+        RunError: As `open_run`, with which the agent is imported.
+    """
+    run = open_run(path, None, {}, trust=trust)
+    return _of_result(run.agent, run.settings())
+
+
+def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
-    settings = document["run"] | document["agent_settings"]
-    return {"agent": document["agent"]} | {n: v for n, v in settings.items() if n not in free}
+    return {"agent": agent} | {n: v for n, v in settings.items() if n not in free}
 
 
 def read_document_of(path: Path) -> dict[str, Any]:
@@ -289,7 +372,21 @@ def read_document_of(path: Path) -> dict[str, Any]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.json").is_file() or any((path / "checkpoints").glob("*/manifest.json"))
+    files = RunFiles(path)
+    if files.is_file("config.json"):
+        return True
+    try:
+        return bool(folders_of(files))
+    except OSError:
+        return False
+
+
+def _entries(path: Path) -> list[str]:
+    """Lists the entries of a folder, each with its name; none where there is no folder."""
+    try:
+        return [f"{path.name}/{name}" for name in os.listdir(path)]
+    except OSError:
+        return []
 
 
 def _is_empty(path: Path) -> bool:
@@ -301,22 +398,32 @@ def _is_empty(path: Path) -> bool:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and says so."""
+    files = RunFiles(path)
     try:
-        return _checked(read_document(path / "config.json")), []
+        document, notes = _checked(read_document(files, "config.json")), []
     except (OSError, ValueError) as error:
         why = f"{path / 'config.json'} cannot be read: {error}"
-        for manifest in reversed(published(path)):
-            if manifest.config is None:
-                continue
-            try:
-                document = _checked(manifest.config, is_sealed=False)
-            except ValueError:
-                continue
-            taken = f"the settings are those of the checkpoint of step {manifest.steps}"
-            return document, [f"{why}; {taken}. (--override changes settings.)"]
-        raise RunError(
-            f"{why}. (--override changes settings; the file is not to be edited.)"
-        ) from error
+        document, line = _of_a_manifest(path, why)
+        notes = [line]
+    try:
+        check_sections(document)
+    except ValueError as error:
+        raise RunError(f"{path / 'config.json'}: {error}") from error
+    return document, notes
+
+
+def _of_a_manifest(path: Path, why: str) -> tuple[dict[str, Any], str]:
+    """Finds what the newest manifest that can be read keeps of `config.json`, and says so."""
+    for manifest in reversed(published(path)):
+        if manifest.config is None:
+            continue
+        try:
+            document = _checked(manifest.config, is_sealed=False)
+        except ValueError:
+            continue
+        taken = f"the settings are those of the checkpoint of step {manifest.steps}"
+        return document, f"{why}; {taken}. (--override changes settings.)"
+    raise RunError(f"{why}. (--override changes settings; the file is not to be edited.)")
 
 
 def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, Any]:
@@ -330,6 +437,8 @@ def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, A
     if is_sealed and ("sha256" in document or document.get("format") != 1):
         document = unsealed(document)
     kinds = {"format": int, "agent": str, "run": dict, "agent_settings": dict, "history": list}
+    if unknown := document.keys() - kinds.keys():
+        raise ValueError(f"it holds {sorted(unknown)}, which is not known")
     for key, kind in kinds.items():
         if not isinstance(document.get(key), kind):
             raise ValueError(f"{key} is not a {kind.__name__}")

@@ -8,12 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from eagerly.agents import agent_class
+from eagerly.agents import agent_class, agent_names
 from eagerly.agents.settings import misses_what_it_needs, shapes_nothing
+from eagerly.importing import split_name
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.making import factory_name
 from eagerly.training.presets import preset_settings
+from eagerly.training.trust import FACTORIES
 
 
 def recorded(config: Any) -> dict[str, Any]:
@@ -116,6 +118,32 @@ def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
     return parts[0], parts[1]
+
+
+def check_sections(document: Mapping[str, Any]) -> None:
+    """Checks the settings in a `config.json` as far as that is possible without its agent.
+
+    `build` does the rest; here is made sure that a setting stands once, and where it belongs: what
+    is looked at before anything is imported is what is used afterwards.
+
+    Raises:
+        ValueError: If a setting of the run is unknown, missing, of a wrong type or out of range; or
+            one stands in the wrong section, or names no agent.
+    """
+    run, agent, name = document["run"], document["agent_settings"], document["agent"]
+    fields = {field.name for field in dataclasses.fields(RunConfig)}
+    if unknown := sorted(run.keys() - fields):
+        raise ValueError(f"unknown settings of the run: {', '.join(unknown)}")
+    if wrong := sorted(agent.keys() & (fields | {"agent", "preset"})):
+        raise ValueError(f"among the settings of the agent: {', '.join(wrong)}")
+    if "env" not in run:
+        raise ValueError("it has no env")
+    RunConfig(**run)
+    if name not in agent_names():
+        split_name(name, "agent", f"one of {', '.join(agent_names())}, or module:Class")
+    for role in FACTORIES:
+        if not isinstance(agent.get(role, ""), str):
+            raise ValueError(f"{role} must be text; got {agent[role]!r}")
 
 
 def flag_name(setting: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import numpy as np
 from eagerly.buffers import RowBuffer
 from eagerly.training.arrays import read_npy, read_npz
 from eagerly.training.errors import RunError
-from eagerly.training.files import described, is_regular
-from eagerly.training.manifest import Manifest, read_manifest
+from eagerly.training.manifest import Manifest, Segment, folders_of, read_manifest
+from eagerly.training.run_files import RunFiles
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,11 @@ class Saved:
     """A checkpoint whose parts are as they were written.
 
     Attributes:
-        path: The run directory.
+        files: Those of the run directory.
         manifest: Names the parts.
     """
 
-    path: Path
+    files: RunFiles
     manifest: Manifest
 
     def is_complete(self, steps: int) -> bool:
@@ -39,7 +40,7 @@ class Saved:
         """
         segments = self.manifest.replay
         for segment in segments:
-            rows = read_npy(self.path / segment.path)
+            rows = self.rows(segment)
             if len(rows) != segment.stop - segment.start:
                 raise ValueError(f"{segment.path} has {len(rows)} transitions")
             buffer.restore(segment.start, rows)
@@ -49,19 +50,33 @@ class Saved:
                 "longer grow"
             )
 
+    def rows(self, segment: Segment) -> np.ndarray:
+        """Reads the rows of a segment of the replay buffer.
+
+        Raises:
+            ValueError: If it holds something else.
+        """
+        with self.files.open(segment.path) as file:
+            return read_npy(file, segment.path)
+
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """Reads the arrays of a part, "policy" or "episodes"."""
-        return read_npz(self.path / self.manifest.folder / f"{name}.npz")
+        return self._read(f"{self.manifest.folder}/{name}.npz")
 
     def best_policy(self) -> dict[str, np.ndarray]:
         """Reads the weights of the best actor; the manifest must name one."""
         assert self.manifest.best is not None
-        return read_npz(self.path / self.manifest.best)
+        return self._read(self.manifest.best)
 
-    @property
-    def networks_prefix(self) -> str:
-        """The prefix of the TensorFlow files."""
-        return str(self.path / self.manifest.folder / "networks")
+    @contextmanager
+    def networks_prefix(self) -> Iterator[str]:
+        """Gives the prefix of the TensorFlow files."""
+        with self.files.for_tensorflow(self.manifest.folder) as folder:
+            yield f"{folder}/networks"
+
+    def _read(self, name: str) -> dict[str, np.ndarray]:
+        with self.files.open(name) as file:
+            return read_npz(file, name)
 
 
 def newest_intact(
@@ -77,20 +92,24 @@ def newest_intact(
     Raises:
         RunError: If there are checkpoints, and all are damaged or one cannot be read.
     """
-    manifests = sorted((path / "checkpoints").glob("*/manifest.json"), reverse=True)
-    for folder in (manifest.parent for manifest in manifests):
+    files = RunFiles(path)
+    try:
+        folders = folders_of(files)[::-1]
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    for folder in folders:
         try:
-            manifest = read_manifest(folder)
-            _check_parts(path, manifest, with_replay)
+            manifest = read_manifest(files, folder)
+            _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
-            if not (folder / "manifest.json").exists():  # it was removed while it was read
+            if folder not in folders_of(files):  # it was removed while it was read
                 return newest_intact(path, say, with_replay=with_replay)
-            say(f"{folder} is damaged ({error}): using the one before it")
+            say(f"{path / folder} is damaged ({error}): using the one before it")
             continue
         except OSError as error:
-            raise RunError(f"{folder} cannot be read: {error}") from error
-        return Saved(path, manifest)
-    if manifests:
+            raise RunError(f"{path / folder} cannot be read: {error}") from error
+        return Saved(files, manifest)
+    if folders:
         raise RunError(
             f"{path}: no checkpoint is intact, the run cannot be continued. Begin it anew in "
             "another --run-dir."
@@ -98,13 +117,12 @@ def newest_intact(
     return None
 
 
-def _check_parts(path: Path, manifest: Manifest, with_replay: bool) -> None:
+def _check_parts(files: RunFiles, manifest: Manifest, with_replay: bool) -> None:
     for name, expected in manifest.parts.items():
         if not with_replay and name.startswith("replay/"):
             continue
-        # A pipe is not opened, it would wait; a file of an absurd size is not read.
-        part = path / name
-        if not is_regular(part) or part.stat().st_size != expected["bytes"]:
+        # A file of an absurd size is not read.
+        if not files.is_file(name) or files.size(name) != expected["bytes"]:
             raise ValueError(f"{name} is missing or not as long as it was")
-        if described(part) != expected:
+        if files.described(name) != expected:
             raise ValueError(f"{name} is not as it was written")

@@ -206,8 +206,8 @@ class Summaries:
         content = record.SerializeToString()
         self._log.add(steps, lambda: tf.summary.experimental.write_raw_pb(content))
 
-    def flush(self) -> list[Path]:
-        """Puts everything on disk and returns the event files.
+    def flush(self) -> list[str]:
+        """Puts everything on disk and returns the names of the event files.
 
         Raises:
             OSError: If something cannot be written; it is tried again the next time.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +26,7 @@ from eagerly.training.profiling import Profile
 from eagerly.training.reporting import Reporter
 from eagerly.training.results import EvaluationTable
 from eagerly.training.run_directory import Run
+from eagerly.training.run_files import RunFiles
 from eagerly.training.saved import Saved, newest_intact
 from eagerly.training.summaries import Summaries
 from eagerly.training.video import preview
@@ -64,7 +67,7 @@ class Trainer:
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
-        self._opened = ExitStack()
+        self._opened, self._closed = ExitStack(), False
         self._opened.callback(run.unlock)
         self.checkpoint_seconds = 0.0
         self.steps, self.updates = 0, 0
@@ -120,6 +123,8 @@ class Trainer:
             self.environments.start()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
         run.write(self.steps)
+        if line := run.trust():
+            say(line)
         manifest = saved.manifest if saved else None
         self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         self._checkpoints.cut_back(manifest, say)
@@ -139,7 +144,9 @@ class Trainer:
         Raises:
             RunError: If something is NaN or infinite, naming it and the step, cannot be written,
                 or an environment in a process fails. The newest checkpoint stays the last one.
+                Also if the trainer is closed: the directory may be another's by now.
         """
+        self._check_open()
         self.summaries.begin(self.steps, self.updates)
         self._last_checkpoint = time.monotonic()
         with StopSignals() as signals, single_blas_thread():
@@ -254,11 +261,15 @@ class Trainer:
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         assert self._camera is not None
         self.run.check_lock()
-        video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
+        files = RunFiles(self.run.path)
         try:
-            self._camera.record(self.policy, seed, video)
-            self.summaries.video(preview(video), self.steps)
-        except RunError as error:  # no reason to end a run
+            with TemporaryDirectory(prefix="eagerly-") as folder:
+                video = Path(folder, "video.mp4")
+                self._camera.record(self.policy, seed, video)
+                files.make_folder("videos")
+                files.write(f"videos/step-{self.steps:012d}.mp4", [video.read_bytes()])
+                self.summaries.video(preview(video), self.steps)
+        except (RunError, OSError) as error:  # no reason to end a run
             self.reporter.say(f"no video of step {self.steps}: {error}")
 
     def _waited_long(self) -> bool:
@@ -283,13 +294,22 @@ class Trainer:
         Raises:
             FloatingPointError: If a weight is not finite.
             OSError: If something cannot be written. The newest checkpoint stays the last one.
+            RunError: If the trainer is closed.
         """
+        self._check_open()
         began = time.monotonic()
         try:
             continuation.save(self, self._checkpoints)
         finally:
             self._last_checkpoint = time.monotonic()
             self.checkpoint_seconds += self._last_checkpoint - began
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RunError(
+                f"this trainer of {self.run.path} is closed: make another one, with "
+                f"Trainer(open_run({str(self.run.path)!r}, None, {{}}))"
+            )
 
     def __enter__(self) -> Trainer:
         """Returns itself; it is closed where the block is left."""
@@ -301,4 +321,5 @@ class Trainer:
 
     def close(self) -> None:
         """Closes environments, their processes, and the event file; frees the run directory."""
+        self._closed = True
         self._opened.close()

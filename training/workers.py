@@ -32,6 +32,7 @@ from threadpoolctl import threadpool_limits
 from eagerly.training.errors import RunError
 
 _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_SAFE_PATH = "PYTHONSAFEPATH"
 _PATIENCE = 5.0  # seconds that closing environments may take
 
 
@@ -42,10 +43,13 @@ class _Member:
     factory: Callable[[], gymnasium.Env[Any, Any]]
     look: Callable[[], gymnasium.Env[Any, Any]]
     trainer: int
+    asked_for_safe_path: bool
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if os.getpid() == self.trainer:  # the vector environment looks at the spaces there
             return self.look()
+        if not self.asked_for_safe_path:
+            os.environ.pop(_SAFE_PATH, None)  # it was for this process alone
         for number in _STOP:
             # Ctrl-C reaches the whole process group; when to end is the trainer's decision. A
             # handler, unlike SIG_IGN, is not inherited by programs that an environment starts.
@@ -119,12 +123,15 @@ class WorkerEnvironments(AsyncVectorEnv):
         timeout: float = 0.0,
     ) -> None:
         self._timeout = timeout
-        members = [_Member(factory, look or factories[0], os.getpid()) for factory in factories]
-        with _signals_blocked():
+        asked = _SAFE_PATH in os.environ
+        members = [
+            _Member(factory, look or factories[0], os.getpid(), asked) for factory in factories
+        ]
+        with _signals_blocked(), _safe_path():
             # Of these it ignores all but the hangup, which stays blocked in it. By itself, because
             # it lets the others through here as it starts.
             resource_tracker.ensure_running()
-        with _signals_blocked(), _without_main():
+        with _signals_blocked(), _without_main(), _safe_path():
             _check_sendable(members[0])
             try:
                 with _death_told(self):
@@ -256,6 +263,23 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keeps the working directory from the path of processes that are started meanwhile.
+
+    Python puts it first there, before its own library, until it is told the path of this process.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eagerly.training.arrays import npy_chunks, npz_chunks, read_npy, read_npz
+from eagerly.training import arrays
+from eagerly.training.arrays import npy_chunks, npz_chunks
 
 ARRAYS = {
     "matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -17,6 +18,16 @@ ARRAYS = {
     "number": np.array(3),
     "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
 }
+
+
+def read_npy(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        return arrays.read_npy(file, path.name)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    with path.open("rb") as file:
+        return arrays.read_npz(file, path.name)
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -13,8 +13,8 @@ import pytest
 
 from eagerly import Trainer, load_policy, open_run
 from eagerly.training.errors import RunError
-from eagerly.training.files import described
 from eagerly.training.results import read_results
+from eagerly.training.run_files import RunFiles
 from tests.helpers import edit_sealed
 from tests.training.conftest import Listener, train_in
 
@@ -136,7 +136,8 @@ def replace_part(run: Path, name: str, content: Callable[[Path], Any]) -> None:
     (path,) = run.glob(name)
     content(path)
     key = path.relative_to(run).as_posix()
-    edit_sealed(manifest_of(run), lambda document: document["parts"].update({key: described(path)}))
+    described = RunFiles(run).described(key)
+    edit_sealed(manifest_of(run), lambda document: document["parts"].update({key: described}))
 
 
 def objects(path: Path) -> None:

@@ -13,6 +13,7 @@ from eagerly.training.digests import digests
 from eagerly.training.errors import RunError
 from eagerly.training.files import checksum, unsealed
 from eagerly.training.manifest import FORMAT, published, read_manifest
+from eagerly.training.run_files import RunFiles
 from tests.helpers import edit_sealed
 from tests.training.conftest import Listener, TrainRun
 
@@ -24,7 +25,7 @@ def manifests(run: Path) -> list[Path]:
 def test_a_manifest_covers_everything_that_a_run_is(train: TrainRun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(steps=200)
-    manifest = read_manifest(manifests(run)[-1].parent)
+    manifest = published(run)[-1]
     config = unsealed(json.loads((run / "config.json").read_text()))
     assert manifest.config == config
     assert set(manifest.state["random"]) == {"exploration", "sampling", "warmup"}
@@ -98,5 +99,5 @@ def test_what_is_not_a_manifest_is_left_out(tmp_path: Path) -> None:
     for content in ("", "[]", "{}", '{"manifest": 3}', "null", '{"sha256": 1, "manifest": {}}'):
         (folder / "manifest.json").write_text(content)
         with pytest.raises(ValueError, match=r"it is not|Expecting"):
-            read_manifest(folder)
+            read_manifest(RunFiles(tmp_path), f"checkpoints/{folder.name}")
         assert published(tmp_path) == []

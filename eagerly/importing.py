@@ -1,0 +1,134 @@
+"""Importing what a setting names: an agent, a factory of models, the package of an environment.
+
+A module is looked for where Python looks, and behind all of that in the working directory. This
+module never imports TensorFlow: what runs inside an environment's process stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+FACTORY = "factory "  # begins the name that is kept of a factory from Python, never imported
+
+
+@contextmanager
+def working_directory_last() -> Iterator[None]:
+    """Puts the working directory at the end of the module search path, only while entered.
+
+    Left there, a file `jax.py` in it would be executed by the first library that looks whether
+    jax is installed.
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        here = ""
+    if not here or here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(here)
+
+
+def split_name(name: str, role: str, expected: str) -> tuple[str, str]:
+    """Splits `module:attribute`.
+
+    Args:
+        name: The name; both parts may have dots.
+        role: What it names, for the message.
+        expected: How it must look, for the message.
+
+    Raises:
+        ValueError: If it looks otherwise.
+    """
+    module, colon, attribute = name.partition(":")
+    parts = (*module.split("."), *attribute.split("."))
+    if module.endswith(".py"):
+        raise ValueError(
+            f"{role} must be {expected}; got {name!r}. A module is named without its ending, "
+            f"{module.removesuffix('.py')}:{attribute}"
+        )
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError(f"{role} must be {expected}; got {name!r}")
+    return module, attribute
+
+
+def import_module(name: str) -> ModuleType:
+    """Imports a module that a setting names.
+
+    Args:
+        name: Its name, with dots.
+
+    Raises:
+        ImportError: If it is not found, belongs to Python itself, or raises while it is executed,
+            `SystemExit` included.
+        ValueError: If the name is not that of a module.
+    """
+    with working_directory_last() if is_local(name) else nullcontext():
+        try:
+            return importlib.import_module(name)
+        except (ImportError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a module may raise what it likes
+            raise ImportError(f"{type(error).__name__}: {error}") from error
+
+
+def is_local(name: str) -> bool:
+    """Returns whether a module is found in the working directory alone; nothing is executed.
+
+    Raises:
+        ImportError: If it is found nowhere, or belongs to Python itself.
+        ValueError: If the name is not that of a module.
+    """
+    found = _found(name)
+    with suppress(OSError):
+        here = Path.cwd()
+        homes = {place.parent if place.stem == "__init__" else place for place in _places(found)}
+        return str(here) not in sys.path and any(home.parent == here for home in homes)
+    return False
+
+
+def check_outside(name: str, folder: Path) -> None:
+    """Refuses a module that lies in a folder; nothing is executed.
+
+    Raises:
+        ImportError: If it lies there, is not found, or belongs to Python itself.
+        ValueError: If the name is not that of a module.
+    """
+    inside, places = folder.resolve(), _places(_found(name))
+    inner = name.split(".")[1:]
+    places += [
+        Path(place, *inner[:depth]) for place in places for depth in range(1, len(inner) + 1)
+    ]
+    if any(place.resolve().is_relative_to(inside) for place in places):
+        raise ImportError("it lies in the run directory")
+
+
+def _found(name: str) -> ModuleSpec:
+    """Finds the outermost package of a module: looking for an inner one would execute the outer."""
+    top, *inner = name.split(".")
+    if not all(part.isidentifier() for part in (top, *inner)):
+        raise ValueError(f"{name!r} is not the name of a module")
+    if top in sys.stdlib_module_names:
+        raise ImportError(f"{top} belongs to Python itself")
+    with working_directory_last():
+        found = importlib.util.find_spec(top)
+    if found is None:
+        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+    return found
+
+
+def _places(found: ModuleSpec) -> list[Path]:
+    origin = [found.origin] if found.has_location and found.origin else []
+    return [Path(place) for place in (*origin, *(found.submodule_search_locations or []))]

@@ -1,0 +1,66 @@
+"""What the commands print: names from a stranger's run directory must not steer the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import click
+
+# Control characters, halves of surrogate pairs, separators of lines, and what turns the direction
+# of writing around.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    """Writes control characters as escape sequences, so that they are seen and do nothing.
+
+    Args:
+        text: Any text.
+        lines: Whether line breaks and tabs stay.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        if lines and found[0] in "\n\t":
+            return found[0]
+        return found[0].encode("unicode_escape", "surrogatepass").decode()
+
+    return _UNPRINTABLE.sub(escaped, text)
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Prints a line, harmless to a terminal."""
+    click.echo(printable(str(text)), err=err)
+
+
+class Failure(click.ClickException):
+    """Ends a command with exit code 1 and a message that is harmless to a terminal."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__(printable(str(message)))
+
+
+def echo_unless_gone(text: object) -> bool:
+    """Prints a line of a command that goes on also when nobody reads what it prints.
+
+    Returns:
+        Whether the reader was there. After the first line that finds none, as behind `| head -1`,
+        what is printed goes nowhere.
+    """
+    try:
+        echo(text)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return False
+    return True
+
+
+TRUST_HELP = (
+    "Import what the run directory names (an agent, models, a package of environments), whoever "
+    "made it. What you have trained there yourself needs it not."
+)

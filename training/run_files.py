@@ -1,0 +1,316 @@
+"""The files of a run directory: opened without following a link, waiting for a pipe or sharing.
+
+A run directory may come from anyone. What is read, written, cut or removed through `RunFiles` lies
+below the directory itself: no component of a name may be a symbolic link, and a file that has
+other names, too (hard links), is copied before it is changed. The run directory as a whole may be
+reached through links.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_DESCRIPTORS = Path("/proc/self/fd")  # on Linux: leads to an open directory, whatever its path
+_CHUNK = 2**20
+_EVENTS = "events.out.tfevents."
+LINK = "is a link: link the whole run directory instead"
+
+
+class RunFiles:
+    """The files of one run directory, by names relative to it, with slashes.
+
+    Args:
+        path: The run directory. It need not exist yet.
+
+    Attributes:
+        path: The same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> BinaryIO:
+        """Opens a file, to be read or, unbuffered, to be written.
+
+        Raises:
+            ValueError: If it is to be read and is a link, a pipe, a folder or a device.
+            OSError: If it is to be written and is one of these; if it cannot be opened; if a folder
+                on the way is a link.
+        """
+        writes = flags & (os.O_WRONLY | os.O_RDWR)
+        descriptor = self._descriptor(name, flags)
+        if descriptor is not None:
+            return os.fdopen(descriptor, "wb" if writes else "rb", buffering=0 if writes else -1)
+        if writes:
+            raise OSError(errno.EINVAL, "is not a file, but a link, a pipe or a folder", name)
+        raise ValueError(f"{name} is not a file, but a link, a pipe or a folder")
+
+    def _descriptor(self, name: str, flags: int) -> int | None:
+        """Opens what stands in a folder; None if it is not a file."""
+        folder, _, last = name.rpartition("/")
+        # Without blocking: a pipe would keep whoever opens it waiting for its other end.
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self._folder(folder) as at:
+            try:
+                descriptor = os.open(last, flags, 0o644, dir_fd=at)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                    return None
+                error.filename = str(self.path / name)
+                raise
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def is_file(self, name: str) -> bool:
+        """Whether a file stands there, and not a link to one, a pipe or a directory."""
+        found = self.status(name)
+        return found is not None and stat.S_ISREG(found.st_mode)
+
+    def size(self, name: str) -> int:
+        """Returns the size of a file in bytes, 0 where there is none."""
+        found = self.status(name)
+        return found.st_size if found and stat.S_ISREG(found.st_mode) else 0
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Returns the size and the SHA-256 of a file.
+
+        Raises:
+            OSError, ValueError: As `open`.
+        """
+        with self.open(name) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"bytes": file.tell(), "sha256": digest}
+
+    def names(self, folder: str = "") -> list[str]:
+        """Lists what stands in a folder but folders, sorted, each name with that of the folder.
+
+        Links and pipes are listed, too: they can be removed. A folder that is not there is empty.
+
+        Raises:
+            OSError: If the folder is a link, or cannot be read.
+        """
+        return [name for name, found in self._listed(folder) if not stat.S_ISDIR(found.st_mode)]
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Lists the folders in a folder, sorted, each name with that of the folder; no links.
+
+        Raises:
+            OSError: If the folder is a link, or cannot be read.
+        """
+        return [name for name, found in self._listed(folder) if stat.S_ISDIR(found.st_mode)]
+
+    def check_folder(self, name: str) -> None:
+        """Refuses a link, or anything but a folder, that stands in the place of a folder.
+
+        Raises:
+            OSError: If it does; nothing there is fine.
+        """
+        with suppress(FileNotFoundError), self._folder(name):
+            pass
+
+    @contextmanager
+    def for_tensorflow(self, folder: str) -> Iterator[str]:
+        """Gives a path to a folder, for libraries that open files by their path.
+
+        It has no special characters: TensorFlow expands `[`, `*` and `?` in paths that it reads.
+        On Linux it leads to the folder as it was opened here, also if a component of its path is
+        replaced by a link meanwhile. Elsewhere that much of a race remains.
+
+        Raises:
+            OSError: If the folder is a link, or is not there.
+        """
+        with self._folder(folder) as at:
+            if _DESCRIPTORS.is_dir():
+                yield str(_DESCRIPTORS / str(at))
+                return
+            with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
+                link = Path(private, "folder")
+                link.symlink_to((self.path / folder).resolve(), target_is_directory=True)
+                yield str(link)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def write(self, name: str, chunks: Iterable[Any]) -> dict[str, Any]:
+        """Writes a file so that a reader sees the old one or the new one; durable when it returns.
+
+        Args:
+            name: The file, replaced if it is there.
+            chunks: Its content, objects that hold bytes.
+
+        Returns:
+            Its size and checksum, as `described` gives them.
+        """
+        temporary = name + ".tmp"
+        digest, size = hashlib.sha256(), 0
+        self.remove(temporary)
+        try:
+            with self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+                for chunk in chunks:
+                    _write_all(file, chunk)
+                    digest.update(chunk)
+                    size += memoryview(chunk).nbytes
+                os.fsync(file.fileno())
+            self._rename(temporary, name)
+        except OSError:
+            with suppress(OSError):
+                self.remove(temporary)
+            raise
+        self.sync_folder(name.rpartition("/")[0])
+        return {"bytes": size, "sha256": digest.hexdigest()}
+
+    def append(self, name: str, content: bytes) -> None:
+        """Appends to a file, which is made if it is not there.
+
+        Raises:
+            OSError, ValueError: If it cannot be written; a part of it may have been.
+        """
+        self.own(name)
+        with self.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+            _write_all(file, content)
+
+    def cut(self, name: str, length: int) -> None:
+        """Shortens a file.
+
+        Raises:
+            OSError, ValueError: If it cannot be opened for it.
+        """
+        self.own(name, length)
+        with self.open(name, os.O_WRONLY) as file:
+            os.ftruncate(file.fileno(), length)
+
+    def own(self, name: str, length: int | None = None) -> None:
+        """Makes sure that a file has no other name (hard link), by copying one that has.
+
+        Args:
+            name: The file; nothing happens where there is none.
+            length: How many of its bytes are needed; None for all.
+        """
+        found = self.status(name)
+        if found is None or not stat.S_ISREG(found.st_mode) or found.st_nlink == 1:
+            return
+        with self.open(name) as file:
+            self.write(name, _chunks(file, length))
+
+    def sync(self, name: str) -> None:
+        """Makes the content of a file durable."""
+        with self.open(name) as file:
+            os.fsync(file.fileno())
+
+    def sync_folder(self, name: str = "") -> None:
+        """Makes the names in a folder durable."""
+        with self._folder(name) as at:
+            os.fsync(at)
+
+    def make_folder(self, name: str, *, is_new: bool = False) -> None:
+        """Makes a folder in one that is there.
+
+        Raises:
+            FileExistsError: If it has to be new and is not.
+            OSError: If something else stands there, a link among others.
+        """
+        outer, _, last = name.rpartition("/")
+        with self._folder(outer) as at:
+            try:
+                os.mkdir(last, dir_fd=at)
+            except FileExistsError:
+                if is_new:
+                    raise
+        self.check_folder(name)
+
+    def remove(self, name: str) -> None:
+        """Removes a file, a link or a pipe; nothing happens where there is none."""
+        folder, _, last = name.rpartition("/")
+        with suppress(FileNotFoundError), self._folder(folder) as at:
+            os.unlink(last, dir_fd=at)
+
+    def remove_folder(self, name: str) -> None:
+        """Removes a folder with all that is in it; of a link the link alone."""
+        outer, _, last = name.rpartition("/")
+        found = self.status(name)
+        if found is None:
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            self.remove(name)
+            return
+        with self._folder(outer) as at:
+            shutil.rmtree(last, dir_fd=at)  # which follows no links either
+
+    # --- how ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _folder(self, name: str) -> Iterator[int]:
+        """Opens a folder, component by component, and gives its descriptor."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        at = os.open(self.path, flags)
+        try:
+            path = self.path
+            for part in filter(None, name.split("/")):
+                path /= part
+                try:
+                    inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=at)
+                except OSError as error:
+                    if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
+                        raise OSError(errno.ELOOP, LINK, str(path)) from error
+                    error.filename = str(path)
+                    raise
+                os.close(at)
+                at = inner
+            yield at
+        finally:
+            os.close(at)
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Returns what stands there, of a link itself; None where nothing does."""
+        folder, _, last = name.rpartition("/")
+        try:
+            with self._folder(folder) as at:
+                return os.stat(last, dir_fd=at, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def _listed(self, folder: str) -> list[tuple[str, os.stat_result]]:
+        before, found = f"{folder}/" if folder else "", []
+        with suppress(FileNotFoundError), self._folder(folder) as at:
+            for name in sorted(os.listdir(at)):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    status = os.stat(name, dir_fd=at, follow_symlinks=False)
+                    found.append((before + name, status))
+        return found
+
+    def _rename(self, name: str, new: str) -> None:
+        """Renames a file inside its folder, over what stands there."""
+        folder = name.rpartition("/")[0]
+        with self._folder(folder) as at:
+            last, new_last = name.rpartition("/")[2], new.rpartition("/")[2]
+            os.rename(last, new_last, src_dir_fd=at, dst_dir_fd=at)
+
+
+def event_files(files: RunFiles) -> list[str]:
+    """Lists the event files of a run by name, and so by time."""
+    return [name for name in files.names() if name.startswith(_EVENTS) and files.is_file(name)]
+
+
+def _write_all(file: BinaryIO, content: Any) -> None:
+    left = memoryview(content).cast("B")
+    while left.nbytes:
+        left = left[file.write(left) :]
+
+
+def _chunks(file: BinaryIO, length: int | None) -> Iterator[bytes]:
+    left = os.fstat(file.fileno()).st_size if length is None else length
+    while left and (chunk := file.read(min(_CHUNK, left))):
+        left -= len(chunk)
+        yield chunk
