@@ -66,12 +66,13 @@ def read_npz(file: BinaryIO, name: str) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
+            for member in members:
+                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                    raise ValueError(f"{name}: {member.filename} is compressed or encrypted")
             if sum(member.file_size for member in members) > os.fstat(file.fileno()).st_size:
                 raise ValueError(f"{name} claims to hold more than it does")
             for member in members:
                 part = f"{name}: {member.filename}"
-                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-                    raise ValueError(f"{part} is compressed or encrypted")
                 content = io.BytesIO(archive.read(member))
                 dtype, shape, fortran = _header(content, content.getbuffer().nbytes, part)
                 values = np.frombuffer(content.read(), dtype).reshape(

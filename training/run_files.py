@@ -48,12 +48,12 @@ class RunFiles:
             OSError: If it is to be written and is one of these; if it cannot be opened; if a folder
                 on the way is a link.
         """
-        writes = flags & (os.O_WRONLY | os.O_RDWR)
+        writes, path = flags & (os.O_WRONLY | os.O_RDWR), str(self.path / name)
         descriptor = self._descriptor(name, flags)
         if descriptor is not None:
             return os.fdopen(descriptor, "wb" if writes else "rb", buffering=0 if writes else -1)
         if writes:
-            raise OSError(errno.EINVAL, "is not a file, but a link, a pipe or a folder", name)
+            raise OSError(errno.EINVAL, "is not a file, but a link, a pipe or a folder", path)
         raise ValueError(f"{name} is not a file, but a link, a pipe or a folder")
 
     def _descriptor(self, name: str, flags: int) -> int | None:

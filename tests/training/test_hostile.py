@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 from eagerly import Trainer, load_policy, open_run
+from eagerly.training.digests import digests
+from eagerly.training.elapsed import seconds_at_evaluations
 from eagerly.training.errors import RunError
 from eagerly.training.results import read_results
 from eagerly.training.run_files import RunFiles
@@ -103,6 +107,7 @@ TYPES = {
     "more than there is": at("surprise")(1),
 }
 STATES = {
+    "more updates owed than a round leaves": at("state", "owed")("9" * 15),
     "no updates owed": at("state", "owed")("many"),
     "a fraction by zero": at("state", "owed")("1/0"),
     "a number that never ends": at("state", "owed")("1e999999999"),
@@ -182,7 +187,14 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
         (at("run", "num_envs")(10**9), r"num_envs must be in \[1, 4096\]"),
         (at("run", "replay_capacity")(10**30), "replay_capacity must be in"),
         (at("run", "env")("factory os:system"), "give it again from your program"),
-        (at("run", "env")("run:Evil-v0"), "needs the package|no environment"),
+        (at("run", "evaluation_episodes")(10**9), r"evaluation_episodes must be in \[1, 100000\]"),
+        (at("run", "intra_op_threads")(10**6), r"intra_op_threads must be in \[1, 1024\]"),
+        (at("run", "replay_ratio")(1e15), r"replay_ratio must be in \(0, 1000\]"),
+        (at("agent_settings", "n_critics")(10**6), r"n_critics must be in \[1, 256\]"),
+        (at("agent_settings", "hidden_sizes")([16384] * 12), "networks of .* GiB of memory"),
+        (at("run", "seed")(float("nan")), "seed must be of type int; got nan"),
+        (at("run", "seed")(10**400), "seed must be in"),
+        (at("run", "discount")(10**400), "discount must be in"),
         (at("run", "env")("../x"), "no environment"),
         (at("run", "env_kwargs")({"nonsense": 1}), "cannot be made"),
         (at("agent")("__import__"), "agent must be one of"),
@@ -255,23 +267,63 @@ def test_links_to_directories_are_refused_before_anything_is_removed(run: Path, 
     assert contents(outside) == before
 
 
-def test_a_package_in_the_run_directory_is_not_imported(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (run / "evil.py").write_text("raise SystemExit('it ran')")
-    edit_sealed(run / "config.json", at("run", "env")("evil:Evil-v0"))
-    monkeypatch.syspath_prepend(str(run))
-    refused(run, "it lies in the run directory")
+@pytest.mark.parametrize("depth", ["checkpoints", "plugins", "plugins/profile"])
+def test_links_anywhere_below_are_refused_before_anything_is_removed(run: Path, depth: str) -> None:
+    outside = run.parent / "outside"
+    outside.mkdir()
+    for precious in ("manifest.json", "thesis.tmp", "policy.npz"):
+        (outside / precious).write_text("precious")
+    link = run / depth
+    if depth == "checkpoints":  # in it, under a name that a checkpoint has, and another
+        (link / "000000009999-000000000001").symlink_to(outside)
+        link = link / "any"
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(outside)
+    before = contents(outside)
+    with pytest.raises(RunError, match="is a link: link the whole run directory instead"):
+        Trainer(open_run(run, None, {"steps": 210}), Listener()).close()
+    assert contents(outside) == before
 
 
-@pytest.mark.parametrize("role", ["agent", "actor", "critic", "models"])
-def test_no_code_of_the_run_directory_makes_agents_or_models(
-    run: Path, monkeypatch: pytest.MonkeyPatch, role: str
-) -> None:
-    (run / "evil.py").write_text("raise SystemExit('it ran')")
-    place = ("agent",) if role == "agent" else ("agent_settings", role)
-    edit_sealed(run / "config.json", at(*place)(f"{run.name}.evil:made"))
-    monkeypatch.syspath_prepend(str(run.parent))
-    refused(run, "it lies in the run directory")
-    with pytest.raises(RunError, match="it lies in the run directory"):
-        load_policy(run)
+def test_copies_that_share_their_files_are_continued_apart(run: Path) -> None:
+    """`cp -al`, which makes hard links: both went on in the same event file, table and lock."""
+    shared = run.parent / "shared"
+    shutil.copytree(run, shared, copy_function=os.link)
+    before = contents(run)
+    train_in(shared, steps=260)
+    assert contents(run) == before
+    train_in(run, steps=260)
+    assert digests(run) == digests(shared)
+
+
+def test_a_run_whose_path_has_odd_characters_is_continued(finished: Path, tmp_path: Path) -> None:
+    """TensorFlow expands brackets, stars and question marks in a path that it reads."""
+    odd = tmp_path / "runs [1] *? 'a' \"b\"\n\N{HOT BEVERAGE}" / ("x" * 250)
+    shutil.copytree(finished, odd)
+    trainer = train_in(odd, steps=260)
+    assert (trainer.steps, trainer.reporter.lines) == (260, [])
+    assert load_policy(odd).steps == 150
+
+
+def test_an_event_record_of_any_length_is_not_believed(run: Path) -> None:
+    """For 2 ** 40 bytes TensorFlow's reader asks for the memory, and ends the process."""
+    times = seconds_at_evaluations(run)
+    (events,) = run.glob("events.out.tfevents.*")
+    length = struct.pack("<Q", 2**40)
+    record = length + struct.pack("<I", masked_crc32c(length)) + b"short"
+    for name in ("events.out.tfevents.1", f"{events.name}.more"):
+        (run / name).write_bytes(record)
+    (run / "events.out.tfevents.2").mkdir()
+    os.mkfifo(run / "events.out.tfevents.3")
+    assert seconds_at_evaluations(run) == times
+    assert times
+
+
+def test_a_closed_trainer_neither_trains_nor_writes(run: Path) -> None:
+    with Trainer(open_run(run, None, {"steps": 260}), Listener()) as trainer:
+        pass
+    before = contents(run)
+    for call in (trainer.train, trainer.checkpoint):
+        with pytest.raises(RunError, match=r"this trainer of .* is closed: make another one"):
+            call()
+    assert contents(run) == before

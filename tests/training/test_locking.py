@@ -12,7 +12,7 @@ import pytest
 
 from eagerly import open_run
 from eagerly.training.errors import RunError
-from eagerly.training.locking import RunLock
+from eagerly.training.locking import RunLock, is_locked
 from tests.helpers import ROOT
 from tests.training.conftest import SMALL
 
@@ -70,9 +70,32 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None
     (tmp_path / "precious").write_text("thesis")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(OSError, match="is not a file, but a link"):
         RunLock(tmp_path / "run")
     assert (tmp_path / "precious").read_text() == "thesis"
+
+
+def test_a_lock_that_is_another_file_too_is_not_written_through(tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis"
+    thesis.write_text("precious")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").hardlink_to(thesis)
+    locks = [RunLock(tmp_path / name) for name in ("one", "other")]
+    for lock, name in zip(locks, ("one", "other"), strict=True):
+        lock.check()
+        assert (tmp_path / name / "lock").read_text().startswith("process ")
+        with pytest.raises(RunError, match="already being trained in this process"):
+            RunLock(tmp_path / name)
+        lock.close()
+    assert thesis.read_text() == "precious"
+
+
+def test_a_pipe_in_the_place_of_the_lock_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    assert not is_locked(tmp_path)
+    with pytest.raises(OSError, match="is not a file"):
+        RunLock(tmp_path)
 
 
 def test_two_that_begin_the_same_run_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,212 @@
+"""Commands over directories of strangers: every run is a line, no name steers the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from eagerly.scripts import evaluate, plot, runs, train
+from eagerly.scripts.output import printable
+from eagerly.training.run_directory import open_run
+from tests.helpers import ROOT, edit_sealed
+from tests.training.conftest import SMALL, train_in
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one checkpoint and one evaluation, not to be touched."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    train_in(path, steps=150, keep_checkpoints=1)
+    return path
+
+
+def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def edit(run: Path) -> None:
+        edit_sealed(run / "config.json", change)
+        shutil.rmtree(run / "checkpoints")  # which keep the settings, too
+
+    return edit
+
+
+def raw(content: str | bytes) -> Callable[[Path], None]:
+    def write(run: Path) -> None:
+        (run / "config.json").write_bytes(
+            content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        )
+        shutil.rmtree(run / "checkpoints")
+
+    return write
+
+
+def in_its_place(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def replace(run: Path) -> None:
+        (run / name).unlink()
+        make(run / name)
+
+    return replace
+
+
+ODD = {
+    "no env": edited(lambda document: document["run"].pop("env")),
+    "a seed that is no number": edited(lambda document: document["run"].update(seed=float("nan"))),
+    "a seed that is text": edited(lambda document: document["run"].update(seed="0")),
+    "an env that is a list": edited(lambda document: document["run"].update(env=["Pendulum-v1"])),
+    "steps without end": edited(lambda document: document["run"].update(steps=10**400)),
+    "half of a surrogate pair": edited(lambda document: document["run"].update(env="\ud800")),
+    "bytes": raw(b"\xff\xfe\x00"),
+    "a list": raw("[]"),
+    "nothing": raw(""),
+    "a table that is a folder": in_its_place("evaluations.csv", Path.mkdir),
+    "a table that is a pipe": in_its_place("evaluations.csv", os.mkfifo),
+}
+HARMLESS = {
+    "a lock that is a pipe": in_its_place("lock", os.mkfifo),
+    "a folder named like an event file": lambda run: (run / "events.out.tfevents.0").mkdir(),
+}
+
+
+def test_an_odd_run_is_one_line_of_the_list_and_is_left_out_of_plots(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    for name, spoil in (ODD | HARMLESS).items():
+        spoil(Path(shutil.copytree(finished, folder / name)))
+    shutil.copytree(finished, folder / "good")
+    listed = CliRunner().invoke(runs.main, [str(folder)])
+    assert listed.exit_code == 0, listed.output
+    states = {
+        line.removeprefix(f"{folder}/").partition("  ")[0]: line.split()[-1]
+        for line in listed.output.splitlines()[1:]
+    }
+    assert states == dict.fromkeys(ODD, "damaged") | dict.fromkeys((*HARMLESS, "good"), "finished")
+    for axis in ("steps", "time"):
+        words = [str(folder), "-o", str(tmp_path / "x.svg"), "--x", axis]
+        drawn = CliRunner().invoke(plot.main, words)
+        assert drawn.exit_code == 0, drawn.output
+        for name in ODD:
+            assert f"{folder / name} is left out: " in drawn.output
+        assert "| Pendulum-v1 | td3 | 0 | 150 |" in drawn.output
+
+
+def test_names_reach_the_terminal_as_text(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    run = shutil.copytree(finished, folder / f"name{ESCAPES}\n")
+    agent = shutil.copytree(finished, folder / "agent")
+    for path in (run, *run.glob("checkpoints/*/manifest.json")):
+        file = path / "config.json" if path == run else path
+        edit_sealed(
+            file,
+            lambda document: document.get("config", document)["run"].update(env=f"Env{ESCAPES}"),
+        )
+    edit_sealed(agent / "config.json", lambda document: document.update(agent=f"a{ESCAPES}:B"))
+    invoke = CliRunner().invoke
+    results = [
+        invoke(runs.main, [str(folder)]),
+        invoke(plot.main, [str(folder), "-o", str(tmp_path / "x.svg")]),
+        invoke(evaluate.main, [str(run)]),
+        invoke(train.main, ["resume", str(run)]),
+        invoke(train.main, ["resume", str(agent)]),
+        invoke(evaluate.main, [str(agent)]),
+    ]
+    for result in results:
+        assert "Traceback" not in result.output
+        assert not set(ESCAPES[:1] + "\x07\x9b\u202e\u2028") & set(result.output), result.output
+    assert r"Env\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028" in results[0].output
+    assert printable("\N{HOT BEVERAGE} é\n\tx\r") == "\N{HOT BEVERAGE} é\n\tx\\r"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["raise SystemExit", "import sys; sys.exit('bye')", "1 / 0", "import no_such_thing"],
+)
+def test_a_package_that_does_not_let_itself_be_imported_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    (tmp_path / "sulky.py").write_text(statement)
+    monkeypatch.chdir(tmp_path)
+    for flags in (["--env", "sulky:X-v0"], ["--env", "Pendulum-v1", "--actor", "sulky:actor"]):
+        words = ["td3", *flags, "--run-dir", "run", "--steps", "10"]
+        result = CliRunner().invoke(train.main, words)
+        assert result.exit_code == 1
+        assert "cannot be imported" in result.output
+        assert "Traceback" not in result.output
+    result = CliRunner().invoke(train.main, ["sulky:Agent", "--env", "Pendulum-v1"])
+    assert (result.exit_code, "cannot be imported" in " ".join(result.output.split())) == (2, True)
+
+
+def test_an_environment_that_raises_ends_an_evaluation_with_its_step(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "import gymnasium\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
+    module += (
+        "class Moody(PendulumEnv):\n    def step(self, action):\n        raise OSError('no')\n"
+    )
+    module += "gymnasium.register('Moody-v0', entry_point=Moody)\n"
+    (tmp_path / "moods.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, "run")
+    edit_sealed(
+        Path("run/config.json"), lambda document: document["run"].update(env="moods:Moody-v0")
+    )
+    result = CliRunner().invoke(evaluate.main, ["run", "--trust"])
+    assert result.exit_code == 1
+    assert "environment 'moods:Moody-v0', step 1 of its episode: step failed" in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "scripts" / "train.py"), "td3", "--run-dir", "run"]
+    flags = SMALL | {"evaluate_every_steps": 100, "steps": 250, "policy_delay": 1}
+    for name, value in flags.items():
+        written = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words += [f"--{name.replace('_', '-')}", written]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stderr
+    assert process.stdout.readline().startswith("run ")
+    process.stdout.close()  # as `| head -1` does
+    errors = process.stderr.read()
+    assert process.wait(timeout=120) == 0, errors
+    process.stderr.close()
+    assert errors.splitlines()[-1:] == [
+        "nobody reads the output any more: the run goes on without it"
+    ]
+    assert open_run(tmp_path / "run", None, {}).config.steps == 250
+    assert (tmp_path / "run" / "checkpoints" / f"{250:012d}-{3:012d}" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--models", ":"], "models must be module:factory; got ':'"),
+        (["--models", ":", "--hidden-sizes", "8"], "models must be module:factory; got ':'"),
+        (["--actor", "my_models.py:actor"], "its ending, my_models:actor"),
+        (["--init-from", "-"], "--init-from: - is not a run"),
+        (["--seed", "9" * 400], "seed must be in [0, 2147483647]"),
+        (["--evaluation-seed", "9" * 400], "evaluation_seed must be in"),
+        (["--env-kwargs", '{"gravity": Infinity}'], "env_kwargs must be a dictionary of what JSON"),
+        (["--init-from", "\udcff"], "init_from must be text that UTF-8 can hold"),
+    ],
+)
+def test_a_message_names_its_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        train.main, ["td3", "--env", "Pendulum-v1", "--mode", "eager", *words]
+    )
+    assert done.exit_code == 1
+    assert said in done.output
+    assert isinstance(done.exception, SystemExit)
