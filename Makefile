@@ -11,7 +11,7 @@ ARGS ?=
 LOGDIR ?= runs
 JOBS ?= 2
 KILLS ?= 20
-CASES ?= 5000
+CASES ?= 10000
 TABLES ?=
 PARTS ?=
 ROUNDS ?=
@@ -114,7 +114,7 @@ prove-resume: install  ## Prove that a killed run equals one that was not (ENV= 
 	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
 
-fuzz: install  ## Damage CASES= runs, stop processes dead after every file operation; prints tables
+fuzz: install  ## Damage CASES= runs, or make them hostile; stop processes dead after every file operation; prints tables
 	$(BIN)/python -m tests.fuzzing --cases $(CASES) --jobs $(JOBS)
 	$(BIN)/python -m tests.dying
 

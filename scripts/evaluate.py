@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from tqdm import tqdm
 
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo
 from eagerly.scripts.quiet import quiet_tensorflow
+from eagerly.training.config import MOST_EPISODES
 from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
 
@@ -30,7 +33,9 @@ def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None)
 
 @click.command(cls=Command, context_settings={"max_content_width": 100})
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--episodes", type=click.IntRange(min=1), help="[default: as in training]")
+@click.option(
+    "--episodes", type=click.IntRange(min=1, max=MOST_EPISODES), help="[default: as in training]"
+)
 @click.option(
     "--which",
     type=click.Choice(["best", "latest"]),
@@ -79,12 +84,14 @@ def main(
         timeout = run.config.environment_timeout_seconds
         with ExitStack() as opened:
             camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
-            watchdog = opened.enter_context(closing(Watchdog(timeout, lambda: "the evaluation")))
+            watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
+            opened.callback(watchdog.close)
             with watchdog.calling(f"making environment {make.name!r}"):
                 made = make()
             env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog)
             opened.enter_context(closing(env))
-            evaluation = evaluate(policy, env, seeds)
+            with tqdm(unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
+                evaluation = evaluate(policy, env, seeds, watch=bar.update)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,6 @@ import numpy as np
 
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo
-from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.errors import RunError
 
 if TYPE_CHECKING:
@@ -94,15 +94,13 @@ def main(
     PATHS are run directories, tables named label-Environment-v0-seed.csv, or folders of either.
     Runs that differ in their seed alone become one line with a band: the 95 % bootstrap interval.
     """
+    with chdir("/"):  # matplotlib takes its settings from the directory that it is imported in
+        from eagerly.curves.figures import comparison, learning_curves
     from eagerly.curves.comparison import compare
-    from eagerly.curves.figures import comparison, learning_curves
     from eagerly.curves.tables import read_groups
 
     if output.suffix not in (".png", ".svg"):
         raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
-    if axis == "time" and any(path.is_dir() for path in paths):
-        with quiet_tensorflow():  # which reads event files
-            pass
     try:
         groups = read_groups(paths, times=axis == "time", say=_note, trust=trust)
         groups = [group.until(until) if until else group for group in groups]

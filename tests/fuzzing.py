@@ -1,6 +1,7 @@
 """Damages run directories at random and looks what becomes of them.
 
-`python -m tests.fuzzing --cases 5000` is `make fuzz`. A case copies a small run, damages one of its
+`python -m tests.fuzzing --cases 10000` is `make fuzz`. Every second case is one of a stranger's
+(`tests.strangers`), every other one an accident: it copies a small run, damages one of its
 files, and opens it as `train.py` and `load_policy` do. It must end in one of these:
 
 - continued, from the newest checkpoint or the one before it, with every variable, transition,
@@ -31,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from tests.strangers import Stranger
 
 STEPS = (150, 200)  # of the two checkpoints
 TRAINED_TO = 240
@@ -93,6 +96,7 @@ class Fuzzer:
         self._states = self._expected_states()
         straight = train_in(self._copy("straight"), steps=TRAINED_TO)
         self._trained = _digest_of(straight)
+        self._stranger = Stranger(folder, self._base)
 
     def _expected_states(self) -> dict[int, tuple[str, str]]:
         """What each checkpoint holds, digests of the state and of the best policy."""
@@ -113,6 +117,9 @@ class Fuzzer:
 
     def run(self, case: int) -> Outcome:
         """Runs one case."""
+        if case % 2:
+            kind, done, word, said = self._stranger.run(case)
+            return Outcome(case, f"stranger: {kind}", done, word, said)
         draw = random.Random(case)
         copy = self._copy(f"case-{case}")
         file = draw.choice(self._files)
@@ -311,7 +318,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 @click.command()
-@click.option("--cases", default=5000, show_default=True)
+@click.option("--cases", default=10_000, show_default=True)
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--range", "range_", type=(int, int), help="Print these as JSON, from this process.")
 def main(cases: int, jobs: int, range_: tuple[int, int] | None) -> None:

@@ -42,6 +42,7 @@ _BY_DESCRIPTOR = {
     "sendfile",
 }  # fmt: skip
 _MARKS = {"access", "faccessat", "faccessat2"}
+_OPEN = "/proc/self/fd/"  # leads into a folder that is open
 _MARK = "/mark-of-a-traced-process"
 
 
@@ -162,6 +163,9 @@ def _path(thread: int, name: str, arguments: list[int]) -> str:
     if name.startswith("symlink"):
         pointer = arguments[2] if at else arguments[1]
     text = _text(thread, pointer)
+    if text.startswith(_OPEN):
+        number, _, inside = text.removeprefix(_OPEN).partition("/")
+        return f"{_of_descriptor(thread, int(number))}/{inside}"
     if text.startswith("/"):
         return text
     descriptor = ctypes.c_int32(arguments[0]).value if at else -100

@@ -78,7 +78,7 @@ def trust(path: Path, named: Mapping[str, Any]) -> None:
     entry = {"path": str(path.resolve()), "names": named}
     folder = _list()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    RunFiles(folder).write(_entry(path, named), [json.dumps(entry, indent=1).encode()])
+    RunFiles(folder).write(_entry(path, named), [json.dumps(entry, indent=1).encode() + b"\n"])
 
 
 def _list() -> Path:

@@ -12,6 +12,7 @@ from types import FrameType
 
 _TICKS = 8  # looks per timeout
 _LONGEST_TICK = 1.0
+OF_A_RUN = "No checkpoint was written from it; the same command continues from the last one."
 _DEBUGGERS = {"bdb", "pdb"}
 
 
@@ -26,10 +27,11 @@ class Watchdog:
     Args:
         timeout: Seconds that a call may take; 0 watches nothing.
         where: Says in words where the run is.
+        advice: Ends the message: what came of it, and what to do.
     """
 
-    def __init__(self, timeout: float, where: Callable[[], str]) -> None:
-        self._timeout, self._where = timeout, where
+    def __init__(self, timeout: float, where: Callable[[], str], advice: str = OF_A_RUN) -> None:
+        self._timeout, self._where, self._advice = timeout, where, advice
         self._thread = threading.get_ident()
         self._calls, self._what, self._patience = 0, "", 1
         self._closed = threading.Event()
@@ -79,7 +81,7 @@ class Watchdog:
                 f"\nError: stopped {self._where()}: {what} has not come back for "
                 f"{self._timeout * self._patience:g} seconds (--environment-timeout-seconds). "
                 f"It is here:\n{stack}"
-                "No checkpoint was written from it; the same command continues from the last one.\n"
+                f"{self._advice}\n"
             )
             sys.stderr.flush()
         finally:  # also where nobody can read it

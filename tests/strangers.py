@@ -1,0 +1,361 @@
+"""Run directories and command lines that somebody made up to do harm, at random.
+
+Part of `make fuzz`, beside the accidents of `tests.fuzzing`. A case copies a small run into a
+directory of its own, with modules that leave a trace when they are imported and, outside the run,
+files that must stay as they are. It is made hostile in one of the ways of `KINDS`, and opened in
+every way that a user has. Bad is: a module that ran, a file outside that changed, an error that is
+no message, a refusal that changes the run, a control character on the terminal, a hang.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+STEPS = 12  # more, where a case goes on training
+ONE_IN = 4  # cases do
+
+_EVIL = "from pathlib import Path\nPath({trace!r}).write_text('it ran')\nraise SystemExit(3)\n"
+_ODD: list[Any] = [
+    None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**15, 10**400, -(10**30), 0.5, 1e308, 1e-320,
+    float("nan"), float("inf"), "", "x", "0", "1/0", "9" * 15, "\ud800", "\x1b[2J\x07", "../../x",
+    "/etc/passwd", "a" * 5000, [], [1], [[]], [None] * 3, [16384] * 12, {}, {"a": 1},
+    {"a": {"b": []}}, "td3", "ddpg", "evil:X", "run.evil:X", "factory run.evil:X", "os:abort",
+    "evil:Evil-v0",
+]  # fmt: skip
+_MODULES = ("evil", "run.evil", "other.evil", "factory run.evil", "os", "json", "antigravity")
+
+
+class Stranger:
+    """Runs hostile cases against copies of one run.
+
+    Args:
+        folder: Where the copies are made.
+        base: The run.
+    """
+
+    def __init__(self, folder: Path, base: Path) -> None:
+        self._folder, self._base = folder, base
+        self.files = sorted(p.relative_to(base).as_posix() for p in base.rglob("*") if p.is_file())
+        self.places = sorted(p.relative_to(base).as_posix() for p in base.rglob("*"))
+
+    def run(self, case: int) -> tuple[str, str, str, str]:
+        """Runs one case; returns its kind, what was done, a word for the outcome, what was said."""
+        draw = random.Random(case)
+        kind = draw.choice(sorted(KINDS))
+        stage = self._folder / f"stranger-{case}"
+        shutil.copytree(self._base, stage / "run")
+        shutil.copytree(self._base, stage / "outside" / "other")
+        (stage / "outside" / "thesis.tmp").write_text("precious")
+        trace = stage / "trace"
+        for name in ("evil", "run/evil", "other/evil", "factory run/evil", "run/jax", "run/torch"):
+            path = stage / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(_EVIL.format(trace=str(trace)))
+        done = KINDS[kind](self, stage, draw)
+        before = _contents(stage / "outside")
+        with _standing_in(stage):
+            word, said = _cautiously(lambda: self._opened(stage, kind, done, draw))
+        if trace.exists():
+            word = "BAD: a module ran"
+        if _contents(stage / "outside") != before:
+            word = "BAD: changed what lies outside"
+        for folder in (stage / "run").rglob("*"):  # as it may have taken its own rights away
+            with suppress(OSError):
+                folder.chmod(0o700)
+        shutil.rmtree(stage, ignore_errors=True)
+        return kind, str(done), word, said
+
+    def _opened(self, stage: Path, kind: str, done: Any, draw: random.Random) -> tuple[str, str]:
+        if kind == "command line":
+            return _invoked(done)
+        said = _read(stage)
+        before = _contents(stage / "run")
+        from eagerly.training.errors import RunError
+
+        try:
+            goes_on = draw.randrange(ONE_IN) == 0
+            lines = _trained(stage / "run", goes_on)
+        except RunError as error:
+            said.append(str(error))
+            changed = {n for n, c in _contents(stage / "run").items() if before.get(n) != c}
+            begun = "after step" in str(error)  # it failed while it trained
+            if not begun and (changed - {"lock"} or len(_contents(stage / "run")) < len(before)):
+                return "BAD: refused, but changed the directory", f"{changed}: {said}"
+            return "refused", " / ".join(said)
+        return ("trained on" if goes_on else "opened"), " / ".join(said + lines)
+
+    # --- the ways to do harm ------------------------------------------------------------------
+
+    def name(self, stage: Path, draw: random.Random) -> str:
+        """Names a module in any section, sealed as if nothing had happened."""
+        section = draw.choice(["", "run", "agent_settings"])
+        key = draw.choice(["agent", "env", "actor", "critic", "models", "env_kwargs", "preset"])
+        value: Any = (
+            f"{draw.choice(_MODULES)}:{draw.choice(['X', 'X.Y', '__call__', 'Evil-v0', ''])}"
+        )
+        if key == "env_kwargs":
+            value = draw.choice([{"file": value}, value, [value]])
+        self._edit(stage, lambda d: (d[section] if section else d).update({key: value}))
+        return f"{section}.{key} = {value}"
+
+    def reseal(self, stage: Path, draw: random.Random) -> str:
+        """Puts something odd anywhere into the settings, or a manifest, under a valid seal."""
+        odd = draw.choice(_ODD)
+        paths = [
+            stage / "run" / "config.json",
+            *(stage / "run").glob("checkpoints/*/manifest.json"),
+        ]
+        path = draw.choice(paths)
+        where: list[Any] = []
+
+        def put(document: Any) -> None:
+            while True:
+                keys = list(document) if isinstance(document, dict) else range(len(document))
+                if not keys:
+                    return
+                where.append(draw.choice(list(keys)))
+                inner = document[where[-1]]
+                if not (isinstance(inner, dict | list) and inner) or draw.randrange(4) == 0:
+                    break
+                document = inner
+            if draw.randrange(6) == 0 and isinstance(document, dict):
+                del document[where[-1]]
+            else:
+                document[where[-1]] = odd
+
+        _edit_sealed(path, put)
+        return f"{path.parent.name}/{path.name} {where} = {str(odd)[:40]}"
+
+    def link(self, stage: Path, draw: random.Random) -> str:
+        """Puts a link to the outside in the place of a file or a folder, or beside them."""
+        outside = stage / "outside"
+        target = draw.choice(
+            [outside, *sorted(outside.rglob("*")), stage / "nothing", stage / "run"]
+        )
+        place = draw.choice([*self.places, *(f"{p}.tmp" for p in self.places), *_NEW])
+        path = stage / "run" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _removed(path)
+        path.symlink_to(os.path.relpath(target, path.parent) if draw.random() < 0.5 else target)
+        return f"{place} -> {target.relative_to(stage)}"
+
+    def hard_link(self, stage: Path, draw: random.Random) -> str:
+        """Gives files of the run another name outside: one of its own, or one from outside."""
+        if draw.random() < 0.3:  # as `cp -al` does
+            shutil.copytree(stage / "run", stage / "outside" / "copy", copy_function=os.link)
+            return "all"
+        place = draw.choice([*self.files, *(f"{f}.tmp" for f in self.files), "lock", *_NEW])
+        path, other = stage / "run" / place, stage / "outside" / "thesis.tmp"
+        if path.exists() and draw.random() < 0.5:
+            os.link(path, stage / "outside" / "hard")
+            return f"{place} is also outside"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _removed(path)
+        os.link(other, path)
+        return f"thesis is also {place}"
+
+    def stand_in(self, stage: Path, draw: random.Random) -> str:
+        """Puts a pipe, a folder or nothing in the place of files."""
+        place = draw.choice([*self.places, *_NEW])
+        path = stage / "run" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _removed(path)
+        what = draw.choice(["pipe", "folder", "full folder", "nothing"])
+        if what == "pipe":
+            os.mkfifo(path)
+        elif what != "nothing":
+            path.mkdir()
+            if what == "full folder":
+                (path / "manifest.json").write_text("{}")
+        return f"{place} is a {what}"
+
+    def record(self, stage: Path, draw: random.Random) -> str:
+        """Writes records with valid checksums into event files, of any length and content."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+        content = draw.choice(
+            [
+                draw.randbytes(draw.choice([0, 1, 30])),
+                Event(wall_time=draw.choice([0.0, -1e300, float("nan"), 1e308]), step=1)
+                .SerializeToString(),
+            ]
+        )  # fmt: skip
+        claimed = draw.choice([len(content), 2**40, 2**63, 2**64 - 1, 2**31, len(content) + 1])
+        length = struct.pack("<Q", claimed)
+        record = length + struct.pack("<I", masked_crc32c(length)) + content
+        record += struct.pack("<I", masked_crc32c(content))
+        (events, *_) = (stage / "run").glob("events.out.tfevents.*")
+        if draw.random() < 0.5:
+            with events.open("ab") as file:
+                file.write(record * draw.choice([1, 3]))
+        else:
+            (
+                stage / "run" / f"events.out.tfevents.{draw.choice(['0', '9' * 12, 'x'])}"
+            ).write_bytes(record)
+        return f"{claimed} bytes claimed, {len(content)} there"
+
+    def command_line(self, stage: Path, draw: random.Random) -> list[str]:
+        """Makes up a command line: flags that exist, values that are odd."""
+        from eagerly.agents.td3 import TD3Config
+        from eagerly.scripts.flags import options_of
+        from eagerly.training.config import RunConfig
+
+        command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
+        odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
+        odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
+        words = [command]
+        if command in ("train", "resume"):
+            options = [*options_of(RunConfig), *options_of(TD3Config)]
+            if command == "train":
+                words += ["td3", "--env", "Pendulum-v1", "--run-dir", "new", "--hidden-sizes", "4"]
+                words += ["--steps", "20", "--warmup-steps", "15", "--mode", "eager"]
+            else:
+                words += ["run"]
+                options = options_of(RunConfig, only_free=True)
+            for option in draw.sample(options, 2):
+                flag = draw.choice([*option.opts, *option.secondary_opts])
+                words += [flag] if option.is_flag or "/" in flag else [flag, draw.choice(odd)]
+        elif command == "evaluate":
+            words += ["run", "--episodes", draw.choice(["1", "0", *odd])]
+            words += draw.choice([[], ["--which", draw.choice(odd)], ["--seed", draw.choice(odd)]])
+        else:
+            words += [draw.choice([".", "run", "outside", *odd])]
+            if command == "plot":
+                words += ["-o", draw.choice(["x.svg", "no/such/x.png", *odd])]
+                words += draw.choice([[], ["--x", "time"], ["--until", draw.choice(odd)]])
+            else:
+                words += draw.choice([[], ["--sort", draw.choice(odd)]])
+        return words
+
+    def _edit(self, stage: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+        _edit_sealed(stage / "run" / "config.json", change)
+        for manifest in (stage / "run").glob("checkpoints/*/manifest.json"):
+            _edit_sealed(manifest, lambda document: change(document["config"]))
+
+
+_NEW = (
+    "events.out.tfevents.9.evil", "checkpoints/any", "checkpoints/000000009999-000000000001",
+    "plugins", "plugins/profile", "videos", "videos/x.tmp", "replay/x.tmp", "lock.tmp",
+    "evaluations.csv.tmp", "config.json.tmp",
+)  # fmt: skip
+KINDS: dict[str, Callable[[Stranger, Path, random.Random], Any]] = {
+    "command line": Stranger.command_line,
+    "hard link": Stranger.hard_link,
+    "link": Stranger.link,
+    "name": Stranger.name,
+    "record": Stranger.record,
+    "resealed": Stranger.reseal,
+    "stands in": Stranger.stand_in,
+}
+
+
+def _read(stage: Path) -> list[str]:
+    """Reads the run in every way that trains nothing; returns what was refused."""
+    from eagerly import load_policy
+    from eagerly.curves.tables import read_groups
+    from eagerly.training.elapsed import seconds_at_evaluations
+    from eagerly.training.errors import RunError
+    from eagerly.training.listing import runs_below
+
+    before, said = _contents(stage / "run"), []
+    assert [run.path.name for run in runs_below(stage)].count("other") == 1
+    for read in (
+        lambda: load_policy(stage / "run"),
+        lambda: read_groups([stage], times=True),
+        lambda: seconds_at_evaluations(stage / "run"),
+    ):
+        try:
+            read()
+        except RunError as error:
+            said.append(str(error))
+    assert _contents(stage / "run") == before, "reading changed the directory"
+    return said
+
+
+def _trained(run: Path, goes_on: bool) -> list[str]:
+    from eagerly import Trainer, open_run
+    from tests.training.conftest import Listener
+
+    listener = Listener()
+    opened = open_run(run, None, {})
+    if goes_on:
+        newest = max((int(p.name[:12]) for p in run.glob("checkpoints/*-*")), default=0)
+        opened = open_run(run, None, {"steps": max(newest, 0) + STEPS})
+    with Trainer(opened, listener) as trainer:
+        if goes_on and trainer.config.steps - trainer.steps <= 2 * STEPS:
+            trainer.train()
+    return listener.lines
+
+
+def _invoked(words: list[str]) -> tuple[str, str]:
+    from click.testing import CliRunner
+
+    from eagerly.scripts.main import main
+
+    result = CliRunner().invoke(main, words)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return f"BAD: {type(result.exception).__name__}", f"{words}: {result.exception}"
+    if set("\x1b\x07\ud800") & set(result.output):
+        return "BAD: a control character was printed", str(words)
+    return f"ended with {result.exit_code}", result.output[-300:]
+
+
+def _cautiously(call: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    try:
+        return call()
+    except Exception as error:  # what must not happen, whatever it is
+        return f"BAD: {type(error).__name__}", str(error)
+
+
+@contextmanager
+def _standing_in(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        for name in [n for n in sys.modules if n.partition(".")[0] in ("evil", "run", "other")]:
+            del sys.modules[name]
+
+
+def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Changes a document and seals it again, with whatever JSON as Python writes it can hold."""
+    from eagerly.training.files import sealed
+
+    document = json.loads(path.read_text())
+    document.pop("sha256", None)
+    with suppress(KeyError, TypeError, AttributeError):
+        change(document)
+    path.write_bytes(sealed(document))
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _contents(path: Path) -> dict[str, bytes | str]:
+    """Everything that stands below a folder: files with their content, others by what they are."""
+    found: dict[str, bytes | str] = {}
+    for entry in sorted(path.rglob("*")):
+        name = str(entry.relative_to(path))
+        if entry.is_symlink():
+            found[name] = f"link to {os.readlink(entry)}"
+        elif entry.is_file():
+            found[name] = entry.read_bytes()
+        else:
+            found[name] = "folder" if entry.is_dir() else "pipe"
+    return found
