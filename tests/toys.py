@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import time
@@ -172,6 +173,15 @@ class Faulty(Counting):
             "four": (observation, reward, *rest[1:]),
         }
         return wrong.get(self.fault, (observation, reward, *rest))
+
+
+class Slow(Counting):
+    """Takes its time to be made, in a worker, as starting one does on a busy machine."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        if multiprocessing.parent_process():
+            time.sleep(seconds)
 
 
 class NanReset(Counting):

@@ -116,20 +116,18 @@ class Environments:
         restorable: bool = True,
     ) -> None:
         self._seed, self._restorable = seed, restorable
-        watching = None if vectorization == "async" else watchdog
+        in_processes = vectorization == "async"
+        watching = None if in_processes else watchdog
         factories = [partial(_guarded, make, index, watching) for index in range(num_envs)]
-        making = (
-            watchdog.calling("making the environments", patience=num_envs)
-            if watchdog
-            else nullcontext()
-        )
         try:
-            with making:
-                self._envs: SyncVectorEnv | WorkerEnvironments = (
-                    WorkerEnvironments(factories, timeout=timeout)
-                    if vectorization == "async"
-                    else SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-                )
+            self._envs: SyncVectorEnv | WorkerEnvironments
+            if in_processes:
+                # Watched is only what is made here: the processes are waited for, with a timeout.
+                look = partial(_watched, partial(_guarded, make, 0, watchdog), watchdog, 1)
+                self._envs = WorkerEnvironments(factories, look, timeout=timeout)
+            else:
+                making = partial(SyncVectorEnv, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+                self._envs = _watched(partial(making, factories), watchdog, num_envs)
         except RunError:
             raise
         except (RuntimeError, AssertionError) as error:  # copies with different spaces
@@ -237,6 +235,13 @@ class Environments:
     def close(self) -> None:
         """Closes every environment."""
         self._envs.close()
+
+
+def _watched(make: Callable[[], Any], watchdog: Watchdog | None, patience: int) -> Any:
+    """Makes something; environments in this process cannot be broken off otherwise."""
+    calling = watchdog.calling("making the environments", patience) if watchdog else nullcontext()
+    with calling:
+        return make()
 
 
 def _guarded(

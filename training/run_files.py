@@ -97,7 +97,7 @@ class RunFiles:
     def names(self, folder: str = "") -> list[str]:
         """Lists what stands in a folder but folders, sorted, each name with that of the folder.
 
-        Links and pipes are listed, too: they can be removed. A folder that is not there is empty.
+        Links and pipes are listed, too: they can be removed. Without a folder there are none.
 
         Raises:
             OSError: If the folder is a link, or cannot be read.
@@ -283,7 +283,7 @@ class RunFiles:
 
     def _listed(self, folder: str) -> list[tuple[str, os.stat_result]]:
         before, found = f"{folder}/" if folder else "", []
-        with suppress(FileNotFoundError), self._folder(folder) as at:
+        with suppress(FileNotFoundError, NotADirectoryError), self._folder(folder) as at:
             for name in sorted(os.listdir(at)):
                 with suppress(FileNotFoundError):  # removed meanwhile
                     status = os.stat(name, dir_fd=at, follow_symlinks=False)

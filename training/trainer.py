@@ -269,8 +269,10 @@ class Trainer:
                 files.make_folder("videos")
                 files.write(f"videos/step-{self.steps:012d}.mp4", [video.read_bytes()])
                 self.summaries.video(preview(video), self.steps)
-        except (RunError, OSError) as error:  # no reason to end a run
+        except RunError as error:  # no reason to end a run
             self.reporter.say(f"no video of step {self.steps}: {error}")
+        except OSError as error:
+            self.reporter.say(f"no video of step {self.steps}: it cannot be written: {error}")
 
     def _waited_long(self) -> bool:
         minutes = self.config.checkpoint_every_minutes

@@ -34,6 +34,8 @@ from eagerly.training.errors import RunError
 _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SAFE_PATH = "PYTHONSAFEPATH"
 _PATIENCE = 5.0  # seconds that closing environments may take
+# Seconds that processes may take to start and import, besides what making the environments takes.
+_STARTING = 120.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class _Member:
     look: Callable[[], gymnasium.Env[Any, Any]]
     trainer: int
     asked_for_safe_path: bool
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"look": None}  # only the trainer looks, and it may be watched there
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if os.getpid() == self.trainer:  # the vector environment looks at the spaces there
@@ -109,10 +114,11 @@ class WorkerEnvironments(AsyncVectorEnv):
     Args:
         factories: Make one environment each; they are sent to the workers by value.
         look: Makes one here, to look at its spaces; None for the first of the factories.
-        timeout: Seconds that a reset or a step may take; 0 waits for ever.
+        timeout: Seconds that a reset or a step may take, and making an environment once its
+            process has started; 0 waits for ever.
 
     Raises:
-        RunError: If a factory cannot be sent, or fails there.
+        RunError: If a factory cannot be sent, fails there, or does not come back.
     """
 
     def __init__(
@@ -149,6 +155,18 @@ class WorkerEnvironments(AsyncVectorEnv):
         # Workers do not react to SIGTERM, with which multiprocessing would end them at exit.
         self._at_exit = partial(_kill, self.processes)
         atexit.register(self._at_exit)
+
+    def _check_spaces(self) -> None:
+        """Checks them as Gymnasium does, once every environment is made.
+
+        Gymnasium would wait for ever, which the watchdog of the trainer must not end: that of an
+        environment is not the time that processes take to start, least of all on a busy machine.
+        """
+        timeout = self._timeout and _STARTING + self._timeout
+        with self._answers(timeout, "been made"):
+            self.call_async("has_wrapper_attr", "step")  # what any environment answers at once
+            self.call_wait(timeout=timeout or None)
+            super()._check_spaces()  # type: ignore[no-untyped-call]
 
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
         failed = [ok for ok in successes if not ok]
@@ -187,7 +205,7 @@ class WorkerEnvironments(AsyncVectorEnv):
             return self.call_wait(timeout=timeout or None)
 
     @contextmanager
-    def _answers(self, timeout: float) -> Iterator[None]:
+    def _answers(self, timeout: float, done: str = "come back") -> Iterator[None]:
         with _death_told(self):
             try:
                 yield
@@ -195,7 +213,7 @@ class WorkerEnvironments(AsyncVectorEnv):
                 silent = [i for i, pipe in enumerate(self.parent_pipes) if not pipe.poll(0)]
                 _kill(self.processes)  # what they may still answer would be taken for another's
                 raise RunError(
-                    f"environments {silent} have not come back for {timeout:g} seconds "
+                    f"environments {silent} have not {done} for {timeout:g} seconds "
                     "(--environment-timeout-seconds)"
                 ) from error
 

@@ -516,7 +516,7 @@ def test_presets_are_settings(name: str) -> None:
     [
         ({"tau": 0.0}, r"tau must be in \(0, 1\]; got 0.0"),
         ({"tau": 1.5}, r"tau must be in \(0, 1\]; got 1.5"),
-        ({"batch_size": 0}, r"batch_size must be at least 1; got 0"),
+        ({"batch_size": 0}, r"batch_size must be in \[1, 1048576\]; got 0"),
         ({"batch_size": 2.5}, r"batch_size must be of type int; got 2.5"),
         ({"actor_learning_rate": -1.0}, r"actor_learning_rate must be above 0; got -1.0"),
         ({"actor_learning_rate": float("nan")}, r"actor_learning_rate must be above 0; got nan"),

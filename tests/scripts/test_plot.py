@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,10 @@ from click.testing import CliRunner, Result
 from eagerly.curves import comparison
 from eagerly.curves.tables import _labels, read_groups
 from eagerly.scripts.plot import main
+from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.files import sealed
+from eagerly.training.run_directory import read_settings
 
 
 def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:
@@ -248,10 +253,21 @@ def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
 
 
-def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults() -> None:
-    def labels(*runs: dict[str, object]) -> list[str]:
-        common = {"agent": "td3", "seed": 0}
-        return _labels([common | run for run in runs])
+def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
+    tmp_path: Path,
+) -> None:
+    def labels(*runs: dict[str, Any]) -> list[str]:
+        found = []
+        for number, settings in enumerate(runs):
+            of_run = {field.name for field in dataclasses.fields(RunConfig)}
+            document: dict[str, Any] = {"format": 2, "agent": "td3", "history": []}
+            document["run"] = {k: v for k, v in settings.items() if k in of_run} | {"seed": 0}
+            document["agent_settings"] = {k: v for k, v in settings.items() if k not in of_run}
+            path = tmp_path / str(number)
+            path.mkdir(exist_ok=True)
+            (path / "config.json").write_bytes(sealed(document))
+            found.append((path, read_settings(path)))
+        return _labels(found, trust=False)
 
     walker, hopper = {"env": "Walker2d-v5"}, {"env": "Hopper-v5"}
     assert labels(walker | {"tau": 0.1}, hopper | {"tau": 0.2}) == ["td3", "td3"]

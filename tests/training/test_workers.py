@@ -9,15 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from eagerly import Trainer, open_run
+from eagerly.training import workers
 from eagerly.training.environments import Environments
 from eagerly.training.errors import RunError
 from eagerly.training.making import environment_maker
+from eagerly.training.watchdog import Watchdog
 from tests import toys
 from tests.helpers import ROOT, gone
 from tests.training.conftest import SMALL, TrainRun
@@ -130,6 +133,22 @@ def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
     here = {"error": "", "made_in": os.getpid()}
     with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
         Environments(environment_maker(toys.Failing, here), 2, 0, "async")
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(Watchdog, "_end_process", lambda self, frame: ended.append(self._what))
+    make = environment_maker(toys.Slow, {"seconds": 1.5})
+    with closing(Watchdog(0.5, lambda: "here")) as watchdog:
+        Environments(make, 2, 0, "async", watchdog=watchdog, timeout=0.5).close()
+    assert ended == []
+
+
+def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_STARTING", 1.0)
+    with pytest.raises(RunError, match=r"environments \[0, 1\] have not been made for 1.2 seconds"):
+        Environments(environment_maker(toys.Slow, {"seconds": 600.0}), 2, 0, "async", timeout=0.2)
     assert multiprocessing.active_children() == []
 
 
