@@ -91,7 +91,11 @@ def main(
             env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog)
             opened.enter_context(closing(env))
             with tqdm(unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
-                evaluation = evaluate(policy, env, seeds, watch=bar.update)
+
+                def step() -> None:
+                    bar.update()
+
+                evaluation = evaluate(policy, env, seeds, watch=step)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:

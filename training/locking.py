@@ -7,8 +7,8 @@ import fcntl
 import os
 import socket
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from eagerly.training.errors import RunError
 from eagerly.training.run_files import RunFiles
@@ -45,7 +45,7 @@ class RunLock:
             holder = f"process {os.getpid()} on {socket.gethostname()}\n"
             os.pwrite(self._file.fileno(), holder.encode(), 0)
 
-    def _locked(self) -> BinaryIO | None:
+    def _locked(self) -> FileIO | None:
         """Opens the lock file and locks it; None if it is no longer the one in its place."""
         found = self._files.status(_NAME)
         if found is not None and _identity(found) in _held:
@@ -53,7 +53,7 @@ class RunLock:
             raise RunError(
                 f"{self._path} is already being trained in this process: close that first"
             )
-        file = self._files.open(_NAME, os.O_RDWR | os.O_CREAT)
+        file = self._files.open_to_write(_NAME, os.O_CREAT)
         try:
             self._lock(file)
             if os.fstat(file.fileno()).st_nlink > 1:
@@ -69,7 +69,7 @@ class RunLock:
         file.close()
         return None
 
-    def _lock(self, file: BinaryIO) -> None:
+    def _lock(self, file: FileIO) -> None:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:

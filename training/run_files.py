@@ -16,8 +16,9 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 _DESCRIPTORS = Path("/proc/self/fd")  # on Linux: leads to an open directory, whatever its path
 _CHUNK = 2**20
@@ -40,21 +41,30 @@ class RunFiles:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def open(self, name: str, flags: int = os.O_RDONLY) -> BinaryIO:
-        """Opens a file, to be read or, unbuffered, to be written.
+    def open(self, name: str) -> BufferedReader:
+        """Opens a file to be read.
 
         Raises:
-            ValueError: If it is to be read and is a link, a pipe, a folder or a device.
-            OSError: If it is to be written and is one of these; if it cannot be opened; if a folder
-                on the way is a link.
+            ValueError: If it is a link, a pipe, a folder or a device.
+            OSError: If it cannot be opened, or a folder on the way is a link.
         """
-        writes, path = flags & (os.O_WRONLY | os.O_RDWR), str(self.path / name)
-        descriptor = self._descriptor(name, flags)
-        if descriptor is not None:
-            return os.fdopen(descriptor, "wb" if writes else "rb", buffering=0 if writes else -1)
-        if writes:
+        descriptor = self._descriptor(name, os.O_RDONLY)
+        if descriptor is None:
+            raise ValueError(f"{name} is not a file, but a link, a pipe or a folder")
+        return os.fdopen(descriptor, "rb")
+
+    def open_to_write(self, name: str, flags: int = 0) -> FileIO:
+        """Opens a file to be read and written, unbuffered.
+
+        Raises:
+            OSError: If it is a link, a pipe, a folder or a device; if it cannot be opened; if a
+                folder on the way is a link.
+        """
+        descriptor = self._descriptor(name, os.O_RDWR | flags)
+        if descriptor is None:
+            path = str(self.path / name)
             raise OSError(errno.EINVAL, "is not a file, but a link, a pipe or a folder", path)
-        raise ValueError(f"{name} is not a file, but a link, a pipe or a folder")
+        return os.fdopen(descriptor, "wb", buffering=0)
 
     def _descriptor(self, name: str, flags: int) -> int | None:
         """Opens what stands in a folder; None if it is not a file."""
@@ -157,7 +167,7 @@ class RunFiles:
         digest, size = hashlib.sha256(), 0
         self.remove(temporary)
         try:
-            with self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            with self.open_to_write(temporary, os.O_CREAT | os.O_EXCL) as file:
                 for chunk in chunks:
                     _write_all(file, chunk)
                     digest.update(chunk)
@@ -178,7 +188,7 @@ class RunFiles:
             OSError, ValueError: If it cannot be written; a part of it may have been.
         """
         self.own(name)
-        with self.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+        with self.open_to_write(name, os.O_APPEND | os.O_CREAT) as file:
             _write_all(file, content)
 
     def cut(self, name: str, length: int) -> None:
@@ -188,7 +198,7 @@ class RunFiles:
             OSError, ValueError: If it cannot be opened for it.
         """
         self.own(name, length)
-        with self.open(name, os.O_WRONLY) as file:
+        with self.open_to_write(name) as file:
             os.ftruncate(file.fileno(), length)
 
     def own(self, name: str, length: int | None = None) -> None:
@@ -303,13 +313,13 @@ def event_files(files: RunFiles) -> list[str]:
     return [name for name in files.names() if name.startswith(_EVENTS) and files.is_file(name)]
 
 
-def _write_all(file: BinaryIO, content: Any) -> None:
+def _write_all(file: FileIO, content: Any) -> None:
     left = memoryview(content).cast("B")
     while left.nbytes:
         left = left[file.write(left) :]
 
 
-def _chunks(file: BinaryIO, length: int | None) -> Iterator[bytes]:
+def _chunks(file: BufferedReader, length: int | None) -> Iterator[bytes]:
     left = os.fstat(file.fileno()).st_size if length is None else length
     while left and (chunk := file.read(min(_CHUNK, left))):
         left -= len(chunk)
