@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+_FAR = 10**9
 DISCRETE, CONTINUOUS = "discrete", "continuous"  # actions
 
 
@@ -169,12 +170,19 @@ def _in_range(field: dataclasses.Field[Any], value: float) -> bool:
     )
 
 
-def describe_range(field: dataclasses.Field[Any]) -> str:
-    """Writes the range of a numeric field, for example "in [0, 1)", or "finite" if open."""
+def describe_range(field: dataclasses.Field[Any], *, brief: bool = False) -> str:
+    """Writes the range of a numeric field, for example "in [0, 1)", or "finite" if open.
+
+    Args:
+        field: The setting.
+        brief: Whether to leave out an upper end that nobody comes near.
+    """
     low, above, high, below = (
         None if end is None else f"{end:g}" if float(f"{end:g}") == end else str(end)
         for end in (field.metadata[name] for name in ("at_least", "above", "at_most", "below"))
     )
+    if brief and high and float(high) > _FAR:
+        high = None
     left = f"[{low}" if low else f"({above}" if above else ""
     right = f"{high}]" if high else f"{below})" if below else ""
     if left and right:

@@ -169,4 +169,5 @@ def _style(theme: str) -> Any:
     ink, paper = _INK[theme]
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     filled = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-    return dict.fromkeys((*inked, "axes.titlecolor"), ink) | dict.fromkeys(filled, paper)
+    colors = dict.fromkeys((*inked, "axes.titlecolor"), ink) | dict.fromkeys(filled, paper)
+    return colors | {"text.parse_math": False}  # a dollar in a name is no formula

@@ -15,6 +15,7 @@ from eagerly.training.elapsed import seconds_at_evaluations
 from eagerly.training.errors import RunError
 from eagerly.training.results import LAST, Results, read_results
 from eagerly.training.run_directory import read_settings, whole_settings
+from eagerly.training.run_files import run_directories
 
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
@@ -181,7 +182,7 @@ def read_groups(
             try:
                 results = read_results(item / "evaluations.csv")
                 runs.append((item, read_settings(item), results))
-            except RunError as error:
+            except (RunError, OSError) as error:
                 say(f"{item} is left out: {error}")
         else:
             curves.append((item, _of_table(item)))
@@ -226,10 +227,9 @@ def _found(path: Path) -> list[Path]:
     """Lists the run directories and tables at or below a path."""
     if path.is_file():
         return [path]
-    if (path / "config.json").is_file():
-        return [path]
     tables = [file for file in sorted(path.glob("*.csv")) if _NAME.fullmatch(file.stem)]
-    return tables + sorted(file.parent for file in path.glob("*/**/config.json"))
+    runs = run_directories(path)
+    return runs if runs == [path] else tables + runs
 
 
 def _of_table(path: Path) -> Curve:

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -75,7 +75,7 @@ def import_module(name: str) -> ModuleType:
             `SystemExit` included.
         ValueError: If the name is not that of a module.
     """
-    with working_directory_last() if is_local(name) else nullcontext():
+    with while_used(name):
         try:
             return importlib.import_module(name)
         except (ImportError, KeyboardInterrupt):
@@ -84,8 +84,23 @@ def import_module(name: str) -> ModuleType:
             raise ImportError(f"{type(error).__name__}: {error}") from error
 
 
-def is_local(name: str) -> bool:
-    """Returns whether a module is found in the working directory alone; nothing is executed.
+def while_used(name: str | None) -> AbstractContextManager[None]:
+    """Lets a module that lies in the working directory import its neighbours, while entered.
+
+    Args:
+        name: Its name; None, and modules that lie elsewhere, need nothing.
+
+    Raises:
+        ImportError, ValueError: As `place_of`.
+    """
+    return working_directory_last() if name and place_of(name) else nullcontext()
+
+
+def place_of(name: str) -> str:
+    """Returns where a module lies if that is the working directory, else "".
+
+    Nothing is executed. What is installed is found before what lies in the working directory; so a
+    name means the same everywhere, or something else in every directory.
 
     Raises:
         ImportError: If it is found nowhere, or belongs to Python itself.
@@ -94,9 +109,11 @@ def is_local(name: str) -> bool:
     found = _found(name)
     with suppress(OSError):
         here = Path.cwd()
-        homes = {place.parent if place.stem == "__init__" else place for place in _places(found)}
-        return str(here) not in sys.path and any(home.parent == here for home in homes)
-    return False
+        for place in _places(found):
+            home = place.parent if place.stem == "__init__" else place
+            if home.parent == here:
+                return str(home.resolve())
+    return ""
 
 
 def check_outside(name: str, folder: Path) -> None:

@@ -14,7 +14,7 @@
 This package never imports TensorFlow: what runs inside an environment's process stays light.
 """
 
-from eagerly.environments.drawing import choose_renderer
+from eagerly.environments.drawing import choose_renderer, report_mujoco_warnings
 from eagerly.environments.registration import register
 from eagerly.environments.wrappers import DropObservations, Flicker, HideCoordinates, Pictures
 
@@ -25,6 +25,7 @@ __all__ = [
     "Pictures",
     "choose_renderer",
     "register",
+    "report_mujoco_warnings",
 ]
 
 register()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
 import numpy as np
 import tensorflow as tf
 
-from eagerly.importing import FACTORY, import_module, split_name, working_directory_last
+from eagerly.importing import FACTORY, import_module, split_name, while_used
 from eagerly.networks.heads import ActionHead
 from eagerly.networks.own import OwnActor, OwnCritic, OwnCritics
 
@@ -181,8 +181,8 @@ def _made(
 ) -> Any:
     factory = factory_of(given, role)
     known = "torch" in sys.modules
-    # What is named may import its neighbours when it is called.
-    with seeded(seed), working_directory_last() if isinstance(given, str) else nullcontext():
+    module = given.partition(":")[0] if isinstance(given, str) else None
+    with seeded(seed), while_used(module):
         try:
             made = factory(*spaces)
         except Exception as error:  # whatever the code of somebody else raises

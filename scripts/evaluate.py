@@ -76,6 +76,8 @@ def main(
             from eagerly.training.watchdog import Watchdog
         run = open_run(run_dir, None, {}, trust=trust)
         make = run.environment()
+        if trust and (note := run.trust()):
+            echo(note, err=True)
         policy = load_policy(run_dir, which, say=partial(echo, err=True), trust=trust)
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,

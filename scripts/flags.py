@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from eagerly.agents.settings import describe_range, kind_of
+from eagerly.scripts.output import printable
 from eagerly.training.run_settings import flag_name, needed, shown
 
 
@@ -76,7 +77,7 @@ def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
     if field.metadata["unit"]:
         notes.append(field.metadata["unit"])
     if kind in ("int", "float") or kind.startswith("tuple"):
-        allowed = describe_range(field)
+        allowed = describe_range(field, brief=True)
         if allowed != "finite":
             notes.append(allowed)
     if field.metadata["actions"]:
@@ -128,11 +129,30 @@ def command(script: str, *words: str) -> str:
         found = shutil.which("eagerly") == os.path.abspath(sys.argv[0])
         name = os.path.splitext(script)[0]
         resumes = name == "train" and words[:1] == ("resume",)
-        return shlex.join(
+        return _joined(
             [
                 "eagerly" if found else os.path.relpath(sys.argv[0]),
                 *(() if resumes else (name,)),
                 *words,
             ]
         )
-    return shlex.join([interpreter(), os.path.join(os.path.dirname(sys.argv[0]), script), *words])
+    return _joined([interpreter(), os.path.join(os.path.dirname(sys.argv[0]), script), *words])
+
+
+def _joined(words: list[str]) -> str:
+    """Joins words to a command; control characters in them are written as bash reads them."""
+    return " ".join(
+        shlex.quote(word) if printable(word, lines=False) == word else _ansi_quoted(word)
+        for word in words
+    )
+
+
+def _ansi_quoted(word: str) -> str:
+    content = os.fsencode(word).decode("utf-8", "surrogateescape")
+    escaped = "".join(
+        character
+        if printable(character, lines=False) == character and character not in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+        for character in content
+    )
+    return f"$'{escaped}'"

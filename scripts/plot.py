@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ import click
 import numpy as np
 
 from eagerly.scripts.flags import Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
 from eagerly.training.errors import RunError
+from eagerly.training.run_files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,11 +149,14 @@ def main(
 
 
 def _note(line: str) -> None:
-    echo(line, err=True)
+    echo(printable(line, lines=False), err=True)
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=150)
+    content = BytesIO()
+    figure.savefig(content, dpi=150, format=path.suffix[1:])
+    # Whatever stands there, a link for example, is replaced and not written through.
+    RunFiles(path.parent).write(path.name, [content.getvalue()])
     _note(f"picture  {path}")
 
 

@@ -24,11 +24,15 @@ STEPS = 12  # more, where a case goes on training
 ONE_IN = 4  # cases do
 
 _EVIL = "from pathlib import Path\nPath({trace!r}).write_text('it ran')\nraise SystemExit(3)\n"
+_DEEP: Any = []
+for _ in range(900):
+    _DEEP = {"a": _DEEP}
 _ODD: list[Any] = [
     None, True, False, 0, -1, 1, 3, 2**31, 2**63, 10**15, 10**400, -(10**30), 0.5, 1e308, 1e-320,
     float("nan"), float("inf"), "", "x", "0", "1/0", "9" * 15, "\ud800", "\x1b[2J\x07", "../../x",
     "/etc/passwd", "a" * 5000, [], [1], [[]], [None] * 3, [16384] * 12, {}, {"a": 1},
-    {"a": {"b": []}}, "td3", "ddpg", "evil:X", "run.evil:X", "factory run.evil:X", "os:abort",
+    {"a": {"b": []}}, _DEEP, "$\\foo{$", "a\n| forged |", "E" * 10**5,
+    "td3", "ddpg", "evil:X", "run.evil:X", "factory run.evil:X", "os:abort",
     "evil:Evil-v0",
 ]  # fmt: skip
 _MODULES = ("evil", "run.evil", "other.evil", "factory run.evil", "os", "json", "antigravity")
@@ -212,6 +216,7 @@ class Stranger:
 
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
         odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
+        odd = [value.replace("\ud800", "\udcff") for value in odd]  # as the system hands over bytes
         odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
         words = [command]
         if command in ("train", "resume"):

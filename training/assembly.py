@@ -20,6 +20,7 @@ from eagerly.buffers import (
     replay_buffer,
     seed_sequence,
 )
+from eagerly.importing import while_used
 from eagerly.spaces import Actions, Observations, make_flat
 from eagerly.training.config import RunConfig
 from eagerly.training.devices import check_precision, set_device, set_threads
@@ -96,7 +97,8 @@ def assemble(
     _check_memory(run, spaces)
     try:
         buffer = _buffer(config, run.agent_config.layout(observations, actions))
-        agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
+        with while_used(run.agent_module):
+            agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error
     except ValueError as error:  # of models of somebody else's

@@ -32,8 +32,9 @@ def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
         RunError: If the directory is no run with a checkpoint, or its actor is another one.
     """
     agent, say = trainer.agent, trainer.reporter.say
+    trainer.run.check_vouched_for("init_from")
     try:
-        other = open_run(Path(run_dir), None, {}, trust=trainer.run.trusts)
+        other = open_run(Path(run_dir), None, {}, trust=trainer.run.trusts_init_from)
     except RunError as error:
         raise RunError(f"--init-from: {error}") from error
     saved = newest_intact(other.path, say, with_replay=False)

@@ -205,7 +205,7 @@ class Checkpoints:
                 path = files.path / name
                 say(f"{path} is missing or shorter than it was: points of its curves are lost")
                 if not files.is_file(name):  # a link would lead elsewhere, a pipe would wait
-                    files.remove(name)
+                    files.remove_folder(name)
                 continue
             files.cut(name, expected["bytes"])
             if self._grown.described(name) != expected and "sha256" in expected:
@@ -222,7 +222,7 @@ class Checkpoints:
         files, kept = self._files, {manifest.folder for manifest in manifests}
         for folder in files.folders("checkpoints"):
             if folder not in kept and FOLDER.fullmatch(folder):
-                files.remove(f"{folder}/manifest.json")  # no longer counts
+                files.remove_folder(f"{folder}/manifest.json")  # no longer counts
                 files.remove_folder(folder)
         named = {name for manifest in manifests for name in manifest.parts}
         for name in (*files.names("replay"), *files.names("policies")):

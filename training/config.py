@@ -11,6 +11,7 @@ from eagerly.agents.settings import check_settings, setting
 from eagerly.training.environments import VECTORIZATIONS
 
 DEVICES = ("auto", "cpu", "gpu")
+MOST_STEPS = 10**12 - 1  # what names of checkpoints hold
 MOST_EPISODES = 10**5  # of an evaluation
 
 
@@ -29,7 +30,7 @@ class RunConfig:
         True, "Run Gymnasium's environment checker before a new run", free=True
     )
     steps: int = setting(
-        1_000_000, "Length of the run", unit="steps", at_least=1, at_most=10**12 - 1, free=True
+        1_000_000, "Length of the run", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
     )
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
     init_from: str = setting(
@@ -50,6 +51,7 @@ class RunConfig:
         "Uniformly random actions, and no updates, at first (paper, HalfCheetah)",
         unit="steps",
         at_least=0,
+        at_most=MOST_STEPS,
     )
     replay_ratio: float = setting(
         1.0,
@@ -72,7 +74,7 @@ class RunConfig:
         at_most=10**12,
     )
     evaluate_every_steps: int = setting(
-        5_000, "Between evaluations (paper)", unit="steps", at_least=1
+        5_000, "Between evaluations (paper)", unit="steps", at_least=1, at_most=MOST_STEPS
     )
     evaluation_episodes: int = setting(
         10, "Per evaluation (paper)", unit="episodes", at_least=1, at_most=MOST_EPISODES
@@ -84,22 +86,28 @@ class RunConfig:
         at_most=2**63 - 1,
     )
     summarize_every_steps: int = setting(
-        1_000, "Between points of the training curves", unit="steps", at_least=1
+        1_000, "Between points of the training curves", unit="steps", at_least=1, at_most=MOST_STEPS
     )
     histograms: bool = setting(
         False, "Write histograms of all weights at each of these points", free=True
     )
     video_every_steps: int = setting(
-        0, "Between videos of an evaluation episode; 0: none", unit="steps", at_least=0, free=True
+        0,
+        "Between videos of an evaluation episode; 0: none",
+        unit="steps",
+        at_least=0,
+        at_most=MOST_STEPS,
+        free=True,
     )
     checkpoint_every_steps: int = setting(
-        10_000, "Between checkpoints", unit="steps", at_least=1, free=True
+        10_000, "Between checkpoints", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
     )
     checkpoint_every_minutes: float = setting(
         10.0,
         "Most wall time between checkpoints, beside the steps; 0: steps alone",
         unit="minutes",
         at_least=0,
+        at_most=10**6,
         free=True,
     )
     restore_episodes: str = setting(
@@ -114,10 +122,11 @@ class RunConfig:
         "A step or reset that takes longer ends the process; 0: never",
         unit="seconds",
         at_least=0,
+        at_most=10**6,
         free=True,
     )
     keep_checkpoints: int = setting(
-        2, "The newest ones are kept", unit="checkpoints", at_least=1, free=True
+        2, "The newest ones are kept", unit="checkpoints", at_least=1, at_most=MOST_STEPS, free=True
     )
     device: str = setting(
         "auto", "What trains: auto takes a GPU where there is one", choices=DEVICES
@@ -137,6 +146,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if isinstance(self.env, str) and not (len(self.env) <= 500 and self.env.isprintable()):
+            raise ValueError(f"env must be at most 500 printable characters; got {self.env[:99]!r}")
         if self.replay_capacity < self.num_envs:
             raise ValueError(
                 f"replay_capacity must be at least num_envs ({self.num_envs}); "

@@ -15,6 +15,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from eagerly.training.run_files import RunFiles, event_files
 
 _TAG = "evaluation/return_mean"
+_LARGEST = 2**28  # bytes of a record: of the histograms of large networks
 _HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; that of the content
 
 
@@ -48,7 +49,9 @@ def _events(file: BinaryIO, size: int) -> Iterator[Any]:
     """
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length, checksum = _HEADER.unpack(header)
-        if checksum != masked_crc32c(header[:8]) or length + _FOOTER > size - file.tell():
+        if checksum != masked_crc32c(header[:8]) or length > _LARGEST:
+            return
+        if length + _FOOTER > size - file.tell():
             return
         content = file.read(length)
         file.seek(_FOOTER, 1)

@@ -46,7 +46,7 @@ class Evaluation:
 
 def written(value: float) -> str:
     """Writes a return as it is shown: large ones with a decimal, small ones with four digits."""
-    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    return f"{value:.1f}" if 100 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def evaluation_seeds(seed: int, episodes: int) -> list[int]:

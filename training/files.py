@@ -11,6 +11,7 @@ from eagerly.training.run_files import RunFiles
 
 # More than any run writes: what claims to be larger is not one of its documents.
 _LARGEST_DOCUMENT = 2**26
+_DEEPEST = 100
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -39,9 +40,21 @@ def read_document(files: RunFiles, name: str) -> dict[str, Any]:
         json.dumps(document, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    if _depth(document) > _DEEPEST:
+        raise ValueError("it is nested too deeply")
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     return document
+
+
+def _depth(document: Any) -> int:
+    """Counts how deeply lists and objects stand in one another."""
+    depth, layer = 0, [document]
+    while layer and depth <= _DEEPEST:
+        inner = (e.values() if isinstance(e, dict) else e for e in layer)
+        layer = [e for part in inner for e in part if isinstance(e, dict | list)]
+        depth += 1
+    return depth
 
 
 def unsealed(document: dict[str, Any]) -> dict[str, Any]:

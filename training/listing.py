@@ -8,9 +8,10 @@ from pathlib import Path
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.locking import is_locked
-from eagerly.training.manifest import published
+from eagerly.training.manifest import folders_of, published
 from eagerly.training.results import LAST, read_results
 from eagerly.training.run_directory import read_document_of
+from eagerly.training.run_files import RunFiles, run_directories
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,7 @@ class RunSummary:
 
 def runs_below(folder: Path) -> list[RunSummary]:
     """Summarises the runs in a folder and its folders, by name; or the one that it is itself."""
-    if (folder / "config.json").is_file():
-        return [summary(folder)]
-    return [summary(path.parent) for path in sorted(folder.glob("*/**/config.json"))]
+    return [summary(path) for path in run_directories(folder)]
 
 
 def summary(path: Path) -> RunSummary:
@@ -52,10 +51,12 @@ def summary(path: Path) -> RunSummary:
     try:
         document = read_document_of(path)
         results = read_results(path / "evaluations.csv")
-    except RunError:  # whatever stands there: it is one line of the list
+        manifests = published(path)
+        if not manifests and folders_of(RunFiles(path)):
+            raise RunError("no manifest can be read")
+    except (RunError, OSError):  # whatever stands there: it is one line of the list
         return RunSummary(path, "", "", 0, 0, 0, None, None, "damaged")
     settings = RunConfig(**document["run"])
-    manifests = published(path)
     saved = manifests[-1].steps if manifests else 0
     returns, evaluated = results.return_mean, int(results.steps[-1]) if results.steps.size else 0
     if is_locked(path):

@@ -11,7 +11,6 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from eagerly.environments import register
+from eagerly.environments import register, report_mujoco_warnings
 from eagerly.importing import (
     FACTORY,
     check_outside,
     import_module,
-    is_local,
+    place_of,
+    while_used,
     working_directory_last,
 )
 from eagerly.spaces import Actions, Observations
@@ -44,13 +44,13 @@ class EnvironmentMaker:
         name: The id, or "factory MODULE:NAME": what a run directory keeps.
         source: What is registered under the id, or the factory.
         kwargs: Keyword arguments for it.
-        is_local: Whether its package lies in the working directory, and what that imports, too.
+        package: The package that registers it, if that lies in the working directory, else "".
     """
 
     name: str
     source: EnvSpec | Factory
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    is_local: bool = False
+    package: str = ""
 
     def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
         """Makes one environment.
@@ -64,7 +64,8 @@ class EnvironmentMaker:
         """
         kwargs = {**self.kwargs, **more}
         try:
-            with working_directory_last() if self.is_local else nullcontext():
+            with while_used(self.package):
+                report_mujoco_warnings(self.source)
                 if isinstance(self.source, EnvSpec):
                     return gymnasium.make(self.source, disable_env_checker=True, **kwargs)
                 env = self.source(**kwargs)
@@ -72,7 +73,7 @@ class EnvironmentMaker:
             raise RunError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
             ) from error
-        except (gymnasium.error.Error, TypeError, ValueError, OSError, RuntimeError) as error:
+        except Exception as error:  # whatever a constructor makes of its arguments
             given = f" with {kwargs}" if kwargs else ""
             why = f"{type(error).__name__}: {error}"
             raise RunError(f"environment {self.name!r} cannot be made{given}: {why}") from error
@@ -82,7 +83,7 @@ class EnvironmentMaker:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickles itself so that another process finds the package, too, before it is unpickled."""
-        if not self.is_local:
+        if not self.package:
             return super().__reduce_ex__(protocol)
         return _unpickled, (cloudpickle.dumps(tuple(vars(self).values())),)
 
@@ -117,7 +118,7 @@ def environment_maker(
             "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path)"
         )
     package, _, name = env.rpartition(":")
-    local = bool(package) and _import(package, env, run_dir)
+    local = _import(package, env, run_dir) if package else ""
     register()
     spec = gymnasium.registry.get(name)
     if not isinstance(spec, EnvSpec):
@@ -130,17 +131,17 @@ def environment_maker(
     return EnvironmentMaker(env, spec, kwargs, local)
 
 
-def _import(package: str, env: str, run_dir: Path | None) -> bool:
+def _import(package: str, env: str, run_dir: Path | None) -> str:
     """Imports the package that registers an environment, unless a run directory brought it.
 
     Returns:
-        Whether it lies in the working directory.
+        Its name if it lies in the working directory, else "".
     """
     try:
         if run_dir:
             check_outside(package, run_dir)
         import_module(package)
-        return is_local(package)
+        return package if place_of(package) else ""
     except (ImportError, ValueError) as error:
         raise RunError(
             f"environment {env!r} needs the package {package!r}, which cannot be imported: "

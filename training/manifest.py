@@ -16,11 +16,12 @@ FORMAT = 2
 # Names are compared with these before anything is opened: none leads out of the run directory.
 FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}")
 PART = re.compile(
-    rf"{FOLDER.pattern}/(networks\.(index|data-\d{{5}}-of-\d{{5}})|(policy|episodes)\.npz)"
+    rf"{FOLDER.pattern}/(networks\.(index|data-00000-of-00001)|(policy|episodes)\.npz)"
     r"|replay/\d{12}-\d{12}\.npy|policies/best-\d{12}\.npz"
 )
 GROWING = re.compile(r"evaluations\.csv|events\.out\.tfevents\.[\w.-]+")
 _LARGEST = 10**12  # steps: what twelve digits hold
+_LARGEST_FILE = 2**40
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
     document = read_document(files, f"{folder}/manifest.json")
     document = _format_1(document) if "manifest" in document else unsealed(document)
     try:
-        if document.pop("format") > FORMAT:
+        version = document.pop("format")
+        if not isinstance(version, int):
+            raise ValueError(f"its format is {version!r}")
+        if version > FORMAT:
             raise RunError(
                 f"{files.path / folder} was written by a newer eagerly: upgrade to continue it, or "
                 "begin another --run-dir"
@@ -153,11 +157,14 @@ def _check(manifest: Manifest, folder: str) -> None:
         raise ValueError(f"it belongs to {manifest.folder}")
     for names, allowed in ((manifest.parts, PART), (manifest.growing, GROWING)):
         for name, description in names.items():
-            if not allowed.fullmatch(name) or not isinstance(description["bytes"], int):
+            size = description["bytes"]
+            if not allowed.fullmatch(name) or not isinstance(size, int):
                 raise ValueError(f"it names {name!r}, which no run has")
+            if not 0 <= size < _LARGEST_FILE:
+                raise ValueError(f"{name} is to have {size} bytes")
     if not (manifest.best is None or manifest.best in manifest.parts):
         raise ValueError(f"its best policy {manifest.best!r} is not one of its parts")
-    own = {"networks.index", "policy.npz", "episodes.npz"}
+    own = {"networks.index", "networks.data-00000-of-00001", "policy.npz", "episodes.npz"}
     if not {f"{manifest.folder}/{name}" for name in own} <= manifest.parts.keys():
         raise ValueError("it has not all the parts of a checkpoint")
     stop = None
@@ -169,6 +176,19 @@ def _check(manifest: Manifest, folder: str) -> None:
     for name in ("state", "conditions"):
         if not isinstance(getattr(manifest, name), dict):
             raise ValueError(f"its {name} is not a JSON object")
+    config, best = manifest.config, manifest.state.get("best")
+    if config is not None and not isinstance(config, dict):
+        raise ValueError("its config is not a JSON object")
+    if not isinstance(manifest.state.get("in_round"), bool):
+        raise ValueError("it does not say whether a round is complete")
+    if best is not None and not (
+        isinstance(best, list)
+        and len(best) == 2
+        and isinstance(best[0], int)
+        and 0 <= best[0] < _LARGEST
+        and isinstance(best[1], int | float)
+    ):
+        raise ValueError(f"its best policy is of {best!r}")
     rows = manifest.state.get("rows", manifest.steps)
     if (stop or 0) != rows:
         raise ValueError(f"its replay segments end at {stop}, not at {rows}")

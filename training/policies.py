@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from eagerly.agents import agent_class
+from eagerly.importing import while_used
 from eagerly.networks import (
     Episodes,
     MemoryPolicy,
@@ -257,7 +258,8 @@ def _policy(run: Run, saved: Saved, which: str) -> Policy:
     least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
     if least > count:  # not even made, as large as it may be
         raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
-    actor = builder.policy_actor()
+    with while_used(run.agent_module):
+        actor = builder.policy_actor()
     assign_weights(actor, weights)
     observations, actions = config.spaces(*spaces)
     return Policy(acting_policy(actor, actions.size), observations, actions, steps)

@@ -15,6 +15,7 @@ from eagerly.training.errors import RunError
 from eagerly.training.evaluation import written
 from eagerly.training.run_files import RunFiles
 
+_LARGEST = 2**26  # bytes: of a million evaluations
 LAST = 3  # evaluations whose mean is the score of a run
 
 
@@ -92,8 +93,11 @@ def read_results(path: Path) -> Results:
     Raises:
         RunError: If it is not what was written there, a link or a pipe among others.
     """
+    files = RunFiles(path.parent)
     try:
-        with RunFiles(path.parent).open(path.name) as file:
+        if files.size(path.name) > _LARGEST:
+            raise ValueError(f"it has {files.size(path.name)} bytes")
+        with files.open(path.name) as file:
             rows = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")))
         found = Results(
             np.array([int(row["steps"]) for row in rows], np.int64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -29,7 +30,14 @@ from eagerly.training.run_settings import (
     recorded,
     shown,
 )
-from eagerly.training.trust import FACTORIES, is_trusted, named_by, trust, would_import
+from eagerly.training.trust import (
+    FACTORIES,
+    is_trusted,
+    modules_of,
+    named_by,
+    trust,
+    would_import,
+)
 
 FORMAT = 2
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
@@ -52,7 +60,7 @@ class Run:
         history: What was overridden before, and when: kept in `config.json`.
         notes: What its user should read about how it was opened.
         preset: Which preset stands under the settings of a new run, in words.
-        trusts: Whether its user trusts run directories, whoever made them.
+        trusts_init_from: Whether the user trusts the run directory that `init_from` names.
         untrusted: What its directory alone names, and nobody has vouched for (`trust.named_by`).
     """
 
@@ -66,7 +74,7 @@ class Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     preset: str = ""
-    trusts: bool = False
+    trusts_init_from: bool = False
     untrusted: dict[str, Any] = field(default_factory=dict)
     _lock: RunLock | None = None
 
@@ -74,6 +82,11 @@ class Run:
     def evaluations_path(self) -> Path:
         """The CSV file with one row per evaluation."""
         return self.path / "evaluations.csv"
+
+    @property
+    def agent_module(self) -> str | None:
+        """The module of an agent of the user's own; None for a registered one."""
+        return self.agent.partition(":")[0] if ":" in self.agent else None
 
     def overridden_at(self) -> list[int]:
         """The steps at which settings were overridden before."""
@@ -90,9 +103,17 @@ class Run:
             RunError: If nobody has vouched for what the directory names, or there is no such
                 environment.
         """
-        if self.untrusted:
-            raise _untrusted(self.path, self.untrusted)
+        self.check_vouched_for("env", "env_kwargs")
         return environment_maker(self.config.env, self.config.env_kwargs, run_dir=self.path)
+
+    def check_vouched_for(self, *settings: str) -> None:
+        """Refuses to use what the run directory alone names, and nobody has vouched for.
+
+        Raises:
+            RunError: If one of these settings is that.
+        """
+        if self.untrusted.keys() & set(settings):
+            raise _untrusted(self.path, self.untrusted)
 
     def trust(self) -> str:
         """Remembers as the user's own what the run names.
@@ -117,7 +138,8 @@ class Run:
         Raises:
             RunError: If another process has it, or the directory cannot be written.
         """
-        for name in (*_FOLDERS, *_entries(self.path / "checkpoints")):
+        inner = (_entries(self.path, name) for name in ("checkpoints", "plugins/profile"))
+        for name in itertools.chain(_FOLDERS, *inner):
             if (self.path / name).is_symlink():
                 # What is removed and written there could be somebody else's.
                 raise RunError(f"{self.path / name} {LINK}")
@@ -152,11 +174,16 @@ class Run:
             "history": self.history,
         }
 
-    def write(self, steps: int = 0) -> None:
+    def write(self, steps: int = 0) -> str:
         """Locks the directory, making it if it is new, and writes `config.json`.
+
+        What the run names is remembered as the user's own.
 
         Args:
             steps: Environment steps done, to be recorded beside what is overridden.
+
+        Returns:
+            What its user should read, or nothing.
 
         Raises:
             RunError: If another process has the directory.
@@ -172,10 +199,12 @@ class Run:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             entry = {"time": now, "steps": steps, "overridden": self.overridden}
             self.history = [*self.history, entry]
+        note = self.trust()
         RunFiles(self.path).write("config.json", [sealed(self.document())])
         if self.is_new:
             RunFiles(self.path.parent).sync_folder()
         self.is_new, self.overridden = False, {}
+        return note
 
     def _make_directory(self) -> None:
         path, count = self.path, 1
@@ -220,6 +249,8 @@ def open_run(
             vouched for; a setting is out of range.
     """
     path = None if path is None else Path(path)
+    if path is not None:
+        _check_path(path)
     if path is not None and _is_run(path):
         return _continued(path, agent, given, override, trust)
     if agent is None:
@@ -246,8 +277,21 @@ def open_run(
         made_up=path is None,
         preset=preset,
         notes=notes,
-        trusts=trust,
+        trusts_init_from=trust,
     )
+
+
+def _check_path(path: Path) -> None:
+    """Refuses a path that the system, or TensorFlow, cannot take.
+
+    Raises:
+        RunError: If it is not UTF-8, or too long.
+    """
+    try:
+        str(path).encode()
+        path.exists()
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(path)[:200]!r} cannot be a run directory: {error}") from error
 
 
 def _continued(
@@ -287,7 +331,7 @@ def _continued(
         overridden=changed,
         history=document["history"],
         notes=notes,
-        trusts=trusted,
+        trusts_init_from=trusted and "init_from" in given,
         untrusted=untrusted,
     )
 
@@ -312,17 +356,23 @@ def _vouched_for(
             directory or is not found.
     """
     alone = {name: value for name, value in named.items() if name not in given}
-    untrusted = {} if trusted or not alone or is_trusted(path, named) else alone
-    if untrusted.keys() & _IMPORTED_FIRST:
-        raise _untrusted(path, untrusted)
-    for role in sorted(alone.keys() & _IMPORTED_FIRST):
+    nowhere = set()
+    for role, module in modules_of(alone).items():
         try:
-            check_outside(named[role].partition(":")[0], path)
+            check_outside(module, path)
         except (ImportError, ValueError) as error:
+            if role == "env":  # who makes one is told
+                nowhere.add(role)
+                continue
             raise RunError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
                 "directory that holds it, or put that on PYTHONPATH"
             ) from error
+    if trusted or not alone or is_trusted(path, named):
+        return {}
+    untrusted = {name: value for name, value in alone.items() if name not in nowhere}
+    if untrusted.keys() & _IMPORTED_FIRST:
+        raise _untrusted(path, untrusted)
     return untrusted
 
 
@@ -352,6 +402,8 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
         RunError: As `open_run`, with which the agent is imported.
     """
     run = open_run(path, None, {}, trust=trust)
+    if trust:
+        run.trust()
     return _of_result(run.agent, run.settings())
 
 
@@ -381,10 +433,10 @@ def _is_run(path: Path) -> bool:
         return False
 
 
-def _entries(path: Path) -> list[str]:
+def _entries(path: Path, folder: str) -> list[str]:
     """Lists the entries of a folder, each with its name; none where there is no folder."""
     try:
-        return [f"{path.name}/{name}" for name in os.listdir(path)]
+        return [f"{folder}/{name}" for name in os.listdir(path / folder)]
     except OSError:
         return []
 

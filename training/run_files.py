@@ -22,6 +22,7 @@ from typing import Any
 
 _DESCRIPTORS = Path("/proc/self/fd")  # on Linux: leads to an open directory, whatever its path
 _CHUNK = 2**20
+_DEPTH = 8  # of folders that runs are looked for in
 _EVENTS = "events.out.tfevents."
 LINK = "is a link: link the whole run directory instead"
 
@@ -247,7 +248,11 @@ class RunFiles:
             os.unlink(last, dir_fd=at)
 
     def remove_folder(self, name: str) -> None:
-        """Removes a folder with all that is in it; of a link the link alone."""
+        """Removes a folder with all that is in it, or whatever stands there; of a link itself.
+
+        Raises:
+            OSError: If it cannot be removed.
+        """
         outer, _, last = name.rpartition("/")
         found = self.status(name)
         if found is None:
@@ -256,7 +261,11 @@ class RunFiles:
             self.remove(name)
             return
         with self._folder(outer) as at:
-            shutil.rmtree(last, dir_fd=at)  # which follows no links either
+            try:
+                shutil.rmtree(last, dir_fd=at)  # which follows no links either
+            except RecursionError as error:
+                path = str(self.path / name)
+                raise OSError(errno.ELOOP, "folders are nested too deeply", path) from error
 
     # --- how ----------------------------------------------------------------------------------
 
@@ -306,6 +315,27 @@ class RunFiles:
         with self._folder(folder) as at:
             last, new_last = name.rpartition("/")[2], new.rpartition("/")[2]
             os.rename(last, new_last, src_dir_fd=at, dst_dir_fd=at)
+
+
+def run_directories(folder: Path) -> list[Path]:
+    """Lists the run directories in a folder and its folders, sorted; or the one that it is itself.
+
+    Links are followed in the folder itself, where people keep some, and not below.
+    """
+    if RunFiles(folder).is_file("config.json"):
+        return [folder]
+    found, left = [], [(folder, 0)]
+    while left:
+        outer, depth = left.pop()
+        try:
+            with os.scandir(outer) as entries:
+                inner = [Path(e.path) for e in entries if e.is_dir(follow_symlinks=not depth)]
+        except OSError:
+            continue
+        found += [path for path in inner if RunFiles(path).is_file("config.json")]
+        if depth < _DEPTH:
+            left += [(path, depth + 1) for path in inner if not path.is_symlink()]
+    return sorted(found)
 
 
 def event_files(files: RunFiles) -> list[str]:

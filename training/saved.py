@@ -70,7 +70,16 @@ class Saved:
 
     @contextmanager
     def networks_prefix(self) -> Iterator[str]:
-        """Gives the prefix of the TensorFlow files."""
+        """Gives the prefix of the TensorFlow files.
+
+        Raises:
+            ValueError: If something stands beside them that the manifest does not name: their index
+                could lead there.
+        """
+        folder = self.manifest.folder
+        for name in (*self.files.names(folder), *self.files.folders(folder)):
+            if name not in self.manifest.parts and name != f"{folder}/manifest.json":
+                raise ValueError(f"{name} is no part of the checkpoint")
         with self.files.for_tensorflow(self.manifest.folder) as folder:
             yield f"{folder}/networks"
 
@@ -100,6 +109,7 @@ def newest_intact(
     for folder in folders:
         try:
             manifest = read_manifest(files, folder)
+            _announce(manifest, with_replay, say)
             _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
             if folder not in folders_of(files):  # it was removed while it was read
@@ -115,6 +125,17 @@ def newest_intact(
             "another --run-dir."
         )
     return None
+
+
+def _announce(manifest: Manifest, with_replay: bool, say: Callable[[str], None]) -> None:
+    """Says that checking takes long, where it does."""
+    parts = manifest.parts.items()
+    sizes = (p["bytes"] for n, p in parts if with_replay or not n.startswith("replay/"))
+    if (size := sum(sizes)) > _LONG_TO_CHECK:
+        say(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
+
+
+_LONG_TO_CHECK = 2**33
 
 
 def _check_parts(files: RunFiles, manifest: Manifest, with_replay: bool) -> None:

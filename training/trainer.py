@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from fractions import Fraction
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import tensorflow as tf
@@ -122,9 +120,8 @@ class Trainer:
                 begin_with_policy_of(self, self.config.init_from)
             self.environments.start()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
-        run.write(self.steps)
-        if line := run.trust():
-            say(line)
+        if note := run.write(self.steps):
+            say(note)
         manifest = saved.manifest if saved else None
         self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
         self._checkpoints.cut_back(manifest, say)
@@ -132,7 +129,7 @@ class Trainer:
         if not manifest:
             self.summaries.layout()
             self.summaries.graph(self.agent.graph())
-        if not manifest or (manifest.config and manifest.config["history"] != run.history):
+        if not manifest or (manifest.config and manifest.config.get("history") != run.history):
             self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
 
     def train(self) -> StopSignals:
@@ -154,7 +151,9 @@ class Trainer:
                 while not self.finished and not signals.received:
                     self._round(signals)
                 self.checkpoint()
-            except (FloatingPointError, OSError, RunError, MemoryError, tf.errors.OpError) as error:
+            except (
+                FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
+            ) as error:  # fmt: skip
                 what = str(error).rstrip(".\n")
                 what += "\n" if "\n" in what else ". "  # a traceback stands by itself
                 raise RunError(
@@ -261,14 +260,11 @@ class Trainer:
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         assert self._camera is not None
         self.run.check_lock()
-        files = RunFiles(self.run.path)
         try:
-            with TemporaryDirectory(prefix="eagerly-") as folder:
-                video = Path(folder, "video.mp4")
-                self._camera.record(self.policy, seed, video)
-                files.make_folder("videos")
-                files.write(f"videos/step-{self.steps:012d}.mp4", [video.read_bytes()])
-                self.summaries.video(preview(video), self.steps)
+            RunFiles(self.run.path).make_folder("videos")
+            video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
+            self._camera.record(self.policy, seed, video)
+            self.summaries.video(preview(video), self.steps)
         except RunError as error:  # no reason to end a run
             self.reporter.say(f"no video of step {self.steps}: {error}")
         except OSError as error:

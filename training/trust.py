@@ -3,7 +3,7 @@
 A run directory may come from anyone, and its settings may name modules: an agent, factories of
 models, the package of an environment. None of them is imported because a run directory names it.
 The user must name it, too, trust the directory, or have trained it: training remembers the
-directory, by its path and what it names, in a list of the user's own.
+directory, by its path, what it names and where that lies, in a list of the user's own.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from typing import Any
 
 import platformdirs
 
-from eagerly.importing import FACTORY
+from eagerly.importing import FACTORY, place_of
 from eagerly.training.run_files import RunFiles
 
 FACTORIES = ("actor", "critic", "models")
+IMPORTED = ("agent", "env", *FACTORIES)
+_SHOWN = 200  # characters of what a stranger's run names
 
 
 def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the settings of a run name that somebody must vouch for.
 
-    These are modules that would be imported, and arguments of the environment that hold text:
-    what it means, a file to be read or written, a module, only the environment knows. Factories
-    that were given in Python are never imported by their names.
+    These are modules that would be imported; arguments of the environment that hold text: what it
+    means, a file to be read or written, a module, only the environment knows; and another run
+    directory. Factories that were given in Python are never imported by their names.
 
     Args:
         document: What `config.json` holds, checked.
@@ -40,7 +42,18 @@ def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: value for name, value in named.items() if _is_import(name, value)}
     if _holds_text(run.get("env_kwargs")):
         named["env_kwargs"] = run["env_kwargs"]
+    if run.get("init_from"):
+        named["init_from"] = run["init_from"]
     return named
+
+
+def modules_of(named: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the module of each name that is one's, by the setting that names it."""
+    return {
+        role: value.rpartition(":")[0] if role == "env" else value.partition(":")[0]
+        for role, value in named.items()
+        if role in IMPORTED
+    }
 
 
 def _is_import(name: str, value: str) -> bool:
@@ -75,7 +88,7 @@ def trust(path: Path, named: Mapping[str, Any]) -> None:
     Raises:
         OSError: If the user's list cannot be written.
     """
-    entry = {"path": str(path.resolve()), "names": named}
+    entry = {"path": str(path.resolve()), "names": named, "places": _places(named)}
     folder = _list()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     RunFiles(folder).write(_entry(path, named), [json.dumps(entry, indent=1).encode() + b"\n"])
@@ -87,14 +100,32 @@ def _list() -> Path:
 
 def _entry(path: Path, named: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(os.fsencode(path.resolve()) + b"\0")
-    digest.update(json.dumps(named, sort_keys=True).encode())
+    digest.update(json.dumps([named, _places(named)], sort_keys=True).encode())
     return f"{digest.hexdigest()}.json"
+
+
+def _places(named: Mapping[str, Any]) -> dict[str, str]:
+    """Where each module lies, as in another working directory the same name may be another's."""
+    places = {}
+    for role, module in modules_of(named).items():
+        try:
+            places[role] = place_of(module)
+        except (ImportError, ValueError):
+            places[role] = "nowhere"
+    return places
 
 
 def would_import(named: Mapping[str, Any]) -> str:
     """Says in words what would happen for a run directory that names this."""
-    imports = [f"{value} ({name})" for name, value in named.items() if name != "env_kwargs"]
+    places = _places(named)
+    imports = [
+        f"{named[role]} ({role}{f', in {place}' if place else ''})"
+        for role, place in places.items()
+    ]
     found = ["import " + ", ".join(imports)] if imports else []
     if "env_kwargs" in named:
         found.append(f"give its environment {json.dumps(named['env_kwargs'])}")
-    return " and ".join(found)
+    if "init_from" in named:
+        found.append(f"begin with the policy of {named['init_from']}")
+    text = " and ".join(found)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

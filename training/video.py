@@ -6,10 +6,10 @@ import ctypes.util
 import math
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium
@@ -21,6 +21,7 @@ from eagerly.training.errors import RunError
 from eagerly.training.evaluation import Evaluation, PlaysEpisodes, evaluate
 from eagerly.training.making import EnvironmentMaker
 from eagerly.training.remote import RemoteEnvironment
+from eagerly.training.run_files import RunFiles
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
@@ -162,21 +163,20 @@ class Camera:
             RunError: If the path has another ending, or the file cannot be written.
         """
         check_ending(path)
-        temporary = path.with_suffix(".tmp.mp4")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Blocks of 2 pixels: H.264 needs even sides, larger blocks would stretch the picture.
-            writer: Any
-            with imageio.get_writer(temporary, fps=self._rate, macro_block_size=2) as writer:
-                evaluation = evaluate(
-                    policy, self._env, [seed], watch=lambda: writer.append_data(self._picture())
-                )
-            temporary.rename(path)
+            with TemporaryDirectory(prefix="eagerly-") as folder:
+                # Blocks of 2 pixels: H.264 needs even sides, larger ones would stretch the picture.
+                made = Path(folder, "video.mp4")
+                writer: Any
+                with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
+                    evaluation = evaluate(
+                        policy, self._env, [seed], watch=lambda: writer.append_data(self._picture())
+                    )
+                # Whatever stands there, a link for example, is replaced and not written through.
+                RunFiles(path.parent).write(path.name, [made.read_bytes()])
         except OSError as error:
             raise RunError(f"the video {path} cannot be written: {error}") from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
         return evaluation
 
     def _picture(self) -> np.ndarray:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,16 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.chdir(tmp_path)
+    _forget_modules()
+    yield Stage(tmp_path, finished)
+    _forget_modules()
+
+
+def _forget_modules() -> None:
     for name in [name for name in sys.modules if name.split(".")[0] in ("evil", "run", "other")]:
-        monkeypatch.delitem(sys.modules, name)
-    return Stage(tmp_path, finished)
+        del sys.modules[name]
 
 
 NAMED = {
@@ -108,7 +113,8 @@ def test_what_a_stranger_names_is_said_in_one_line_and_not_imported(
     for result in stage.opened_in_every_way():
         assert result.exit_code == 1
         (line,) = result.output.splitlines()
-        assert f"would import {NAMED[role][2]} ({role}): add --trust" in line
+        place = stage.folder / "evil.py"
+        assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
     with pytest.raises(RunError, match=r"was not trained here by you, and would import"):
         Trainer(open_run(stage.run, None, {"steps": 160}), Listener()).close()
     if role != "env":  # of which a policy has no need
@@ -161,11 +167,14 @@ SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
         [(None, "agent", "factory run.evil2:X")],
         "agent must be one of ddpg, td3, or module:Class; got 'factory run.evil2:X'",
     ),
-    "a module of the run": ([(None, "agent", "run.evil2:X")], "would import run.evil2:X (agent)"),
-    "a sibling's module": ([("run", "env", "B1.evil5:X")], "would import B1.evil5:X (env)"),
+    "a module of the run": ([(None, "agent", "run.evil2:X")], "it lies in the run directory"),
+    "a sibling's module": ([("run", "env", "B1.evil5:X")], "would import B1.evil5:X (env, in "),
     "an actor that is a list": ([("agent_settings", "actor", ["evil:actor"])], "must be text"),
     "an env that is a list": ([("run", "env", ["evil:X"])], "env must be of type str"),
-    "the standard library": ([("agent_settings", "actor", "os:abort")], "would import os:abort"),
+    "the standard library": (
+        [("agent_settings", "actor", "os:abort")],
+        "os belongs to Python itself",
+    ),
     "a file of the environment": (
         [("run", "env_kwargs", {"xml_file": "/etc/passwd"})],
         'would give its environment {"xml_file": "/etc/passwd"}',
@@ -225,7 +234,7 @@ def test_plots_import_no_strangers_agent(
     words = [str(stage.run), str(stage.folder / "second"), "-o", str(stage.folder / "x.svg")]
     refused = CliRunner().invoke(plot.main, words)
     assert (refused.exit_code, stage.ran) == (1, False)
-    assert "would import evil:Agent (agent): add --trust" in refused.output
+    assert "would import evil:Agent (agent, in " in refused.output
     drawn = CliRunner().invoke(plot.main, [*words, "--trust"])
     assert (drawn.exit_code, stage.ran) == (0, True), drawn.output
 
@@ -240,20 +249,46 @@ def test_training_remembers_that_a_run_is_the_users_own(
         trainer.train()
     assert trainer.reporter.lines == []
     (entry,) = (json.loads(path.read_text()) for path in trust._list().glob("*.json"))
-    assert entry == {"path": str(stage.folder / "mine"), "names": {"env": "evil:Evil-v0"}}
+    assert entry == {
+        "path": str(stage.folder / "mine"),
+        "names": {"env": "evil:Evil-v0"},
+        "places": {"env": str(stage.folder / "evil.py")},
+    }
     with Trainer(open_run("mine", None, {"steps": 160}), Listener()) as trainer:
         trainer.train()
     assert CliRunner().invoke(evaluate.main, ["mine", "--episodes", "1"]).exit_code == 0
     # Neither a copy nor another name at the same place is the user's own.
     shutil.copytree("mine", "copy")
+    stage.put("other.py")
     edit_sealed(Path("mine/config.json"), lambda document: document["run"].update(env="other:X-v0"))
     for path, name in (("copy", "evil:Evil-v0"), ("mine", "other:X-v0")):
         result = CliRunner().invoke(evaluate.main, [path])
-        assert (result.exit_code, f"would import {name} (env)" in result.output) == (1, True)
+        assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
     # Whoever goes on with a copy makes it theirs.
     with Trainer(open_run("copy", None, {"steps": 170}, trust=True), Listener()):
         pass
     assert CliRunner().invoke(evaluate.main, ["copy", "--episodes", "1"]).exit_code == 0
+
+
+def test_a_name_that_means_another_module_elsewhere_is_not_the_users_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage.folder / "evil.py").write_text(EVIL.format(trace=str(stage.folder / "fine")))
+    with Trainer(open_run("mine", "evil:Agent", SMALL | {"steps": 110}), Listener()) as trainer:
+        trainer.train()
+    _forget_modules()
+    stage.put("elsewhere/evil.py")
+    monkeypatch.chdir("elsewhere")
+    result = CliRunner().invoke(evaluate.main, ["../mine", "--which", "latest"])
+    assert (result.exit_code, stage.ran) == (1, False)
+    assert f"evil:Agent (agent, in {stage.folder / 'elsewhere' / 'evil.py'})" in result.output
+    # Nor does a stranger's run that begins with that one's policy.
+    stage.name("run", "init_from", "../mine")
+    shutil.rmtree(stage.run / "checkpoints")
+    for words in ([], ["--trust"]):
+        result = CliRunner().invoke(train.main, ["resume", str(stage.run), *words])
+        assert (result.exit_code, stage.ran) == (1, False), result.output
+    assert "--init-from: ../mine was not trained here by you" in result.output
 
 
 def test_a_list_that_cannot_be_written_is_said_and_ends_nothing(
