@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -186,3 +189,25 @@ def test_pictures_of_what_does_not_draw_itself_are_refused() -> None:
         Pictures(gymnasium.make("Pendulum-v1"), 64)
     with pytest.raises(ValueError, match="size must be at least 1; got 0"):
         Pictures(gymnasium.make("Pendulum-v1", render_mode="rgb_array"), 0)
+
+
+def test_mujocos_warnings_are_pythons_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself MuJoCo appends them to MUJOCO_LOG.TXT, also where that is a link elsewhere."""
+    code = """
+import sys, warnings
+from eagerly.training.making import environment_maker
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    environment_maker("HalfCheetah-v5")().reset(seed=0)
+print([str(w.message) for w in caught if "MuJoCo: " in str(w.message)])
+"""
+    (tmp_path / "precious").write_text("thesis")
+    (tmp_path / "MUJOCO_LOG.TXT").symlink_to(tmp_path / "precious")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "settotalmass" in done.stdout or done.stdout.strip() == "[]"
+    assert (tmp_path / "precious").read_text() == "thesis"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from eagerly.scripts import evaluate, plot, runs, train
+from eagerly.scripts import evaluate, flags, plot, runs, train
 from eagerly.scripts.output import printable
 from eagerly.training.run_directory import open_run
 from tests.helpers import ROOT, edit_sealed
@@ -134,8 +134,8 @@ def test_a_package_that_does_not_let_itself_be_imported_is_said(
 ) -> None:
     (tmp_path / "sulky.py").write_text(statement)
     monkeypatch.chdir(tmp_path)
-    for flags in (["--env", "sulky:X-v0"], ["--env", "Pendulum-v1", "--actor", "sulky:actor"]):
-        words = ["td3", *flags, "--run-dir", "run", "--steps", "10"]
+    for given in (["--env", "sulky:X-v0"], ["--env", "Pendulum-v1", "--actor", "sulky:actor"]):
+        words = ["td3", *given, "--run-dir", "run", "--steps", "10"]
         result = CliRunner().invoke(train.main, words)
         assert result.exit_code == 1
         assert "cannot be imported" in result.output
@@ -166,8 +166,8 @@ def test_an_environment_that_raises_ends_an_evaluation_with_its_step(
 
 def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "scripts" / "train.py"), "td3", "--run-dir", "run"]
-    flags = SMALL | {"evaluate_every_steps": 100, "steps": 250, "policy_delay": 1}
-    for name, value in flags.items():
+    settings = SMALL | {"evaluate_every_steps": 100, "steps": 250, "policy_delay": 1}
+    for name, value in settings.items():
         written = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words += [f"--{name.replace('_', '-')}", written]
     process = subprocess.Popen(
@@ -180,6 +180,7 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
     errors = process.stderr.read()
     assert process.wait(timeout=120) == 0, errors
     process.stderr.close()
+    assert errors.count("nobody reads") == 1
     assert errors.splitlines()[-1:] == [
         "nobody reads the output any more: the run goes on without it"
     ]
@@ -210,3 +211,50 @@ def test_a_message_names_its_flag(
     assert done.exit_code == 1
     assert said in done.output
     assert isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
+def test_a_picture_replaces_what_stands_in_its_place(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_text("thesis")
+    for name in ("curves.png", "curves.png.tmp"):
+        if kind == "link":
+            Path(name).symlink_to(victim)
+        elif kind == "hard link":
+            os.link(victim, name)
+        else:
+            os.mkfifo(name)
+    drawn = CliRunner().invoke(plot.main, [str(finished)])
+    assert drawn.exit_code == 0, drawn.output
+    assert victim.read_text() == "thesis"
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_are_no_formulas(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    edit_sealed(run / "config.json", lambda document: document["run"].update(env=r"$\foo{$"))
+    drawn = CliRunner().invoke(plot.main, [str(run), "-o", str(tmp_path / "x.svg")])
+    assert drawn.exit_code == 0, drawn.output
+
+
+def test_a_command_that_is_printed_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "a 'b'\n\x1b[2J\\é"
+    printed = flags.command("evaluate.py", odd)
+    assert printable(printed, lines=False) == printed
+    words = subprocess.run(
+        ["bash", "-c", f"printf %s {printed.rpartition('evaluate.py ')[2]}"],
+        capture_output=True,
+        check=True,
+    )
+    assert words.stdout.decode() == odd
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_path_that_no_system_takes_is_refused(length: int) -> None:
+    words = ["td3", "--env", "Pendulum-v1", "--run-dir"]
+    for path, said in (("x" * length, "cannot be a run directory"), ("b\udcff", "cannot be a run")):
+        done = CliRunner().invoke(train.main, [*words, path])
+        assert (done.exit_code, said in done.output) == (1, True), done.output

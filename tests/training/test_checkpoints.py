@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from eagerly import Trainer, open_run
 from eagerly.training.errors import RunError
+from tests.helpers import equal_weights, weights_of
 from tests.training.conftest import TrainRun, train_in
 
 
@@ -76,7 +79,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "part", ["networks.data-00000-of-00001", "episodes.npz", "manifest.json", "policy.npz"]
+    "part",
+    [
+        "networks.data-00000-of-00001",
+        "networks.index",
+        "episodes.npz",
+        "manifest.json",
+        "policy.npz",
+    ],
 )
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
 def test_a_damaged_checkpoint_is_passed_over(
@@ -99,12 +109,51 @@ def test_a_damaged_checkpoint_is_passed_over(
         assert "000000000200-000000000002 is damaged" in line
 
 
-def test_a_run_without_an_intact_checkpoint_is_refused(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=200, env="Long-v0")
-    for path in (tmp_path / "run" / "replay").iterdir():
+@pytest.mark.parametrize("damaged", ["replay/*", "checkpoints/*/manifest.json"])
+def test_a_run_without_an_intact_checkpoint_is_refused_and_left_as_it_is(
+    train: TrainRun, finished: Path, tmp_path: Path, damaged: str
+) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    for path in run.glob(damaged):
         path.write_bytes(b"")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="no checkpoint is intact"):
         train(steps=210)
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert after | {run / "lock": b""} == before | {run / "lock": b""}
+
+
+@pytest.mark.parametrize("damaged", ["events.out.tfevents.*", "evaluations.csv"])
+def test_damaged_curves_are_said_and_change_nothing_of_the_run(
+    train: TrainRun, finished: Path, tmp_path: Path, damaged: str
+) -> None:
+    shutil.copytree(finished, tmp_path / "whole")
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    (path,) = run.glob(damaged)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    harmed, whole = train(steps=230), train("whole", steps=230)
+    (line,) = harmed.reporter.lines
+    assert "points of its curves may be lost or wrong" in line
+    assert equal_weights(weights_of(harmed.agent), weights_of(whole.agent))
+    np.testing.assert_array_equal(harmed.buffer.stored(0, 230), whole.buffer.stored(0, 230))
+
+
+def test_what_was_half_written_is_removed_and_what_is_not_ours_stays(
+    train: TrainRun, finished: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    before = {path for path in run.rglob("*") if not path.name.startswith("events")}
+    half = ["config.json.tmp", "evaluations.csv.tmp", "lock.tmp", "videos/x.mp4.tmp"]
+    half += ["replay/000000000200-000000000210.npy.tmp", "policies/best-000000000210.npz"]
+    half += ["checkpoints/000000000210-000000000003/networks.index"]
+    for name in (*half, "notes.tmp"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_bytes(b"half")
+    Trainer(open_run(run, None, {})).close()
+    after = {path for path in run.rglob("*") if not path.name.startswith("events")}
+    assert after - before == {run / "videos", run / "notes.tmp"}
 
 
 def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(

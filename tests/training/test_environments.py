@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -124,3 +126,40 @@ def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
     assert len({type(value) for value in expected}) == 2
     assert [info["distance"] for info in step.infos] == expected
     assert {key for info in step.infos for key in info} == {"distance"}
+
+
+class Fickle(toys.Counting):
+    """Carries a count of its resets on, or draws its rewards from nowhere.
+
+    Args:
+        shows: Where that can be seen: "observation", "reward", "nowhere", or "draws".
+    """
+
+    def __init__(self, shows: str) -> None:
+        super().__init__(length=10)
+        self.shows, self.resets = shows, 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        self.resets += 1
+        return self._seen(observation), info
+
+    def step(self, action: np.ndarray) -> Any:
+        observation, reward, *rest = super().step(action)
+        reward += {"reward": self.resets, "draws": self.hidden.normal()}.get(self.shows, 0.0)
+        return self._seen(observation), reward, *rest
+
+    def _seen(self, observation: np.ndarray) -> np.ndarray:
+        return observation + np.array([0, self.resets * (self.shows == "observation")])
+
+
+@pytest.mark.parametrize(
+    ("shows", "lost"), [("observation", [0]), ("reward", [0]), ("draws", [0]), ("nowhere", [])]
+)
+def test_what_does_not_come_back_is_noticed_where_it_has_shown(shows: str, lost: list[int]) -> None:
+    make = environment_maker(Fickle, {"shows": shows})
+    environments = Environments(make, 1, seed=0)
+    environments.start()
+    for _ in range(23):  # into the third episode
+        environments.step(actions(1))
+    assert Environments(make, 1, seed=0).restore(environments.state()) == lost

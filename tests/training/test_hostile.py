@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import pytest
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 from eagerly import Trainer, load_policy, open_run
+from eagerly.training import files
 from eagerly.training.digests import digests
 from eagerly.training.elapsed import seconds_at_evaluations
 from eagerly.training.errors import RunError
+from eagerly.training.listing import runs_below
 from eagerly.training.results import read_results
 from eagerly.training.run_files import RunFiles
 from tests.helpers import edit_sealed
@@ -327,3 +330,92 @@ def test_a_closed_trainer_neither_trains_nor_writes(run: Path) -> None:
         with pytest.raises(RunError, match=r"this trainer of .* is closed: make another one"):
             call()
     assert contents(run) == before
+
+
+def test_a_run_directory_that_is_itself_a_link_is_continued(run: Path) -> None:
+    link = run.parent / "link"
+    link.symlink_to(run)
+    assert train_in(link, steps=260).steps == 260
+    assert load_policy(link).steps == 150
+    assert [found.state for found in runs_below(run.parent) if found.path == link] == ["finished"]
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "file"])
+def test_tensorflow_reads_no_file_that_the_manifest_does_not_name(run: Path, what: str) -> None:
+    """The index of a checkpoint says in which files variables are: these are opened by name."""
+    (data,) = run.glob("checkpoints/*/networks.data*")
+    other = data.with_name("networks.data-00001-of-00002")
+    if what == "pipe":
+        os.mkfifo(other)
+    elif what == "link":
+        other.symlink_to(data)
+    else:
+        other.write_bytes(b"")
+    refused(run, "is no part of the checkpoint")
+    other.unlink()
+
+    def unlisted(document: Document) -> None:
+        del document["parts"][data.relative_to(run).as_posix()]
+
+    edit_sealed(manifest_of(run), unlisted)
+    refused(run, "no checkpoint is intact")
+
+
+def test_settings_that_are_nested_deeply_are_refused(run: Path) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = {"a": deep}
+    shutil.rmtree(run / "checkpoints")
+    edit_sealed(run / "config.json", at("run", "env_kwargs")(deep))
+    refused(run, "it is nested too deeply")
+
+
+def test_folders_without_end_are_looked_at_so_far_and_no_further(run: Path) -> None:
+    for start in (run.parent, run / "checkpoints" / "000000000001-000000000001"):
+        start.mkdir(exist_ok=True)
+        at_ = os.open(start, os.O_RDONLY)
+        for _ in range(1200):
+            os.mkdir("a", dir_fd=at_)
+            inner = os.open("a", os.O_RDONLY, dir_fd=at_)
+            os.close(at_)
+            at_ = inner
+        os.close(at_)
+    (run.parent / "root").symlink_to("/")
+    assert [found.path for found in runs_below(run.parent)] == [run]
+    with pytest.raises(RunError, match="folders are nested too deeply"):
+        Trainer(open_run(run, None, {"steps": 210}), Listener()).close()
+    for start in (run.parent / "a", run / "checkpoints" / "000000000001-000000000001"):
+        subprocess.run(["rm", "-rf", start], check=True)  # pytest could not
+
+
+def test_tables_and_documents_have_a_largest_size(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.truncate(run / "evaluations.csv", 2**36)  # a hole, which takes no space
+    with pytest.raises(RunError, match="it has 68719476736 bytes"):
+        read_results(run / "evaluations.csv")
+    os.truncate(run / "evaluations.csv", 0)
+    monkeypatch.setattr(files, "_LARGEST_DOCUMENT", 100)
+    refused(run, "config.json cannot be read")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document["state"].pop("in_round"),
+        at("state", "best")([10**13, 1.0]),
+        at("config")([]),
+        at("format")(float("nan")),
+        lambda document: next(iter(document["growing"].values())).update(bytes=-1),
+    ],
+)
+def test_a_manifest_that_lacks_or_bends_something_is_damaged(run: Path, change: Any) -> None:
+    edit_sealed(manifest_of(run), change)
+    assert [found.state for found in runs_below(run)] == ["damaged"]
+    refused(run, "no checkpoint is intact")
+
+
+def test_a_newer_manifest_is_one_line_of_the_list_too(run: Path) -> None:
+    edit_sealed(manifest_of(run), at("format")(99))
+    assert [found.state for found in runs_below(run)] == ["damaged"]
+    refused(run, "newer eagerly: upgrade")

@@ -147,3 +147,17 @@ def test_tensorflow_is_given_a_path_that_it_reads_as_it_stands(
     assert files.names("a") == ["a/file"]
     with pytest.raises(FileExistsError):
         files.make_folder("a", is_new=True)
+
+
+def test_the_folder_that_tensorflow_was_given_stays_the_one_that_was_opened(
+    files: RunFiles,
+) -> None:
+    if not run_files._DESCRIPTORS.is_dir():
+        pytest.skip("only Linux has paths of open folders")
+    outside = files.path.parent / "outside"
+    with files.for_tensorflow("a") as path:
+        (files.path / "a").rename(files.path / "moved")
+        (files.path / "a").symlink_to(outside)
+        Path(path, "new").write_bytes(b"x")
+    assert (files.path / "moved" / "new").exists()
+    assert not (outside / "new").exists()

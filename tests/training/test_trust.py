@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eagerly import Trainer, load_policy, open_run
+from eagerly.importing import import_module, place_of
 from eagerly.scripts import evaluate, plot, train
 from eagerly.training import trust
 from eagerly.training.errors import RunError
@@ -362,3 +363,24 @@ def test_nothing_in_the_working_directory_is_executed(stage: Stage, words: list[
     )
     assert done.returncode == 0, done.stderr
     assert not stage.ran
+
+
+def test_what_is_installed_is_found_before_what_lies_in_the_working_directory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put("evil.py")
+    (stage.folder / "installed").mkdir()
+    (stage.folder / "installed" / "evil.py").write_text("where = 'installed'")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(stage.folder / "installed")])
+    assert place_of("evil") == ""
+    assert import_module("evil").where == "installed"
+    assert not stage.ran
+
+
+def test_text_is_found_wherever_arguments_hold_it() -> None:
+    def named(kwargs: Any) -> bool:
+        document = {"agent": "td3", "run": {"env": "X-v0", "env_kwargs": kwargs}}
+        return "env_kwargs" in trust.named_by(document | {"agent_settings": {}})
+
+    assert all(map(named, ({"a": "x"}, {"a": ["x"]}, {"a": {"b": ["x"]}}, {"a": [{"b": "x"}]})))
+    assert not any(map(named, ({}, {"a": 1}, {"a": [1.5, None]}, {"a": {"b": [True]}})))
