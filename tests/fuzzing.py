@@ -333,12 +333,15 @@ def main(cases: int, jobs: int, range_: tuple[int, int] | None) -> None:
     with ThreadPoolExecutor(jobs) as pool:
         starts = range(0, cases, CHUNK)
         chunks = pool.map(lambda first: _chunk(first, min(first + CHUNK, cases)), starts)
-        outcomes = [outcome for chunk in chunks for outcome in chunk]
+        outcomes: list[Outcome] = []
+        for chunk in chunks:
+            outcomes += chunk
+            for outcome in chunk:
+                if outcome.is_bad:
+                    click.echo(outcome, err=True)
     click.echo(table(outcomes))
     bad = [outcome for outcome in outcomes if outcome.is_bad]
     click.echo(f"\n{len(outcomes)} cases in {time.monotonic() - began:.0f} s, {len(bad)} bad.")
-    for outcome in bad:
-        click.echo(outcome)
     sys.exit(bool(bad))
 
 
