@@ -41,4 +41,6 @@ def report_mujoco_warnings(source: Any) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"MuJoCo: {text}", stacklevel=2)
+    # What is deprecated concerns who writes a model: Python shows such warnings to developers.
+    kind = DeprecationWarning if "deprecated" in text else UserWarning
+    warnings.warn(f"MuJoCo: {text}", kind, stacklevel=2)
