@@ -384,3 +384,22 @@ def test_text_is_found_wherever_arguments_hold_it() -> None:
 
     assert all(map(named, ({"a": "x"}, {"a": ["x"]}, {"a": {"b": ["x"]}}, {"a": [{"b": "x"}]})))
     assert not any(map(named, ({}, {"a": 1}, {"a": [1.5, None]}, {"a": {"b": [True]}})))
+
+
+def test_an_agent_in_the_working_directory_may_import_its_neighbours_when_it_is_made(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, code in {
+        "run_agent": "from eagerly.agents.td3 import TD3\nclass Agent(TD3):\n"
+        "    def __init__(self, *a, **k):\n        import run_neighbour\n"
+        "        super().__init__(*a, **k)\n",
+        "run_neighbour": "",
+    }.items():
+        (stage.folder / f"{name}.py").write_text(code)
+    path = list(sys.path)
+    with Trainer(open_run("mine", "run_agent:Agent", SMALL | {"steps": 110})) as trainer:
+        trainer.train()
+    load_policy("mine", "latest")
+    assert sys.path == path
+    for name in ("run_agent", "run_neighbour"):
+        monkeypatch.delitem(sys.modules, name)
