@@ -10,7 +10,7 @@ from typing import Any
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.settings import misses_what_it_needs, shapes_nothing
-from eagerly.importing import split_name
+from eagerly.importing import FACTORY, split_name
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
 from eagerly.training.making import factory_name
@@ -142,8 +142,11 @@ def check_sections(document: Mapping[str, Any]) -> None:
     if name not in agent_names():
         split_name(name, "agent", f"one of {', '.join(agent_names())}, or module:Class")
     for role in FACTORIES:
-        if not isinstance(agent.get(role, ""), str):
-            raise ValueError(f"{role} must be text; got {agent[role]!r}")
+        given = agent.get(role, "")
+        if not (isinstance(given, str) and len(given) <= 500 and given.isprintable()):
+            raise ValueError(f"{role} must be text, a name; got {repr(given)[:99]}")
+        if given and not given.startswith(FACTORY):
+            split_name(given, role, "module:factory")
 
 
 def flag_name(setting: str) -> str:

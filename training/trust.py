@@ -126,6 +126,6 @@ def would_import(named: Mapping[str, Any]) -> str:
     if "env_kwargs" in named:
         found.append(f"give its environment {json.dumps(named['env_kwargs'])}")
     if "init_from" in named:
-        found.append(f"begin with the policy of {named['init_from']}")
+        found.append(f"begin with the policy of {json.dumps(named['init_from'])}")
     text = " and ".join(found)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
