@@ -160,6 +160,8 @@ class Faulty(Counting):
             return observation, reward, *rest
         if self.fault == "raises":
             raise OSError("the motor is on fire")
+        if self.fault == "quits":
+            raise SystemExit("window closed")
         if self.fault == "hangs":
             time.sleep(600)
         if self.fault == "dies":

@@ -99,7 +99,7 @@ def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> 
     straight = tmp_path / "runs" / "straight"
     words[words.index("runs/pole")] = "runs/straight"
     assert script("train.py", *words, cwd=tmp_path).returncode == 0
-    for name in ("networks.data-00000-of-00001", "policy.npz", "episodes.npz"):
+    for name in ("networks.index", "networks.data-00000-of-00001", "policy.npz", "episodes.npz"):
         (one,), (other,) = (path.glob(f"checkpoints/*1500-*/{name}") for path in (run, straight))
         assert one.read_bytes() == other.read_bytes(), name
     assert (run / "evaluations.csv").read_bytes() == (straight / "evaluations.csv").read_bytes()
@@ -352,6 +352,31 @@ def test_a_run_that_fails_says_from_where_it_goes_on(tmp_path: Path) -> None:
     code, output = invoke(train.main, *words, "--steps", "200", "--checkpoint-every-steps", "50")
     assert code == 1
     assert "reward must be finite" in output
+    assert re.search(r"It goes on from step 100 with .*train.py resume .*run", output)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_with_its_code_and_says_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    def signalling(*arguments: Any) -> None:
+        signal.raise_signal(number)
+
+    monkeypatch.setattr("eagerly.training.summaries.Summaries.stepped", signalling)
+    words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run"), *SMALL]
+    ended, output = invoke(train.main, *words, "--steps", "150")
+    assert ended == code
+    assert f"stopped by {number.name} at step 1 " in output
+    assert re.search(r"continue  .*train.py resume .*run", output)
+
+
+def test_an_environment_that_raises_ends_the_command_with_its_step(tmp_path: Path) -> None:
+    words = ["td3", "--env", "Faulty-v0", "--env-kwargs", '{"fault": "raises"}', *SMALL]
+    words += ["--run-dir", str(tmp_path / "run"), "--checkpoint-every-steps", "100"]
+    code, output = invoke(train.main, *words, "--steps", "400")
+    assert code == 1
+    assert "environment 0, step 5 of its episode: step failed" in output
+    assert "the motor is on fire" in output
     assert re.search(r"It goes on from step 100 with .*train.py resume .*run", output)
 
 

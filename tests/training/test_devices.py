@@ -34,6 +34,20 @@ def test_auto_and_cpu_are_the_cpu_then(train: TrainRun) -> None:
     assert "bit for bit" in devices.continuation_note()
 
 
+def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"])
+    config = tf.config.experimental
+    monkeypatch.setattr(config, "set_memory_growth", lambda *given: called.append("grows"))
+    monkeypatch.setattr(config, "enable_op_determinism", lambda: called.append("deterministic"))
+    devices.set_device("auto", print)
+    assert called == ["grows", "deterministic"]
+    assert "never measured" in devices.continuation_note()
+
+
 @needs_gpu
 def test_a_gpu_trains_and_continues(train: TrainRun) -> None:
     trainer = train("run", steps=200, mode="xla", device="gpu")

@@ -29,6 +29,7 @@ from tests.training.conftest import (  # noqa: F401
 
 FAULTS = {
     "raises": r"step failed:\nTraceback[\s\S]*OSError: the motor is on fire",
+    "quits": r"step failed:\nTraceback[\s\S]*SystemExit: window closed",
     "shape": r"observation must have shape \(2,\); got \(3,\)",
     "dtype": r"observation must be of dtype float64; got <U4",
     "reward": r"reward must be a number; got array\(\[1.\]\) of shape \(1,\)",

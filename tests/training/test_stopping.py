@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eagerly.training.config import RunConfig
 from eagerly.training.digests import digests
 from eagerly.training.manifest import published
 from tests.helpers import ROOT
@@ -26,6 +27,7 @@ def test_checkpoints_come_by_the_clock_too(train: TrainRun, tmp_path: Path) -> N
     train("often", **settings, checkpoint_every_minutes=1e-9)  # after every round
     counts = {name: len(published(tmp_path / name)) for name in ("never", "seldom", "often")}
     assert counts == {"never": 1, "seldom": 1, "often": 50}
+    assert RunConfig(env="x").checkpoint_every_minutes == 10.0
     assert digests(tmp_path / "often") == digests(tmp_path / "never")
 
 

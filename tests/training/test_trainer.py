@@ -17,9 +17,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
+from eagerly.training.checkpoints import Checkpoints
 from eagerly.training.config import RunConfig
 from eagerly.training.errors import RunError
+from eagerly.training.evaluation import evaluate
 from eagerly.training.interruption import StopSignals
+from eagerly.training.manifest import encoded, published
+from eagerly.training.results import read_results
 from tests.helpers import equal_weights, spaces, weights_of
 from tests.training.conftest import SMALL, Listener, TrainRun, scalars, train_in
 
@@ -304,6 +308,40 @@ def test_an_ignored_hangup_stays_ignored(train: TrainRun) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_signal_in_an_evaluation_lets_it_end(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer
+) -> None:
+    def signalling(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr("eagerly.training.trainer.evaluate", signalling)
+    stopped = train("parts", env="Long-v0")
+    assert stopped.steps == 150
+    assert read_results(stopped.run.evaluations_path).steps.tolist() == [150]
+    monkeypatch.undo()
+    _same(train("parts"), straight)
+
+
+def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer, tmp_path: Path
+) -> None:
+    original = Checkpoints._append_replay
+
+    def signalling(checkpoints: Checkpoints, buffer: Any, *arguments: Any) -> Any:
+        if buffer.added == 200:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+        return original(checkpoints, buffer, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "_append_replay", signalling)
+    with pytest.raises(KeyboardInterrupt):
+        train("parts", env="Long-v0")
+    monkeypatch.undo()
+    assert [manifest.steps for manifest in published(tmp_path / "parts")] == [100]
+    _same(train("parts"), straight)
+
+
 def test_a_second_signal_has_its_usual_effect(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -336,24 +374,29 @@ def test_every_step_of_every_curve_stands_there_once(train: TrainRun, tmp_path: 
 def test_an_environment_that_does_not_repeat_itself_is_said_and_the_run_goes_on(
     train: TrainRun,
 ) -> None:
-    train(env="Noisy-v0", steps=120)
+    train(env="Noisy-v0", steps=120, num_envs=2)
     trainer = train(steps=200)
     assert trainer.steps == 200
-    assert any("began a fresh episode" in line for line in trainer.reporter.lines)
+    (line,) = (line for line in trainer.reporter.lines if "began a fresh episode" in line)
+    assert "[0, 1]" in line
+    assert line.endswith("did not come back to where they were")
 
 
-def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tensorflow", "device", "instruction_set", "XLA_FLAGS"])
+def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path, name: str) -> None:
     train(steps=120)
     assert train(steps=130).reporter.lines == []
     (path,) = (tmp_path / "run" / "checkpoints").glob("000000000130-*/manifest.json")
-    from eagerly.training import manifest as manifests
-
-    manifest = manifests.published(tmp_path / "run")[-1]
-    manifest.conditions["tensorflow"] = "1.15"
-    path.write_bytes(manifests.encoded(manifest))
+    manifest = published(tmp_path / "run")[-1]
+    assert {"python", "eagerly", "keras", "numpy", "gymnasium", "mujoco"} <= set(
+        manifest.conditions
+    )
+    assert manifest.conditions["intra_op_threads"] == manifest.conditions["inter_op_threads"] == 2
+    manifest.conditions[name] = "another"
+    path.write_bytes(encoded(manifest))
     (line,) = train(steps=140).reporter.lines
     assert "last bits may differ" in line
-    assert "tensorflow was 1.15" in line
+    assert f"{name} was another" in line
 
 
 def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensors(
