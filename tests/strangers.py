@@ -159,7 +159,7 @@ class Stranger:
             return "all"
         place = draw.choice([*self.files, *(f"{f}.tmp" for f in self.files), "lock", *_NEW])
         path, other = stage / "run" / place, stage / "outside" / "thesis.tmp"
-        if path.exists() and draw.random() < 0.5:
+        if path.is_file() and draw.random() < 0.5:
             os.link(path, stage / "outside" / "hard")
             return f"{place} is also outside"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,6 +217,7 @@ class Stranger:
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
         odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
         odd = [value.replace("\ud800", "\udcff") for value in odd]  # as the system hands over bytes
+        odd = [value for value in odd if "evil" not in value]  # what is typed may be imported
         odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
         words = [command]
         if command in ("train", "resume"):
