@@ -50,11 +50,17 @@ def read_document(files: RunFiles, name: str) -> dict[str, Any]:
 def _depth(document: Any) -> int:
     """Counts how deeply lists and objects stand in one another."""
     depth, layer = 0, [document]
-    while layer and depth <= _DEEPEST:
-        inner = (e.values() if isinstance(e, dict) else e for e in layer)
-        layer = [e for part in inner for e in part if isinstance(e, dict | list)]
+    while depth <= _DEEPEST:
+        parts = [e.values() if isinstance(e, dict) else e for e in layer if _holds(e)]
+        if not parts:
+            break
+        layer = [e for part in parts for e in part]
         depth += 1
     return depth
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, dict | list)
 
 
 def unsealed(document: dict[str, Any]) -> dict[str, Any]:

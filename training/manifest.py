@@ -133,7 +133,7 @@ def published(run: Path) -> list[Manifest]:
     files, manifests = RunFiles(run), []
     with suppress(OSError):
         for folder in folders_of(files):
-            with suppress(ValueError, OSError):
+            with suppress(ValueError, OSError, RunError):
                 manifests.append(read_manifest(files, folder))
     return manifests
 
