@@ -132,9 +132,9 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
     size = tf.as_dtype(variable_dtype(run.agent_config)).size
     # Networks, their targets, and two moments of Adam.
     needed = 4 * size * builder.least_parameters()
-    check_memory(needed, "networks of these --hidden-sizes", "give smaller ones")
+    check_memory(needed, "training networks of these --hidden-sizes", "give smaller ones")
     if run.config.vectorization == "async":
-        what = f"{run.config.num_envs} processes, one for each of --num-envs,"
+        what = f"a process for each of {run.config.num_envs} --num-envs"
         check_memory(run.config.num_envs * _PROCESS_BYTES, what, "give fewer, or sync")
 
 
