@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,11 +122,8 @@ def folders_of(files: RunFiles) -> list[str]:
         OSError: If `checkpoints` is a link, or cannot be read.
     """
     found = (name for name in files.folders("checkpoints") if FOLDER.fullmatch(name))
-    return [name for name in found if "manifest.json" in _names_in(files, name)]
-
-
-def _names_in(files: RunFiles, folder: str) -> set[str]:
-    return {name.rpartition("/")[2] for name in files.names(folder)}
+    manifests = ((name, files.status(f"{name}/manifest.json")) for name in found)
+    return [name for name, status in manifests if status and not stat.S_ISDIR(status.st_mode)]
 
 
 def published(run: Path) -> list[Manifest]:
