@@ -151,6 +151,8 @@ class Faulty(Counting):
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
         if self.fault == "spaces" and self.total >= 145:
             self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+        if self.fault == "hangs in reset" and self.total >= 145:
+            time.sleep(600)
         return super().reset(seed=seed)
 
     def step(self, action: np.ndarray) -> Any:

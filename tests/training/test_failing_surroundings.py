@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import resource
 import shutil
@@ -124,8 +125,17 @@ def test_an_environment_in_a_process(train: TrainRun, tmp_path: Path, fault: str
     assert_whole(tmp_path / "run", 200)
 
 
-def test_an_environment_that_hangs_here_ends_the_process_with_the_step(tmp_path: Path) -> None:
-    words = ["td3", "--env", "tests.toys:Faulty-v0", "--env-kwargs", '{"fault": "hangs"}']
+@pytest.mark.parametrize(
+    ("fault", "step", "call"),
+    [
+        ("hangs", 144, "step"),
+        pytest.param("hangs in reset", 149, "reset", marks=pytest.mark.long),
+    ],
+)
+def test_an_environment_that_hangs_here_ends_the_process_with_the_step(
+    tmp_path: Path, fault: str, step: int, call: str
+) -> None:
+    words = ["td3", "--env", "tests.toys:Faulty-v0", "--env-kwargs", json.dumps({"fault": fault})]
     words += ["--run-dir", str(tmp_path / "run"), "--checkpoint-every-steps", "100"]
     words += ["--environment-timeout-seconds", "2", "--hidden-sizes", "8,8"]
     process = subprocess.run(
@@ -136,9 +146,8 @@ def test_an_environment_that_hangs_here_ends_the_process_with_the_step(tmp_path:
         timeout=100,
     )
     assert process.returncode == 1
-    assert (
-        "stopped after step 144: environment 0, in step, has not come back for 2" in process.stderr
-    )
+    said = f"stopped after step {step}: environment 0, in {call}, has not come back for 2"
+    assert said in process.stderr
     assert "time.sleep(600)" in process.stderr  # where it hangs
     assert "the same command continues from the last one" in process.stderr
     assert_whole(tmp_path / "run", 100)
@@ -269,7 +278,7 @@ def can_mount() -> bool:
 def on_own_disk(program: str) -> subprocess.CompletedProcess[str]:
     """Runs a program with a disk of 3 MB at /mnt that nobody else sees."""
     before = """
-        import functools, os, shutil, subprocess
+        import functools, os, shutil, signal, subprocess
         from pathlib import Path
         from tests.training.test_failing_surroundings import *
 
@@ -327,6 +336,36 @@ def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: P
         "NO CHECKPOINT at step 400",
     ]
     assert all("No space left on device" in line for line in lines)
+
+
+@own_disk
+@pytest.mark.long
+def test_a_run_that_is_killed_while_its_points_wait_for_space_makes_them_again(
+    tmp_path: Path,
+) -> None:
+    process = on_own_disk(
+        f"""
+        settings = SMALL | {{"steps": 600, "summarize_every_steps": 10, "evaluate_every_steps": 50}}
+
+        class Dies(Meddler):
+            def stepped(self, steps):
+                fill() if steps == 250 else None
+                os.kill(os.getpid(), signal.SIGKILL) if steps == 350 else None
+
+        child = os.fork()  # before TensorFlow has threads
+        if child == 0:
+            with closing(Trainer(open_run(run, "td3", settings), Dies(0, None))) as trainer:
+                trainer.train()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        assert_whole(run, 200)
+        filler.unlink()
+        train_in(run, **settings)
+        straight = train_in(Path({str(tmp_path)!r}) / "straight", **settings)
+        assert digests(run) == digests(straight.run.path)
+        assert {{len(values) for values in curves(run).values()}} == {{1}}
+        """
+    )
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.long
