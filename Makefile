@@ -114,7 +114,7 @@ prove-resume: install  ## Prove that a killed run equals one that was not (ENV= 
 	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
 
-fuzz: install  ## Damage CASES= runs, or make them hostile; stop processes dead after every file operation; prints tables
+fuzz: install  ## Damaged and hostile run directories, processes that die after every file operation (CASES= JOBS=)
 	$(BIN)/python -m tests.fuzzing --cases $(CASES) --jobs $(JOBS)
 	$(BIN)/python -m tests.dying
 
