@@ -17,7 +17,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume fuzz tensorboard test-floors clean
+.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -113,6 +113,9 @@ prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
 	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
+
+same-bits: install  ## Say whether ten short trainings still come to the same bits (ARGS=--write keeps them)
+	$(BIN)/python -m tests.same_bits --jobs $(JOBS) $(ARGS)
 
 fuzz: install  ## Damaged and hostile run directories, processes that die after every file operation (CASES= JOBS=)
 	$(BIN)/python -m tests.fuzzing --cases $(CASES) --jobs $(JOBS)
