@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.adam import Adam
-from eagerly.agents.batches import Batch
-from eagerly.agents.choices import Choosing
+from eagerly.agents.discrete import Choosing
+from eagerly.agents.inputs import Batch
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
-from eagerly.networks.own import OwnCritics, OwnModel
+from eagerly.networks.custom import OwnCritics, OwnModel
 from eagerly.networks.padding import masked_mean
 from eagerly.networks.variables import OwnVariable, raw
 

@@ -17,23 +17,17 @@ import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic, check_weights
 from eagerly.agents.augmentation import RandomShift
-from eagerly.agents.batches import Batch, batch_of
-from eagerly.agents.building import ModelBuilder, observation_normalization, variable_dtype
-from eagerly.agents.choices import ChoiceNoise, Choosing
+from eagerly.agents.builder import ModelBuilder, observation_normalization, variable_dtype
 from eagerly.agents.config import AgentConfig
+from eagerly.agents.discrete import ChoiceNoise, Choosing
 from eagerly.agents.execution import compiled, named_metrics
-from eagerly.agents.exploration import exploration_noise
-from eagerly.agents.noise import uniform_pairs
-from eagerly.buffers import (
-    Buffer,
-    FrameLayout,
-    Layout,
-    Stream,
-    seed_sequence,
-    seed_word,
-)
-from eagerly.networks import Episodes, MemoryPolicy
-from eagerly.networks.own import OwnCritics, OwnModel
+from eagerly.agents.inputs import Batch, batch_of
+from eagerly.agents.random import uniform_pairs
+from eagerly.buffers import Buffer, FrameLayout, Layout
+from eagerly.networks.custom import OwnCritics, OwnModel
+from eagerly.policies.episodes import Episodes, MemoryPolicy
+from eagerly.policies.exploration import exploration_noise
+from eagerly.seeding import Stream, seed_sequence, seed_word
 
 _STATISTICS = "observations/"  # begins their names among the weights
 ACTOR_METRICS = ("losses/actor", "actions/saturation")

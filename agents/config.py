@@ -12,20 +12,20 @@ import gymnasium
 import keras
 
 from eagerly.agents.execution import MODES
-from eagerly.agents.exploration import EXPLORATIONS
-from eagerly.agents.settings import (
+from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
+from eagerly.importing import FACTORY, split_name
+from eagerly.networks.activations import ACTIVATIONS
+from eagerly.networks.cores import MEMORIES
+from eagerly.networks.encoders import needs_encoder
+from eagerly.networks.initializers import INITIALIZERS
+from eagerly.policies.exploration import EXPLORATIONS
+from eagerly.settings import (
     CONTINUOUS,
     DISCRETE,
     check_settings,
     setting,
     shapes_nothing,
 )
-from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
-from eagerly.importing import FACTORY, split_name
-from eagerly.networks.activations import ACTIVATIONS
-from eagerly.networks.cores import MEMORIES
-from eagerly.networks.encoding import needs_encoder
-from eagerly.networks.initializers import INITIALIZERS
 from eagerly.spaces import Actions, Observations
 
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")

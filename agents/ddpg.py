@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
-from eagerly.agents.batches import Batch
 from eagerly.agents.config import BOTH, AgentConfig
-from eagerly.agents.settings import setting
+from eagerly.agents.inputs import Batch
+from eagerly.settings import setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
 _OUR = {

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
-from eagerly.agents.batches import Batch
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.noise import uniform_pairs
-from eagerly.agents.settings import CONTINUOUS, setting
+from eagerly.agents.inputs import Batch
+from eagerly.agents.random import uniform_pairs
+from eagerly.settings import CONTINUOUS, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from eagerly import Trainer, Transition, open_run
-from eagerly.training.devices import device_name
+from eagerly.training.hardware import device_name
 
 CAPACITY, NEW, CHECKPOINTS = 1_000_000, 10_000, 20
 OUTPUT = Path(__file__).with_suffix(".md")

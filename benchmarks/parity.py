@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from eagerly.benchmarks.measuring import Contender, output_of, peer
-from eagerly.training.results import LAST, Results, read_results
+from eagerly.storage.evaluations import LAST, Results, read_results
 
 ENV, STEPS, WARMUP = "HalfCheetah-v5", 100_000, 10_000
 SEEDS = (0, 1, 2)

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from eagerly.benchmarks.inside import SWEEPS, limit_figures, row_of
 from eagerly.benchmarks.measuring import spread
 from eagerly.benchmarks.whole_runs import seconds_per_step
-from eagerly.training.results import Results
+from eagerly.storage.evaluations import Results
 
 OURS, OTHERS = "#0072b2", "#999999"
 

@@ -22,13 +22,13 @@ from typing import Any
 from eagerly import __version__
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
-from eagerly.training.config import RunConfig
-from eagerly.training.elapsed import seconds_at_evaluations
-from eagerly.training.errors import RunError
+from eagerly.errors import RunError
+from eagerly.storage.config import RunConfig
+from eagerly.storage.elapsed import seconds_at_evaluations
+from eagerly.storage.evaluations import read_results
+from eagerly.storage.presets import OF_THE_ENVIRONMENT
+from eagerly.storage.settings import build, expanded, flag_name, recorded, shown
 from eagerly.training.evaluation import evaluation_seeds
-from eagerly.training.presets import OF_THE_ENVIRONMENT
-from eagerly.training.results import read_results
-from eagerly.training.run_settings import build, expanded, flag_name, recorded, shown
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.
 MINUTES_PER_PROCESS = 15.0

@@ -1,11 +1,10 @@
 """NumPy replay: transitions, windows, their buffers, and the seeds of what is random."""
 
+from eagerly.buffers.factory import Buffer, Layout, replay_buffer
 from eagerly.buffers.frames import FrameLayout, Frames
-from eagerly.buffers.making import Buffer, Layout, replay_buffer
 from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.replay import ReplayBuffer
 from eagerly.buffers.rows import RowBuffer
-from eagerly.buffers.seeding import Stream, seed_sequence, seed_word
 from eagerly.buffers.sequences import SequenceReplayBuffer
 from eagerly.buffers.transition import RowLayout, Transition
 from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout, Window
@@ -24,10 +23,7 @@ __all__ = [
     "RowLayout",
     "SequenceLayout",
     "SequenceReplayBuffer",
-    "Stream",
     "Transition",
     "Window",
     "replay_buffer",
-    "seed_sequence",
-    "seed_word",
 ]

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.training.elapsed import seconds_at_evaluations
-from eagerly.training.errors import RunError
-from eagerly.training.results import LAST, Results, read_results
-from eagerly.training.run_directory import read_settings, whole_settings
-from eagerly.training.run_files import run_directories
+from eagerly.errors import RunError
+from eagerly.storage.elapsed import seconds_at_evaluations
+from eagerly.storage.evaluations import LAST, Results, read_results
+from eagerly.storage.files import run_directories
+from eagerly.storage.run import read_settings, whole_settings
 
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")

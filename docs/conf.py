@@ -8,10 +8,10 @@ from typing import Any
 
 from eagerly import __version__
 from eagerly.agents import agent_class, agent_names
-from eagerly.agents.settings import describe_range
-from eagerly.training.config import RunConfig
-from eagerly.training.presets import ENVIRONMENTS
-from eagerly.training.run_settings import flag_name, needed, shown
+from eagerly.settings import describe_range
+from eagerly.storage.config import RunConfig
+from eagerly.storage.presets import ENVIRONMENTS
+from eagerly.storage.settings import flag_name, needed, shown
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]

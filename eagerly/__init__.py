@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from eagerly.agents.ddpg import DDPG, DDPGConfig
     from eagerly.agents.td3 import TD3, TD3Config
     from eagerly.buffers import ReplayBuffer, Transition
+    from eagerly.errors import RunError
     from eagerly.networks import Actor, Critic
     from eagerly.spaces import Actions, Observations
-    from eagerly.training.config import RunConfig
-    from eagerly.training.errors import RunError
+    from eagerly.storage.config import RunConfig
+    from eagerly.storage.loading import Policy, load_policy
+    from eagerly.storage.run import open_run
     from eagerly.training.evaluation import evaluate
-    from eagerly.training.policies import Policy, load_policy
-    from eagerly.training.run_directory import open_run
     from eagerly.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -41,13 +41,13 @@ _HOMES = {
     "Observations": "spaces",
     "ReplayBuffer": "buffers",
     "Transition": "buffers",
-    "Policy": "training.policies",
-    "RunConfig": "training.config",
-    "RunError": "training.errors",
+    "Policy": "storage.loading",
+    "RunConfig": "storage.config",
+    "RunError": "errors",
     "Trainer": "training.trainer",
     "evaluate": "training.evaluation",
-    "load_policy": "training.policies",
-    "open_run": "training.run_directory",
+    "load_policy": "storage.loading",
+    "open_run": "storage.run",
 }
 
 __all__ = [

@@ -14,8 +14,8 @@
 This package never imports TensorFlow: what runs inside an environment's process stays light.
 """
 
-from eagerly.environments.drawing import choose_renderer, report_mujoco_warnings
 from eagerly.environments.registration import register
+from eagerly.environments.rendering import choose_renderer, report_mujoco_warnings
 from eagerly.environments.wrappers import DropObservations, Flicker, HideCoordinates, Pictures
 
 __all__ = [

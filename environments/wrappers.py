@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
-from eagerly.environments.drawing import choose_renderer
+from eagerly.environments.rendering import choose_renderer
 
 Env = gymnasium.Env[Any, Any]
 

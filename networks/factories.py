@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.importing import FACTORY, import_module, split_name, while_used
+from eagerly.networks.custom import OwnActor, OwnCritic, OwnCritics
 from eagerly.networks.heads import ActionHead
-from eagerly.networks.own import OwnActor, OwnCritic, OwnCritics
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
 

@@ -12,11 +12,11 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo
 from eagerly.scripts.quiet import quiet_tensorflow
-from eagerly.training.config import MOST_EPISODES
-from eagerly.training.errors import RunError
+from eagerly.storage.config import MOST_EPISODES
 from eagerly.training.evaluation import written
 
 
@@ -68,12 +68,12 @@ def main(
     """Runs whole episodes with the deterministic policy of the run in RUN_DIR."""
     try:
         with quiet_tensorflow():
+            from eagerly.environments.guard import GuardedEnvironment
+            from eagerly.environments.watchdog import Watchdog
+            from eagerly.storage.loading import load_policy
+            from eagerly.storage.run import open_run
             from eagerly.training.evaluation import evaluate, evaluation_seeds
-            from eagerly.training.guarding import GuardedEnvironment
-            from eagerly.training.policies import load_policy
-            from eagerly.training.run_directory import open_run
             from eagerly.training.video import Camera
-            from eagerly.training.watchdog import Watchdog
         run = open_run(run_dir, None, {}, trust=trust)
         make = run.environment()
         if trust and (note := run.trust()):

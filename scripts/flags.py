@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from eagerly.agents.settings import describe_range, kind_of
 from eagerly.scripts.output import printable
-from eagerly.training.run_settings import flag_name, needed, shown
+from eagerly.settings import describe_range, kind_of
+from eagerly.storage.settings import flag_name, needed, shown
 
 
 class _Sizes(click.ParamType):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 
+from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
-from eagerly.training.errors import RunError
-from eagerly.training.run_files import RunFiles
+from eagerly.storage.files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from eagerly.benchmarks.grid import SEEDS, parts
+from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
 from eagerly.scripts.quiet import quiet_tensorflow
-from eagerly.training.errors import RunError
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 

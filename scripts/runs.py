@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import Failure, echo, printable
-from eagerly.training.errors import RunError
+from eagerly.storage.listing import runs_below
 from eagerly.training.evaluation import written
-from eagerly.training.listing import runs_below
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 

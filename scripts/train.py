@@ -22,6 +22,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.agents import agent_class, agent_names
+from eagerly.errors import RunError
 from eagerly.scripts.flags import (
     Command,
     command,
@@ -31,11 +32,10 @@ from eagerly.scripts.flags import (
 )
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, echo_unless_gone, printable
 from eagerly.scripts.quiet import quiet_tensorflow
-from eagerly.training.config import RunConfig
-from eagerly.training.errors import RunError
+from eagerly.storage.config import RunConfig
+from eagerly.storage.evaluations import Results, read_results
+from eagerly.training.callbacks import Reporter
 from eagerly.training.evaluation import written
-from eagerly.training.reporting import Reporter
-from eagerly.training.results import Results, read_results
 
 
 class _Commands(click.Group):
@@ -95,7 +95,7 @@ def _process_options() -> list[click.Option]:
 
 
 def _preset_option(agent: str) -> click.Option:
-    from eagerly.training.presets import OF_THE_ENVIRONMENT, preset_names
+    from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
 
     return click.Option(
         ["--preset"],
@@ -146,7 +146,7 @@ def _train(
     typed = {name: value for name, value in given.items() if value is not None}
     try:
         with quiet_tensorflow():
-            from eagerly.training.run_directory import open_run
+            from eagerly.storage.run import open_run
             from eagerly.training.trainer import Trainer  # noqa: F401  - held back while it starts
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         try:
@@ -165,7 +165,7 @@ def _tell(text: object) -> None:
 
 
 def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
-    from eagerly.training.saved import newest_intact
+    from eagerly.storage.checkpoint_reader import newest_intact
     from eagerly.training.trainer import Trainer
 
     newest = None
@@ -210,7 +210,7 @@ def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
 
 
 def _how_it_goes_on(run: Any) -> str:
-    from eagerly.training.manifest import published
+    from eagerly.storage.manifest import published
 
     manifests = published(run.path)
     again = command("train.py", "resume", str(run.path))
@@ -220,7 +220,7 @@ def _how_it_goes_on(run: Any) -> str:
 
 
 def _print_start(trainer: Any) -> None:
-    from eagerly.training.devices import continuation_note, device_name
+    from eagerly.training.hardware import continuation_note, device_name
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"

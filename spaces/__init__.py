@@ -4,17 +4,13 @@ Nothing here imports TensorFlow: environments in processes of their own use it, 
 """
 
 from eagerly.spaces.actions import Actions
-from eagerly.spaces.documents import document_of, space_of
-from eagerly.spaces.flattening import FlatEnvironment, SpaceError, make_flat
 from eagerly.spaces.observations import Entry, Observations
+from eagerly.spaces.serialization import document_of, space_of
 
 __all__ = [
     "Actions",
     "Entry",
-    "FlatEnvironment",
     "Observations",
-    "SpaceError",
     "document_of",
-    "make_flat",
     "space_of",
 ]

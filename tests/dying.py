@@ -64,8 +64,8 @@ class Survival:
 
 def survivals(scenario: str, folder: Path) -> list[Survival]:
     """Runs a scenario, and continues what its process would leave after each operation."""
-    from eagerly.training.digests import digests
-    from tests.training.conftest import train_in
+    from eagerly.storage.digests import digests
+    from tests.small_runs import train_in
 
     run, straight = folder / "run", folder / "straight"
     if scenario == "begin":
@@ -122,7 +122,7 @@ def _die(scenario: str, folder: Path) -> None:
 def _scenario(name: str, path: Path) -> Callable[[], None]:
     def run() -> None:
         from eagerly import Trainer, open_run
-        from tests.training.conftest import SMALL
+        from tests.small_runs import SMALL
 
         if name != "checkpoint":
             begin()

@@ -82,7 +82,7 @@ class Fuzzer:
     """
 
     def __init__(self, folder: Path) -> None:
-        from tests.training.conftest import train_in
+        from tests.small_runs import train_in
 
         self._folder = folder
         self._base = folder / "base"
@@ -135,8 +135,8 @@ class Fuzzer:
     def _opened_as_users_do(
         self, copy: Path, before: dict[str, bytes], *, train_on: bool
     ) -> tuple[str, str]:
-        from eagerly.training.errors import RunError
-        from eagerly.training.results import read_results
+        from eagerly.errors import RunError
+        from eagerly.storage.evaluations import read_results
 
         for read in (
             lambda: self._check_policy(copy),
@@ -164,7 +164,7 @@ class Fuzzer:
             if harmed and not curves_said:
                 return "BAD: damaged curves went unsaid", f"{harmed} {said}"
         if train_on:
-            from tests.training.conftest import train_in
+            from tests.small_runs import train_in
 
             again = train_in(copy, steps=TRAINED_TO)
             if _digest_of(again) != self._trained:
@@ -179,7 +179,7 @@ class Fuzzer:
 
 def _opened(path: Path) -> Any:
     from eagerly import Trainer, open_run
-    from tests.training.conftest import Listener
+    from tests.small_runs import Listener
 
     return Trainer(open_run(path, None, {}), Listener())
 

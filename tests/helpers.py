@@ -22,7 +22,7 @@ from eagerly.buffers import (
     Transition,
     replay_buffer,
 )
-from eagerly.training.files import sealed, unsealed
+from eagerly.storage.documents import sealed, unsealed
 
 ROOT = Path(__file__).parents[1]
 OBSERVATION_SIZE, ACTION_SIZE = 4, 2

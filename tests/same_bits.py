@@ -80,8 +80,8 @@ def trained(folder: Path, name: str) -> dict[str, str]:
 @click.option("--digests-of", type=click.Path(path_type=Path), hidden=True)
 def main(write: bool, only: tuple[str, ...], jobs: int, digests_of: Path | None) -> None:
     """Trains ten times and compares digests with those that were kept; fails if any differs."""
+    from eagerly.storage.digests import digests
     from eagerly.training.conditions import conditions
-    from eagerly.training.digests import digests
 
     if digests_of:
         click.echo(json.dumps({part: digest[:16] for part, digest in digests(digests_of).items()}))

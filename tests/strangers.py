@@ -83,7 +83,7 @@ class Stranger:
             return _invoked(done)
         said = _read(stage)
         before = _contents(stage / "run")
-        from eagerly.training.errors import RunError
+        from eagerly.errors import RunError
 
         try:
             goes_on = draw.randrange(ONE_IN) == 0
@@ -212,7 +212,7 @@ class Stranger:
         """Makes up a command line: flags that exist, values that are odd."""
         from eagerly.agents.td3 import TD3Config
         from eagerly.scripts.flags import options_of
-        from eagerly.training.config import RunConfig
+        from eagerly.storage.config import RunConfig
 
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
         odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
@@ -269,9 +269,9 @@ def _read(stage: Path) -> list[str]:
     """Reads the run in every way that trains nothing; returns what was refused."""
     from eagerly import load_policy
     from eagerly.curves.tables import read_groups
-    from eagerly.training.elapsed import seconds_at_evaluations
-    from eagerly.training.errors import RunError
-    from eagerly.training.listing import runs_below
+    from eagerly.errors import RunError
+    from eagerly.storage.elapsed import seconds_at_evaluations
+    from eagerly.storage.listing import runs_below
 
     before, said = _contents(stage / "run"), []
     assert [run.path.name for run in runs_below(stage)].count("other") == 1
@@ -290,7 +290,7 @@ def _read(stage: Path) -> list[str]:
 
 def _trained(run: Path, goes_on: bool) -> list[str]:
     from eagerly import Trainer, open_run
-    from tests.training.conftest import Listener
+    from tests.small_runs import Listener
 
     listener = Listener()
     opened = open_run(run, None, {})
@@ -337,7 +337,7 @@ def _standing_in(folder: Path) -> Iterator[None]:
 
 def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Changes a document and seals it again, with whatever JSON as Python writes it can hold."""
-    from eagerly.training.files import sealed
+    from eagerly.storage.documents import sealed
 
     document = json.loads(path.read_text())
     document.pop("sha256", None)

@@ -12,26 +12,22 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.building import variable_dtype
-from eagerly.buffers import (
-    Buffer,
-    Layout,
-    Stream,
-    replay_buffer,
-    seed_sequence,
-)
+from eagerly.agents.builder import variable_dtype
+from eagerly.buffers import Buffer, Layout, replay_buffer
+from eagerly.environments.factory import check_environment
+from eagerly.environments.flattening import make_flat
+from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.vector import Environments
+from eagerly.environments.watchdog import Watchdog
+from eagerly.errors import RunError
 from eagerly.importing import while_used
-from eagerly.spaces import Actions, Observations, make_flat
-from eagerly.training.config import RunConfig
-from eagerly.training.devices import check_precision, set_device, set_threads
-from eagerly.training.environments import Environments
-from eagerly.training.errors import RunError
-from eagerly.training.guarding import GuardedEnvironment
-from eagerly.training.making import check_environment
+from eagerly.seeding import Stream, seed_sequence
+from eagerly.spaces import Actions, Observations
+from eagerly.storage.config import RunConfig
+from eagerly.storage.run import Run
+from eagerly.training.hardware import check_precision, set_device, set_threads
 from eagerly.training.memory import available_memory, check_memory, gigabytes
-from eagerly.training.run_directory import Run
 from eagerly.training.video import Camera
-from eagerly.training.watchdog import Watchdog
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.training.devices import device_name, threads
+from eagerly.training.hardware import device_name, threads
 
 # What is set in the environment of the process and can change the last bits.
 _VARIABLES = (

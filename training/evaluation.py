@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eagerly.buffers import Stream, seed_word
-from eagerly.training.making import numeric_items
+from eagerly.environments.factory import numeric_items
+from eagerly.seeding import Stream, seed_word
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from eagerly.training.errors import RunError
+from eagerly.errors import RunError
 
 _CGROUP = Path("/sys/fs/cgroup")
 # Limit and use of the control group that a container's processes are in, of version 2 and 1, and

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from eagerly.training.run_files import RunFiles
+from eagerly.storage.files import RunFiles
 
 
 class Profile:

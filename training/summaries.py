@@ -20,9 +20,9 @@ from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.training.config import RunConfig
+from eagerly.storage.config import RunConfig
+from eagerly.storage.event_log import EventLog
 from eagerly.training.evaluation import Evaluation
-from eagerly.training.events import EventLog
 
 BEST = "evaluation/return_best"
 _METRICS = [

@@ -9,26 +9,27 @@ from fractions import Fraction
 import numpy as np
 import tensorflow as tf
 
-from eagerly.buffers import Stream, Transition, seed_sequence
-from eagerly.training import continuation
+from eagerly.buffers import Transition
+from eagerly.environments.watchdog import Watchdog
+from eagerly.errors import RunError
+from eagerly.seeding import Stream, seed_sequence
+from eagerly.storage.checkpoint_reader import Saved, newest_intact
+from eagerly.storage.checkpoint_writer import Checkpoints
+from eagerly.storage.documents import is_full
+from eagerly.storage.evaluations import EvaluationTable
+from eagerly.storage.files import RunFiles
+from eagerly.storage.loading import Policy
+from eagerly.storage.run import Run
+from eagerly.training import checkpointing
 from eagerly.training.assembly import assemble
-from eagerly.training.beginnings import begin_with_policy_of
-from eagerly.training.checkpoints import Checkpoints
-from eagerly.training.debt import Debt
-from eagerly.training.errors import RunError
+from eagerly.training.callbacks import Reporter
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
-from eagerly.training.files import is_full
-from eagerly.training.interruption import StopSignals
-from eagerly.training.policies import Policy
 from eagerly.training.profiling import Profile
-from eagerly.training.reporting import Reporter
-from eagerly.training.results import EvaluationTable
-from eagerly.training.run_directory import Run
-from eagerly.training.run_files import RunFiles
-from eagerly.training.saved import Saved, newest_intact
+from eagerly.training.signals import StopSignals
 from eagerly.training.summaries import Summaries
+from eagerly.training.update_budget import Debt
 from eagerly.training.video import preview
-from eagerly.training.watchdog import Watchdog
+from eagerly.training.warm_start import begin_with_policy_of
 
 
 class Trainer:
@@ -114,7 +115,7 @@ class Trainer:
         summaries = Summaries(run.path, self.config.num_envs)
         self.summaries = self._opened.enter_context(closing(summaries))
         if saved:
-            continuation.restore(self, saved)
+            checkpointing.restore(self, saved)
         else:
             if self.config.init_from:
                 begin_with_policy_of(self, self.config.init_from)
@@ -297,7 +298,7 @@ class Trainer:
         self._check_open()
         began = time.monotonic()
         try:
-            continuation.save(self, self._checkpoints)
+            checkpointing.save(self, self._checkpoints)
         finally:
             self._last_checkpoint = time.monotonic()
             self.checkpoint_seconds += self._last_checkpoint - began

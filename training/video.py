@@ -17,11 +17,11 @@ import imageio.v2 as imageio
 import numpy as np
 
 from eagerly.environments import choose_renderer
-from eagerly.training.errors import RunError
+from eagerly.environments.factory import EnvironmentMaker
+from eagerly.environments.remote import RemoteEnvironment
+from eagerly.errors import RunError
+from eagerly.storage.files import RunFiles
 from eagerly.training.evaluation import Evaluation, PlaysEpisodes, evaluate
-from eagerly.training.making import EnvironmentMaker
-from eagerly.training.remote import RemoteEnvironment
-from eagerly.training.run_files import RunFiles
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0

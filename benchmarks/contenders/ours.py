@@ -18,7 +18,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from eagerly import Trainer, open_run
-from eagerly.training.reporting import Reporter
+from eagerly.training.callbacks import Reporter
 
 
 class StopWatch(Reporter):

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
-from eagerly.agents.batches import Batch
-from eagerly.agents.settings import check_settings, setting
+from eagerly.agents.inputs import Batch
 from eagerly.buffers import ReplayBuffer, Transition
+from eagerly.settings import check_settings, setting
 from tests.helpers import (
     acted,
     buffer_for,

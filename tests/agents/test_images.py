@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.augmentation import RandomShift
-from eagerly.agents.batches import batch_of
+from eagerly.agents.inputs import batch_of
 from eagerly.buffers import PixelReplayBuffer, Transition, replay_buffer
 from eagerly.networks import ActingPolicy
 from eagerly.spaces import Observations

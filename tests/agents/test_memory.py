@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.batches import Batch, batch_of, batch_of_windows
+from eagerly.agents.inputs import Batch, batch_of, batch_of_windows
 from eagerly.agents.td3 import TD3, TD3Config
 from eagerly.buffers import PADDING, SequenceLayout, Window
 from eagerly.buffers.rows import aligned

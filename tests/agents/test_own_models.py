@@ -343,7 +343,7 @@ def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> No
 def test_who_moves_what_is_shared_is_a_setting(
     setting: str, by_critic: bool, by_actor: bool
 ) -> None:
-    from eagerly.agents.batches import Batch
+    from eagerly.agents.inputs import Batch
 
     agent = sharing_agent(
         shared_gradient=setting, critic_learning_rate=0.5, actor_learning_rate=0.5

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents.agent import ACTOR_METRICS, METRICS
-from eagerly.agents.batches import Batch
-from eagerly.agents.noise import standard_normal, uniform_pairs
+from eagerly.agents.inputs import Batch
+from eagerly.agents.random import standard_normal, uniform_pairs
 from eagerly.agents.td3 import TD3, TD3Config
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.agents import reference_td3

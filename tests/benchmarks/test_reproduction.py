@@ -16,7 +16,7 @@ from eagerly.benchmarks import reproduction
 from eagerly.benchmarks.grid import Cell, cells, parts
 from eagerly.benchmarks.reproduction import Reproduction, _given, _own_command
 from eagerly.scripts.train import main
-from eagerly.training.results import read_results
+from eagerly.storage.evaluations import read_results
 
 CELL = Cell("td3-fake", "td3", "Pendulum-v1", 3, 200)
 # Stands for a run: it saves itself when asked to end, and is complete when it is begun again.

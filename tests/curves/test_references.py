@@ -8,7 +8,7 @@ import pytest
 from eagerly.benchmarks.grid import parts
 from eagerly.curves.references import RANDOM_RETURNS, random_returns
 from eagerly.environments.registration import POSITIONS
-from eagerly.training.presets import ENVIRONMENTS
+from eagerly.storage.presets import ENVIRONMENTS
 
 
 def test_every_environment_with_a_preset_or_a_curve_has_one() -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from eagerly import Trainer, open_run
 from eagerly.scripts import runs
 from eagerly.scripts.main import main
-from eagerly.training.listing import runs_below
+from eagerly.storage.listing import runs_below
 
 EAGERLY = Path(sys.executable).with_name("eagerly")
 SMALL = {

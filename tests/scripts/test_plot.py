@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 from eagerly.curves import comparison
 from eagerly.curves.tables import _labels, read_groups
+from eagerly.errors import RunError
 from eagerly.scripts.plot import main
-from eagerly.training.config import RunConfig
-from eagerly.training.errors import RunError
-from eagerly.training.files import sealed
-from eagerly.training.run_directory import read_settings
+from eagerly.storage.config import RunConfig
+from eagerly.storage.documents import sealed
+from eagerly.storage.run import read_settings
 
 
 def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from eagerly.scripts import evaluate, flags, plot, runs, train
 from eagerly.scripts.output import printable
-from eagerly.training.run_directory import open_run
+from eagerly.storage.run import open_run
 from tests.helpers import ROOT, edit_sealed
-from tests.training.conftest import SMALL, train_in
+from tests.small_runs import SMALL, train_in
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028"
 

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.scripts import evaluate, train
-from eagerly.training.config import RunConfig
+from eagerly.storage.config import RunConfig
 from tests import toys
 from tests.helpers import ROOT, script
 

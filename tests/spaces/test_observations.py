@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
 
-from eagerly.spaces import Actions, FlatEnvironment, Observations, document_of, space_of
+from eagerly.environments.flattening import FlatEnvironment
+from eagerly.spaces import Actions, Observations, document_of, space_of
 
 ROBOT = Dict(
     {

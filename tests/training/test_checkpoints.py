@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from eagerly import Trainer, open_run
-from eagerly.training.errors import RunError
+from eagerly.errors import RunError
 from tests.helpers import equal_weights, weights_of
-from tests.training.conftest import TrainRun, train_in
+from tests.small_runs import TrainRun, train_in
 
 
 def names(path: Path) -> list[str]:

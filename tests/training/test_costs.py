@@ -14,7 +14,7 @@ from tensorflow.python import pywrap_tfe
 
 from eagerly import Trainer, open_run
 from tests.helpers import filled_buffer, small_agent
-from tests.training.conftest import SMALL
+from tests.small_runs import SMALL
 
 # Every operation that Python asks TensorFlow for passes through one of these.
 DOORS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")

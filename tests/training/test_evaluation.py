@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from eagerly.environments.factory import environment_maker
 from eagerly.training.evaluation import evaluate, evaluation_seeds, written
-from eagerly.training.making import environment_maker
 from tests import toys
 
 toys.register()

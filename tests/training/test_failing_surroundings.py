@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from eagerly import Trainer, open_run
-from eagerly.training.digests import curves, digests  # noqa: F401  - programs below use them
-from eagerly.training.errors import RunError
-from eagerly.training.saved import newest_intact
+from eagerly.errors import RunError
+from eagerly.storage.checkpoint_reader import newest_intact
+from eagerly.storage.digests import curves, digests  # noqa: F401  - programs below use them
 from tests.helpers import ROOT
-from tests.training.conftest import (  # noqa: F401
+from tests.small_runs import (  # noqa: F401
     SMALL,
     Listener,
     TrainRun,

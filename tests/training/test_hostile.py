@@ -15,15 +15,15 @@ import pytest
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 from eagerly import Trainer, load_policy, open_run
-from eagerly.training import files
-from eagerly.training.digests import digests
-from eagerly.training.elapsed import seconds_at_evaluations
-from eagerly.training.errors import RunError
-from eagerly.training.listing import runs_below
-from eagerly.training.results import read_results
-from eagerly.training.run_files import RunFiles
+from eagerly.errors import RunError
+from eagerly.storage import documents
+from eagerly.storage.digests import digests
+from eagerly.storage.elapsed import seconds_at_evaluations
+from eagerly.storage.evaluations import read_results
+from eagerly.storage.files import RunFiles
+from eagerly.storage.listing import runs_below
 from tests.helpers import edit_sealed
-from tests.training.conftest import Listener, train_in
+from tests.small_runs import Listener, train_in
 
 Document = dict[str, Any]
 
@@ -395,7 +395,7 @@ def test_tables_and_documents_have_a_largest_size(
     with pytest.raises(RunError, match="it has 68719476736 bytes"):
         read_results(run / "evaluations.csv")
     os.truncate(run / "evaluations.csv", 0)
-    monkeypatch.setattr(files, "_LARGEST_DOCUMENT", 100)
+    monkeypatch.setattr(documents, "_LARGEST_DOCUMENT", 100)
     refused(run, "config.json cannot be read")
 
 

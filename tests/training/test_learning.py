@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eagerly import Trainer, open_run
-from eagerly.training.results import read_results
+from eagerly.storage.evaluations import read_results
 from tests import toys
 
 toys.register()

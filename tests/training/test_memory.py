@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eagerly.errors import RunError
 from eagerly.training import memory
-from eagerly.training.errors import RunError
 
 
 def group(path: Path, limit: str, used: int, files: int, *, version: int = 2) -> None:

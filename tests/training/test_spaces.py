@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from eagerly import RunError, Trainer, evaluate, load_policy, open_run, training
+from eagerly.storage.evaluations import read_results
 from eagerly.training.evaluation import evaluation_seeds
-from eagerly.training.results import read_results
 from tests import toys
-from tests.training.conftest import TrainRun
+from tests.small_runs import TrainRun
 from tests.training.test_trainer import _same
 
 GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from eagerly.training.config import RunConfig
-from eagerly.training.digests import digests
-from eagerly.training.manifest import published
+from eagerly.storage.config import RunConfig
+from eagerly.storage.digests import digests
+from eagerly.storage.manifest import published
 from tests.helpers import ROOT
-from tests.training.conftest import TrainRun
+from tests.small_runs import TrainRun
 
 
 def test_checkpoints_come_by_the_clock_too(train: TrainRun, tmp_path: Path) -> None:

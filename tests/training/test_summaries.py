@@ -14,7 +14,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from eagerly import Trainer, open_run
-from tests.training.conftest import SMALL, TrainRun, scalars
+from tests.small_runs import SMALL, TrainRun, scalars
 
 
 def hparams(path: Path) -> tuple[Any, Any]:

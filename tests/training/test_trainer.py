@@ -17,15 +17,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
-from eagerly.training.checkpoints import Checkpoints
-from eagerly.training.config import RunConfig
-from eagerly.training.errors import RunError
+from eagerly.errors import RunError
+from eagerly.storage.checkpoint_writer import Checkpoints
+from eagerly.storage.config import RunConfig
+from eagerly.storage.evaluations import read_results
+from eagerly.storage.manifest import encoded, published
 from eagerly.training.evaluation import evaluate
-from eagerly.training.interruption import StopSignals
-from eagerly.training.manifest import encoded, published
-from eagerly.training.results import read_results
+from eagerly.training.signals import StopSignals
 from tests.helpers import equal_weights, spaces, weights_of
-from tests.training.conftest import SMALL, Listener, TrainRun, scalars, train_in
+from tests.small_runs import SMALL, Listener, TrainRun, scalars, train_in
 
 
 def stored(trainer: Trainer) -> dict[str, np.ndarray]:

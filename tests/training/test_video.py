@@ -14,12 +14,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly.environments import choose_renderer
+from eagerly.environments.factory import environment_maker
+from eagerly.errors import RunError
 from eagerly.training import video
-from eagerly.training.errors import RunError
-from eagerly.training.making import environment_maker
 from eagerly.training.video import Camera
 from tests import toys
-from tests.training.conftest import TrainRun
+from tests.small_runs import TrainRun
 
 toys.register()
 
@@ -114,8 +114,8 @@ ctypes.CDLL.__init__ = refuse
 def test_a_missing_libegl_is_named_with_its_package(tmp_path: Path, drawn_before: bool) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_EGL)
     code = """
-from eagerly.training.errors import RunError
-from eagerly.training.making import environment_maker
+from eagerly.errors import RunError
+from eagerly.environments.factory import environment_maker
 from eagerly.training.video import Camera
 make = environment_maker("HalfCheetah-v5")
 MAKE

@@ -1,0 +1,259 @@
+"""N environments: stepping them side by side, and bringing them back into their episodes.
+
+This module never imports TensorFlow: what runs inside an environment's process stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from eagerly.environments.factory import numeric_items
+from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.watchdog import Watchdog
+from eagerly.environments.workers import WorkerEnvironments
+from eagerly.errors import RunError
+from eagerly.seeding import Stream, seed_word
+
+VECTORIZATIONS = ("sync", "async")
+
+
+class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Brings its environment back into the middle of an episode by repeating its actions.
+
+    Of `info` it hands on the numbers at an episode's end; whatever else stands in it, of any shape
+    and type, would have to fit into a vector environment's arrays, and pass between processes.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+        super().__init__(env)
+        self._index = index
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Resets the environment."""
+        return self.env.reset(seed=seed, options=options)[0], {}
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        info = numeric_items(info) if terminated or truncated else {}
+        return observation, reward, terminated, truncated, info
+
+    def restore_episode(
+        self, seeds: list[int], actions: list[np.ndarray]
+    ) -> tuple[Any, float | None]:
+        """Repeats this environment's share; returns the observation and the return reached.
+
+        The return is None where the episode ended before its last action.
+
+        Args:
+            seeds: The reset seed of each environment's episode.
+            actions: The actions of each environment's episode so far, `[T, A]`.
+        """
+        observation, _ = self.env.reset(seed=seeds[self._index])
+        total = 0.0
+        for action in actions[self._index]:
+            observation, reward, terminated, truncated, _ = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                return observation, None
+        return observation, total
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """What a step of N environments gave.
+
+    Attributes:
+        observations: `[N, O]`; where an episode ended the real last one.
+        rewards: `[N]`.
+        terminated, truncated: `[N]` bool.
+        ended: Which episodes did one or the other, `[N]` bool.
+        infos: The numbers in `info` of each episode that ended.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    ended: np.ndarray
+    infos: list[dict[str, float]]
+
+
+class Environments:
+    """N copies of an environment, each episode reset with a seed of its own.
+
+    Args:
+        make: Makes one of them.
+        num_envs: N.
+        seed: Seed of the run; every episode's seed derives from it.
+        vectorization: "sync" steps them one after the other in this process, "async" at the same
+            time in one process each; both give the same bits.
+        watchdog: Watches environments in this process; None watches nothing.
+        timeout: Seconds that an environment in another process may take; 0 waits for ever.
+        restorable: Whether the actions of the episodes in progress are kept, to repeat them.
+
+    Attributes:
+        observations: `[N, O]`, float32, the current ones.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        num_envs: int,
+        seed: int,
+        vectorization: str = "sync",
+        *,
+        watchdog: Watchdog | None = None,
+        timeout: float = 0.0,
+        restorable: bool = True,
+    ) -> None:
+        self._seed, self._restorable = seed, restorable
+        in_processes = vectorization == "async"
+        watching = None if in_processes else watchdog
+        factories = [partial(_guarded, make, index, watching) for index in range(num_envs)]
+        try:
+            self._envs: SyncVectorEnv | WorkerEnvironments
+            if in_processes:
+                # Watched is only what is made here: the processes are waited for, with a timeout.
+                look = partial(_watched, partial(_guarded, make, 0, watchdog), watchdog, 1)
+                self._envs = WorkerEnvironments(factories, look, timeout=timeout)
+            else:
+                making = partial(SyncVectorEnv, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+                self._envs = _watched(partial(making, factories), watchdog, num_envs)
+        except RunError:
+            raise
+        except (RuntimeError, AssertionError) as error:  # copies with different spaces
+            raise RunError(f"{num_envs} environments do not fit together: {error}") from error
+        self.observation_space = self._envs.single_observation_space
+        self.action_space = self._envs.single_action_space
+        self._episodes = [0] * num_envs
+        self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
+        self._returns = np.zeros(num_envs)
+        self.observations = np.empty((num_envs, 0), np.float32)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def start(self) -> None:
+        """Resets every environment to its first episode."""
+        observations, _ = self._envs.reset(seed=self._seeds())
+        self.observations = self._checked(observations)
+
+    def step(self, actions: np.ndarray) -> VectorStep:
+        """Steps with actions `[N, A]` in the environment's units, then resets what has ended."""
+        observations, rewards, terminated, truncated, info = self._envs.step(actions)
+        ended = terminated | truncated
+        # The vector environment reuses its arrays: this cast copies.
+        observations = np.array(observations, np.float32)
+        infos = [_info_of(info, int(index)) for index in np.flatnonzero(ended)]
+        step = VectorStep(observations, rewards, terminated, truncated, ended, infos)
+        if self._restorable:
+            for log, action in zip(self._actions, actions, strict=True):
+                log.append(action)
+        self._returns += rewards
+        self.observations = observations
+        if infos:
+            self._reset(ended)
+        return step
+
+    def _reset(self, ended: np.ndarray) -> None:
+        for index in np.flatnonzero(ended):
+            self._episodes[index] += 1
+            self._actions[index] = []
+        self._returns[ended] = 0.0
+        observations, _ = self._envs.reset(
+            seed=self._seeds(), options={"reset_mask": np.array(ended)}
+        )
+        fresh = self._checked(observations)
+        self.observations = np.where(ended[:, np.newaxis], fresh, self.observations)
+
+    def _seeds(self) -> list[int | None]:
+        return [
+            seed_word(self._seed, Stream.EPISODES, environment, episode)
+            for environment, episode in enumerate(self._episodes)
+        ]
+
+    def _checked(self, observations: np.ndarray) -> np.ndarray:
+        copied = np.array(observations, np.float32)
+        if not np.isfinite(copied).all():
+            index = int(np.argwhere(~np.isfinite(copied))[0, 0])
+            raise FloatingPointError(
+                f"observation must be finite in float32; a reset of environment {index} gave "
+                f"{copied[index].tolist()}"
+            )
+        return copied
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `restore` needs: episode numbers, actions and returns, the observations."""
+        return {
+            "episodes": list(self._episodes),
+            "actions": [
+                np.array(log).reshape(len(log), *(self.action_space.shape or ()))
+                for log in self._actions
+            ],
+            "returns": self._returns.tolist(),
+            "restorable": self._restorable,
+            "observations": self.observations,
+        }
+
+    def restore(self, state: dict[str, Any]) -> list[int]:
+        """Brings every environment back to where `state` was taken.
+
+        Returns:
+            The environments that begin a fresh episode instead: those that did not come back to
+            the same observation with the same return, because they do not repeat themselves from
+            a seed; all of them if their number has changed, or actions are not to be repeated.
+        """
+        count = len(self)
+        self._episodes = (list(state["episodes"]) + [0] * count)[:count]
+        if not (self._restorable and state["restorable"] and len(state["episodes"]) == count):
+            self._episodes = [episode + 1 for episode in self._episodes]
+            self.start()  # one reset: it may be dear
+            return list(range(count))
+        self.start()
+        self._actions = [list(actions) for actions in state["actions"]]
+        longest = {"steps": max(map(len, state["actions"]))}
+        patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
+        restored = self._envs.call("restore_episode", self._seeds(), state["actions"], **patience)
+        reached = np.array([observation for observation, _ in restored], np.float32)
+        self.observations = reached.reshape(count, -1)
+        lost = (self.observations != state["observations"]).any(axis=1)
+        self._returns[:] = [np.nan if total is None else total for _, total in restored]
+        lost |= self._returns != state.get("returns", self._returns)
+        if lost.any():
+            self._reset(lost)
+        return [int(index) for index in np.flatnonzero(lost)]
+
+    def close(self) -> None:
+        """Closes every environment."""
+        self._envs.close()
+
+
+def _watched(make: Callable[[], Any], watchdog: Watchdog | None, patience: int) -> Any:
+    """Makes something; environments in this process cannot be broken off otherwise."""
+    calling = watchdog.calling("making the environments", patience) if watchdog else nullcontext()
+    with calling:
+        return make()
+
+
+def _guarded(
+    make: Callable[[], gymnasium.Env[Any, Any]], index: int, watchdog: Watchdog | None
+) -> gymnasium.Env[Any, Any]:
+    return RestorableEpisode(GuardedEnvironment(make(), f"environment {index}", watchdog), index)
+
+
+def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
+    """Picks one environment's numbers out of a vector environment's `info`."""
+    return {
+        key: float(values[index])
+        for key, values in info.items()
+        if f"_{key}" in info and info[f"_{key}"][index]
+    }

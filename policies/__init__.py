@@ -1,0 +1,1 @@
+"""Acting: exploration noise, memories of episodes, policies as their users call them."""

@@ -1,0 +1,257 @@
+"""Checkpoints of a run: immutable parts, and a manifest that is written last.
+
+    runs/cheetah/
+      config.json                       settings
+      lock                              names the process that trains it
+      events.out.tfevents.*             TensorBoard
+      evaluations.csv
+      replay/START-STOP.npy             transitions START to STOP, written once
+      policies/best-STEP.npz            the best actor so far, written once
+      checkpoints/STEPS-UPDATES/
+        networks.index, networks.data*  tf.train.Checkpoint: networks, targets, optimisers
+        policy.npz                      the actor as it was
+        episodes.npz                    the episodes in progress
+        manifest.json                   names the parts that belong together
+
+A directory of `checkpoints/` counts once its manifest stands in it, which happens by one rename.
+A checkpoint costs what is new since the last one: transitions are appended as segments that are
+never written again. Nothing read back can execute code: JSON and arrays without pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eagerly.buffers import RowBuffer
+from eagerly.storage.arrays import npy_chunks, npz_chunks
+from eagerly.storage.files import RunFiles
+from eagerly.storage.manifest import (
+    FOLDER,
+    GROWING,
+    PART,
+    Manifest,
+    Segment,
+    encoded,
+    folder_name,
+    published,
+)
+
+Described = dict[str, Any]
+Say = Callable[[str], None]
+
+
+class Checkpoints:
+    """Writes the checkpoints of one run directory, and removes what no longer belongs to it.
+
+    Args:
+        path: The run directory.
+        keep: How many of the newest are kept.
+    """
+
+    def __init__(self, path: Path, keep: int) -> None:
+        self._files = RunFiles(path)
+        self._keep = keep
+        self._grown = _Grown(self._files)
+        self._published: list[Manifest] | None = None  # those on disk, once they were read
+
+    def save(
+        self,
+        *,
+        steps: int,
+        updates: int,
+        write_networks: Callable[[str], None],
+        policy: Mapping[str, np.ndarray],
+        best: tuple[int, Mapping[str, np.ndarray]] | None,
+        buffer: RowBuffer,
+        episodes: Mapping[str, np.ndarray],
+        growing: Sequence[str],
+        state: dict[str, Any],
+        conditions: dict[str, Any],
+        config: dict[str, Any],
+    ) -> None:
+        """Writes a checkpoint and removes those that are no longer kept.
+
+        Args:
+            steps: Environment steps done.
+            updates: Updates done; with the steps they name the checkpoint.
+            write_networks: Writes a `tf.train.Checkpoint` to the prefix it is given.
+            policy: The actor's weights by path.
+            best: Step and weights of the best actor so far.
+            buffer: Its new transitions are appended.
+            episodes: Arrays of the episodes in progress.
+            growing: Names of files that are only ever appended to, flushed.
+            state: Counters and random states, as JSON.
+            conditions: What bit-exact continuation relies on.
+            config: What `config.json` holds.
+
+        Raises:
+            OSError: If something cannot be written; nothing is published then, and what was
+                written of it is removed.
+        """
+        if self._published is None:
+            self._published = published(self._files.path)
+        previous = self._published
+        if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
+            return
+        try:
+            parts = self._write_parts(steps, updates, write_networks, policy, episodes)
+            manifest = Manifest(
+                steps=steps,
+                updates=updates,
+                parts=parts,
+                replay=self._append_replay(buffer, previous, parts),
+                best=self._keep_best(best, previous, parts),
+                growing={name: self._grown.described(name) for name in growing},
+                state=state,
+                conditions=conditions,
+                config=config,
+            )
+            for folder in ("", "checkpoints", manifest.folder):
+                self._files.sync_folder(folder)
+            self._files.write(f"{manifest.folder}/manifest.json", [encoded(manifest)])
+        except BaseException:
+            with suppress(OSError):
+                self._clean(previous)
+            raise
+        self._files.sync_folder("checkpoints")
+        self._published = [*previous, manifest][-self._keep :]
+        with suppress(OSError):  # what is left is removed the next time
+            self._clean(self._published)
+
+    def _write_parts(
+        self,
+        steps: int,
+        updates: int,
+        write_networks: Callable[[str], None],
+        policy: Mapping[str, np.ndarray],
+        episodes: Mapping[str, np.ndarray],
+    ) -> dict[str, Described]:
+        folder = folder_name(steps, updates)
+        self._files.make_folder("checkpoints")
+        self._files.remove_folder(folder)
+        self._files.make_folder(folder, is_new=True)
+        with self._files.for_tensorflow(folder) as path:
+            try:
+                write_networks(f"{path}/networks")
+            except OSError as error:  # which names the path that TensorFlow was given
+                told = str(error.strerror).replace(path, str(self._files.path / folder))
+                raise OSError(error.errno, told) from error
+        parts = {}
+        for name in self._files.names(folder):
+            self._files.sync(name)
+            parts[name] = self._files.described(name)
+        for name, arrays in (("policy", policy), ("episodes", episodes)):
+            part = f"{folder}/{name}.npz"
+            parts[part] = self._files.write(part, npz_chunks(arrays))
+        return parts
+
+    def _append_replay(
+        self, buffer: RowBuffer, previous: list[Manifest], parts: dict[str, Described]
+    ) -> tuple[Segment, ...]:
+        oldest = buffer.added - len(buffer)
+        last = previous[-1] if previous else None
+        kept = [segment for segment in last.replay if segment.stop > oldest] if last else []
+        start = max(kept[-1].stop if kept else 0, oldest)
+        if last:
+            parts.update({segment.path: last.parts[segment.path] for segment in kept})
+        if start < buffer.added:
+            name = f"replay/{start:012d}-{buffer.added:012d}.npy"
+            self._files.make_folder("replay")
+            rows = buffer.stored(start, buffer.added)
+            parts[name] = self._files.write(name, npy_chunks(rows))
+            kept.append(Segment(start, buffer.added, name))
+        return tuple(kept)
+
+    def _keep_best(
+        self,
+        best: tuple[int, Mapping[str, np.ndarray]] | None,
+        previous: list[Manifest],
+        parts: dict[str, Described],
+    ) -> str | None:
+        if best is None:
+            return None
+        name = f"policies/best-{best[0]:012d}.npz"
+        written = previous[-1].parts.get(name) if previous else None
+        if written is None:
+            self._files.make_folder("policies")
+            written = self._files.write(name, npz_chunks(best[1]))
+        parts[name] = written
+        return name
+
+    def cut_back(self, manifest: Manifest | None, say: Say) -> None:
+        """Removes what was written after a checkpoint, or everything where there is none.
+
+        Tables and event files are cut to the lengths they had, so that a step that is done again
+        stands in them once; newer files and unpublished checkpoints go.
+
+        Args:
+            manifest: The checkpoint.
+            say: Takes a line about each file that is not as it was.
+        """
+        files, growing = self._files, manifest.growing if manifest else {}
+        for name in files.names():
+            if GROWING.fullmatch(name) and name not in growing:
+                files.remove(name)
+        for name, expected in growing.items():
+            if files.size(name) < expected["bytes"] or not files.is_file(name):
+                path = files.path / name
+                say(f"{path} is missing or shorter than it was: points of its curves are lost")
+                if not files.is_file(name):  # a link would lead elsewhere, a pipe would wait
+                    files.remove_folder(name)
+                continue
+            files.cut(name, expected["bytes"])
+            if self._grown.described(name) != expected and "sha256" in expected:
+                say(f"{files.path / name} is damaged: points of its curves may be lost or wrong")
+        found = published(files.path)
+        kept = [m for m in found if manifest and m.folder <= manifest.folder]
+        for newer in found[len(kept) :]:
+            files.remove(f"{newer.folder}/manifest.json")
+        self._published = kept[-self._keep :]
+        self._clean(self._published)
+
+    def _clean(self, manifests: list[Manifest]) -> None:
+        """Removes what no manifest names, of the names that this class gives."""
+        files, kept = self._files, {manifest.folder for manifest in manifests}
+        for folder in files.folders("checkpoints"):
+            if folder not in kept and FOLDER.fullmatch(folder):
+                files.remove_folder(f"{folder}/manifest.json")  # no longer counts
+                files.remove_folder(folder)
+        named = {name for manifest in manifests for name in manifest.parts}
+        for name in (*files.names("replay"), *files.names("policies")):
+            if name not in named and _OURS.fullmatch(name):
+                files.remove(name)
+        for folder in ("", "videos", *sorted(kept)):
+            for name in files.names(folder):
+                if name.endswith(".tmp") and (folder or name in _TEMPORARY):
+                    files.remove(name)
+
+
+_TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp")
+_OURS = re.compile(rf"({PART.pattern})(\.tmp)?")
+
+
+class _Grown:
+    """Describes files that grow, reading of each only what is new since the last time."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+        self._digests: dict[str, tuple[int, Any]] = {}
+
+    def described(self, name: str) -> Described:
+        size, digest = self._digests.get(name, (0, hashlib.sha256()))
+        with self._files.open(name) as file:
+            os.fsync(file.fileno())
+            file.seek(size)
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+                size += len(chunk)
+        self._digests[name] = (size, digest)
+        return {"bytes": size, "sha256": digest.hexdigest()}

@@ -1,0 +1,155 @@
+"""The settings of a run: everything about it that is not the agent's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from eagerly.environments.vector import VECTORIZATIONS
+from eagerly.settings import check_settings, setting
+
+DEVICES = ("auto", "cpu", "gpu")
+MOST_STEPS = 10**12 - 1  # what names of checkpoints hold
+MOST_EPISODES = 10**5  # of an evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Settings of a run. A step is one step of one environment."""
+
+    env: str | Callable[..., Any] = setting(
+        dataclasses.MISSING,
+        "Gymnasium id, with package:id for one that a package registers; in Python also a factory",
+    )
+    env_kwargs: dict[str, Any] = setting(
+        {}, "Keyword arguments of the environment, such as '{\"frame_skip\": 2}'", unit="JSON"
+    )
+    check_env: bool = setting(
+        True, "Run Gymnasium's environment checker before a new run", free=True
+    )
+    steps: int = setting(
+        1_000_000, "Length of the run", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
+    )
+    seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
+    init_from: str = setting(
+        "", "Another run, whose policy the actor of a new run begins with", unit="run directory"
+    )
+    num_envs: int = setting(
+        1, "Stepped side by side", unit="environments", at_least=1, at_most=4096
+    )
+    vectorization: str = setting(
+        "sync",
+        "Environments in turns, or in one process each; the run is the same",
+        choices=VECTORIZATIONS,
+        free=True,
+    )
+    discount: float = setting(0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1)
+    warmup_steps: int = setting(
+        10_000,
+        "Uniformly random actions, and no updates, at first (paper, HalfCheetah)",
+        unit="steps",
+        at_least=0,
+        at_most=MOST_STEPS,
+    )
+    replay_ratio: float = setting(
+        1.0,
+        "Updates per step after the warm-up, whatever num_envs is",
+        unit="updates",
+        above=0,
+        at_most=1000,
+    )
+    updates_per_call: int = setting(
+        50,
+        "Updates made in one call of the train body, as soon as they are owed",
+        at_least=1,
+        at_most=10**5,
+    )
+    replay_capacity: int = setting(
+        1_000_000,
+        "What the replay buffer keeps (paper)",
+        unit="transitions",
+        at_least=1,
+        at_most=10**12,
+    )
+    evaluate_every_steps: int = setting(
+        5_000, "Between evaluations (paper)", unit="steps", at_least=1, at_most=MOST_STEPS
+    )
+    evaluation_episodes: int = setting(
+        10, "Per evaluation (paper)", unit="episodes", at_least=1, at_most=MOST_EPISODES
+    )
+    evaluation_seed: int = setting(
+        0,
+        "Seed of the evaluation episodes, the same ones each time",
+        at_least=0,
+        at_most=2**63 - 1,
+    )
+    summarize_every_steps: int = setting(
+        1_000, "Between points of the training curves", unit="steps", at_least=1, at_most=MOST_STEPS
+    )
+    histograms: bool = setting(
+        False, "Write histograms of all weights at each of these points", free=True
+    )
+    video_every_steps: int = setting(
+        0,
+        "Between videos of an evaluation episode; 0: none",
+        unit="steps",
+        at_least=0,
+        at_most=MOST_STEPS,
+        free=True,
+    )
+    checkpoint_every_steps: int = setting(
+        10_000, "Between checkpoints", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
+    )
+    checkpoint_every_minutes: float = setting(
+        10.0,
+        "Most wall time between checkpoints, beside the steps; 0: steps alone",
+        unit="minutes",
+        at_least=0,
+        at_most=10**6,
+        free=True,
+    )
+    restore_episodes: str = setting(
+        "yes",
+        "Whether a continued run brings episodes back by repeating their actions; no: begins "
+        "fresh ones",
+        choices=("yes", "no"),
+        free=True,
+    )
+    environment_timeout_seconds: float = setting(
+        300.0,
+        "A step or reset that takes longer ends the process; 0: never",
+        unit="seconds",
+        at_least=0,
+        at_most=10**6,
+        free=True,
+    )
+    keep_checkpoints: int = setting(
+        2, "The newest ones are kept", unit="checkpoints", at_least=1, at_most=MOST_STEPS, free=True
+    )
+    device: str = setting(
+        "auto", "What trains: auto takes a GPU where there is one", choices=DEVICES
+    )
+    intra_op_threads: int = setting(
+        2,
+        "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
+        at_least=1,
+        at_most=1024,
+    )
+    inter_op_threads: int = setting(
+        2,
+        "TensorFlow operations side by side (graph mode likes 2 here and 1 above)",
+        at_least=1,
+        at_most=1024,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if isinstance(self.env, str) and not (len(self.env) <= 500 and self.env.isprintable()):
+            raise ValueError(f"env must be at most 500 printable characters; got {self.env[:99]!r}")
+        if self.replay_capacity < self.num_envs:
+            raise ValueError(
+                f"replay_capacity must be at least num_envs ({self.num_envs}); "
+                f"got {self.replay_capacity}"
+            )

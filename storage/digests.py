@@ -1,0 +1,119 @@
+"""What a run has come to, as digests: two runs are the same if these are.
+
+Wall-clock figures are left out: the speed curves, and the times at which points were written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from eagerly.errors import RunError
+from eagerly.storage.checkpoint_reader import Saved, newest_intact
+from eagerly.storage.run import open_run
+
+# Wall clock; names, times and free settings; what is no figure.
+_LEFT_OUT = ("speed/", "_hparams_/", "settings", "custom_scalars__config__", "evaluation/video")
+Point = tuple[str, int]
+
+
+def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> dict[str, str]:
+    """Returns a SHA-256 of every part of a run's newest checkpoint, and of its curves.
+
+    Args:
+        path: The run directory.
+        points: Its `curves`, where the caller has read them already.
+
+    Raises:
+        RunError: If there is no intact checkpoint.
+    """
+    run = open_run(path, None, {})
+    saved = newest_intact(path, lambda line: None)
+    if saved is None:
+        raise RunError(f"{path} has no checkpoint yet")
+    points = curves(path) if points is None else points
+    found = {
+        **_variables(saved),
+        "replay buffer": _of_arrays([_replay(saved, run.config.replay_capacity)]),
+        "policy": _of_arrays(saved.arrays("policy").values()),
+        "episodes in progress": _of_arrays(saved.arrays("episodes").values()),
+        "steps, updates, random states": _of_json(
+            [saved.manifest.steps, saved.manifest.updates, saved.manifest.state]
+        ),
+        "evaluations.csv": _of_bytes(
+            [run.evaluations_path.read_bytes() if run.evaluations_path.exists() else b""]
+        ),
+        "TensorBoard: training returns": _of_points(points, "training/"),
+        "TensorBoard: all scalars": _of_points(points, ""),
+    }
+    if saved.manifest.best is not None:
+        found["best policy"] = _of_arrays(saved.best_policy().values())
+    return found
+
+
+def curves(path: Path) -> dict[Point, list[np.ndarray]]:
+    """Returns everything that was written for each (tag, step), but wall-clock figures.
+
+    In a run that is as it should be each list has one element. Nothing is left out as orphaned.
+    """
+    events = EventAccumulator(
+        str(path), size_guidance={"tensors": 0}, purge_orphaned_data=False
+    ).Reload()
+    found: dict[Point, list[np.ndarray]] = {}
+    for tag in sorted(events.Tags()["tensors"]):
+        if not tag.startswith(_LEFT_OUT):
+            for event in events.Tensors(tag):
+                value = tf.make_ndarray(event.tensor_proto)
+                found.setdefault((tag, event.step), []).append(value)
+    return found
+
+
+def _variables(saved: Saved) -> dict[str, str]:
+    groups: dict[str, list[str]] = {}
+    with saved.networks_prefix() as prefix:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in sorted(reader.get_variable_to_shape_map()):
+            if name != "_CHECKPOINTABLE_OBJECT_GRAPH":
+                groups.setdefault(name.partition("/")[0].replace("_", " "), []).append(name)
+        return {
+            group: _of_arrays(np.asarray(reader.get_tensor(name)) for name in names)
+            for group, names in groups.items()
+        }
+
+
+def _replay(saved: Saved, capacity: int) -> np.ndarray:
+    rows = [saved.rows(segment) for segment in saved.manifest.replay]
+    return np.concatenate(rows)[-capacity:] if rows else np.zeros(0)
+
+
+def _of_points(points: dict[Point, list[np.ndarray]], prefix: str) -> str:
+    return _of_json(
+        [
+            [tag, step, [str(value.tolist()) for value in values]]
+            for (tag, step), values in sorted(points.items())
+            if tag.startswith(prefix)
+        ]
+    )
+
+
+def _of_arrays(arrays: Iterable[np.ndarray]) -> str:
+    content = ((f"{a.dtype} {a.shape}".encode(), np.ascontiguousarray(a).tobytes()) for a in arrays)
+    return _of_bytes(part for pair in content for part in pair)
+
+
+def _of_json(document: Any) -> str:
+    return _of_bytes([json.dumps(document, sort_keys=True).encode()])
+
+
+def _of_bytes(chunks: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()

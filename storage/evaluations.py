@@ -1,0 +1,112 @@
+"""What a run has reached, read from its directory."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from eagerly.errors import RunError
+from eagerly.storage.files import RunFiles
+from eagerly.training.evaluation import written
+
+_LARGEST = 2**26  # bytes: of a million evaluations
+LAST = 3  # evaluations whose mean is the score of a run
+
+
+@dataclass(frozen=True)
+class Results:
+    """The evaluations of a run, in order.
+
+    Attributes:
+        steps: `[M]`, environment steps at each evaluation.
+        return_mean: `[M]`, mean return of each.
+    """
+
+    steps: np.ndarray
+    return_mean: np.ndarray
+
+    def __str__(self) -> str:
+        if not self.steps.size:
+            return "no evaluation yet"
+        last = self.return_mean[-LAST:]
+        best = int(self.return_mean.argmax())
+        what = f"mean of the last {len(last)} evaluations" if len(last) > 1 else "one evaluation"
+        return (
+            f"{what} {written(last.mean())}; "
+            f"best {written(self.return_mean[best])} at step {self.steps[best]}"
+        )
+
+
+class EvaluationTable:
+    """A CSV file with a row per evaluation, which a full disk neither tears nor thins out.
+
+    Args:
+        path: The file; it is made with the first row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._files, self._name = RunFiles(path.parent), path.name
+        self._whole = self._files.size(path.name)
+        self._waiting: list[Mapping[str, float]] = []
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Appends a row; where there is no space it waits for the next one, or for `flush`."""
+        self._waiting.append(row)
+        with suppress(OSError):
+            self.flush()
+
+    def flush(self) -> list[str]:
+        """Writes the rows that wait.
+
+        Returns:
+            The name of the file, if there is one.
+
+        Raises:
+            OSError: If they cannot be written; none of them is lost, and the file stays whole.
+        """
+        if self._waiting:
+            text = io.StringIO(newline="")
+            table = csv.DictWriter(text, list(self._waiting[0]))
+            if not self._whole:
+                table.writeheader()
+            table.writerows(self._waiting)
+            try:
+                self._files.append(self._name, text.getvalue().encode())
+            except OSError:
+                with suppress(OSError):
+                    self._files.cut(self._name, self._whole)
+                raise
+            self._whole = self._files.size(self._name)
+            self._waiting.clear()
+        return [self._name] if self._whole else []
+
+
+def read_results(path: Path) -> Results:
+    """Reads `evaluations.csv`; a run without one has no evaluation yet.
+
+    Raises:
+        RunError: If it is not what was written there, a link or a pipe among others.
+    """
+    files = RunFiles(path.parent)
+    try:
+        if files.size(path.name) > _LARGEST:
+            raise ValueError(f"it has {files.size(path.name)} bytes")
+        with files.open(path.name) as file:
+            rows = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")))
+        found = Results(
+            np.array([int(row["steps"]) for row in rows], np.int64),
+            np.array([float(row["return_mean"]) for row in rows]),
+        )
+        if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
+            raise ValueError("steps must increase and returns must be finite")
+        return found
+    except FileNotFoundError:
+        return Results(np.zeros(0, np.int64), np.zeros(0))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
+        raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error

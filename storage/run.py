@@ -1,0 +1,514 @@
+"""Run directories: which settings a run has, and what continuing it may change."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
+from eagerly.errors import RunError
+from eagerly.importing import FACTORY, check_outside
+from eagerly.storage.config import RunConfig
+from eagerly.storage.documents import read_document, sealed, unsealed
+from eagerly.storage.files import LINK, RunFiles
+from eagerly.storage.lock import RunLock
+from eagerly.storage.manifest import folders_of, published
+from eagerly.storage.presets import OF_THE_ENVIRONMENT
+from eagerly.storage.settings import (
+    build,
+    check_needs,
+    check_sections,
+    expanded,
+    flag_name,
+    recorded,
+    shown,
+)
+from eagerly.storage.trust import (
+    FACTORIES,
+    is_trusted,
+    modules_of,
+    named_by,
+    trust,
+    would_import,
+)
+
+FORMAT = 2
+_LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
+_IMPORTED_FIRST = {"agent", *FACTORIES}
+_FOLDERS = ("checkpoints", "replay", "policies", "videos", "plugins", "plugins/profile")
+
+
+@dataclass
+class Run:
+    """A run as it was opened: its directory and its settings.
+
+    Attributes:
+        path: The run directory; it exists once `write` was called.
+        agent: Name of the agent.
+        config: Settings of the run.
+        agent_config: Settings of the agent.
+        is_new: Whether nothing of it is on disk yet.
+        made_up: Whether the path was made up, so that it must be nobody else's.
+        overridden: The settings that are being overridden: name to saved and new value.
+        history: What was overridden before, and when: kept in `config.json`.
+        notes: What its user should read about how it was opened.
+        preset: Which preset stands under the settings of a new run, in words.
+        trusts_init_from: Whether the user trusts the run directory that `init_from` names.
+        untrusted: What its directory alone names, and nobody has vouched for (`trust.named_by`).
+    """
+
+    path: Path
+    agent: str
+    config: RunConfig
+    agent_config: Any
+    is_new: bool
+    made_up: bool = False
+    overridden: dict[str, list[Any]] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    preset: str = ""
+    trusts_init_from: bool = False
+    untrusted: dict[str, Any] = field(default_factory=dict)
+    _lock: RunLock | None = None
+
+    @property
+    def evaluations_path(self) -> Path:
+        """The CSV file with one row per evaluation."""
+        return self.path / "evaluations.csv"
+
+    @property
+    def agent_module(self) -> str | None:
+        """The module of an agent of the user's own; None for a registered one."""
+        return self.agent.partition(":")[0] if ":" in self.agent else None
+
+    def overridden_at(self) -> list[int]:
+        """The steps at which settings were overridden before."""
+        return [int(entry["steps"]) for entry in self.history]
+
+    def settings(self) -> dict[str, Any]:
+        """All settings, of run and agent, by name."""
+        return recorded(self.config) | recorded(self.agent_config)
+
+    def environment(self) -> EnvironmentMaker:
+        """Finds the environment of the run; a package that its directory names is imported.
+
+        Raises:
+            RunError: If nobody has vouched for what the directory names, or there is no such
+                environment.
+        """
+        self.check_vouched_for("env", "env_kwargs")
+        return environment_maker(self.config.env, self.config.env_kwargs, run_dir=self.path)
+
+    def check_vouched_for(self, *settings: str) -> None:
+        """Refuses to use what the run directory alone names, and nobody has vouched for.
+
+        Raises:
+            RunError: If one of these settings is that.
+        """
+        if self.untrusted.keys() & set(settings):
+            raise _untrusted(self.path, self.untrusted)
+
+    def trust(self) -> str:
+        """Remembers as the user's own what the run names.
+
+        Returns:
+            What its user should read, where that was not possible; else nothing.
+        """
+        named = named_by(self.document())
+        try:
+            if named and not is_trusted(self.path, named):
+                trust(self.path, named)
+        except OSError as error:
+            return (
+                f"note: that this run is yours cannot be remembered ({error}): to resume, evaluate "
+                "or plot it, add --trust"
+            )
+        return ""
+
+    def lock(self) -> None:
+        """Keeps the directory of a run that is on disk for this process, until `unlock`.
+
+        Raises:
+            RunError: If another process has it, or the directory cannot be written.
+        """
+        inner = (_entries(self.path, name) for name in ("checkpoints", "plugins/profile"))
+        for name in itertools.chain(_FOLDERS, *inner):
+            if (self.path / name).is_symlink():
+                # What is removed and written there could be somebody else's.
+                raise RunError(f"{self.path / name} {LINK}")
+        if self._lock is None:
+            try:
+                self._lock = RunLock(self.path)
+            except OSError as error:
+                raise RunError(f"{self.path} cannot be used: {error}") from error
+
+    def check_lock(self) -> None:
+        """Checks that the directory is still the one that was locked.
+
+        Raises:
+            OSError: If it is not.
+        """
+        if self._lock:
+            self._lock.check()
+
+    def unlock(self) -> None:
+        """Frees the directory; nothing happens where it is free."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def document(self) -> dict[str, Any]:
+        """Returns what `config.json` holds."""
+        return {
+            "format": FORMAT,
+            "agent": self.agent,
+            "run": recorded(self.config),
+            "agent_settings": recorded(self.agent_config),
+            "history": self.history,
+        }
+
+    def write(self, steps: int = 0) -> str:
+        """Locks the directory, making it if it is new, and writes `config.json`.
+
+        What the run names is remembered as the user's own.
+
+        Args:
+            steps: Environment steps done, to be recorded beside what is overridden.
+
+        Returns:
+            What its user should read, or nothing.
+
+        Raises:
+            RunError: If another process has the directory.
+        """
+        self._make_directory()
+        self.lock()
+        if self.is_new and (self.path / "config.json").exists():
+            self.unlock()
+            raise RunError(f"{self.path} was begun by another process meanwhile: try again")
+        # After a fall back to an older checkpoint an override acts from there on.
+        self.history = [entry | {"steps": min(entry["steps"], steps)} for entry in self.history]
+        if self.overridden:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            entry = {"time": now, "steps": steps, "overridden": self.overridden}
+            self.history = [*self.history, entry]
+        note = self.trust()
+        RunFiles(self.path).write("config.json", [sealed(self.document())])
+        if self.is_new:
+            RunFiles(self.path.parent).sync_folder()
+        self.is_new, self.overridden = False, {}
+        return note
+
+    def _make_directory(self) -> None:
+        path, count = self.path, 1
+        while True:
+            try:
+                path.mkdir(parents=True, exist_ok=not self.made_up)
+            except FileExistsError:
+                if not self.made_up:
+                    raise
+                count += 1
+                path = self.path.with_name(f"{self.path.name}-{count}")
+            else:
+                self.path, self.made_up = path, False
+                return
+
+
+def open_run(
+    path: str | Path | None,
+    agent: str | None,
+    given: Mapping[str, Any],
+    *,
+    override: bool = False,
+    trust: bool = False,
+) -> Run:
+    """Opens the run in a directory, or plans a new one. Nothing is written.
+
+    What the directory names is imported only if it is given here, too, if this user has trained the
+    run there, or with `trust`; never from the directory itself.
+
+    Args:
+        path: The run directory; None makes up a fresh one under `runs/`.
+        agent: Name of the agent; None only continues.
+        given: The settings that the user gave, by name; `preset` stands for those of one of
+            `preset_names`, over which the others go: in a new run that of the environment, unless
+            another is named. In a saved run the others keep their saved values; what was given
+            must agree with it, unless it cannot change the result.
+        override: Whether settings that differ are accepted, and recorded.
+        trust: Whether to import what the directory names, whoever made it.
+
+    Raises:
+        RunError: If the directory is not a run, or a run that differs; if it names what nobody has
+            vouched for; a setting is out of range.
+    """
+    path = None if path is None else Path(path)
+    if path is not None:
+        _check_path(path)
+    if path is not None and _is_run(path):
+        return _continued(path, agent, given, override, trust)
+    if agent is None:
+        raise RunError(f"{path} is not a run: it has no config.json")
+    if path is not None and path.exists() and not _is_empty(path):
+        raise RunError(f"{path} exists and is not a run (no config.json): choose another --run-dir")
+    if not given.get("env"):
+        raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
+    settings, preset = expanded(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
+    config, agent_config = build(agent, settings)
+    check_needs(config, agent_config, given)
+    notes = []
+    if config.steps <= config.warmup_steps:
+        notes.append(
+            f"all {config.steps} steps are random and nothing is learned: --warmup-steps is "
+            f"{config.warmup_steps} (preset {preset})"
+        )
+    return Run(
+        path or _made_up_path(agent, config),
+        agent,
+        config,
+        agent_config,
+        is_new=True,
+        made_up=path is None,
+        preset=preset,
+        notes=notes,
+        trusts_init_from=trust,
+    )
+
+
+def _check_path(path: Path) -> None:
+    """Refuses a path that the system, or TensorFlow, cannot take.
+
+    Raises:
+        RunError: If it is not UTF-8, or too long.
+    """
+    try:
+        str(path).encode()
+        path.exists()
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(path)[:200]!r} cannot be a run directory: {error}") from error
+
+
+def _continued(
+    path: Path, agent: str | None, given: Mapping[str, Any], override: bool, trusted: bool
+) -> Run:
+    document, notes = _read(path)
+    saved_agent = document["agent"]
+    if agent not in (None, saved_agent):
+        raise RunError(
+            f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
+        )
+    mine = given.keys() | ({"agent"} if agent else set())
+    untrusted = _vouched_for(path, named_by(document), mine, trusted)
+    config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
+    saved = recorded(config) | recorded(agent_config)
+    settings, _ = expanded(saved_agent, given, saved["env"], None)
+    config, agent_config = build(saved_agent, saved | settings)
+    check_needs(config, agent_config, given)
+    wanted = recorded(config) | recorded(agent_config)
+    free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
+    changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}
+    if changed and not override:
+        lines = "".join(
+            f"  {flag_name(name)}: the run has {shown(old)}, you gave {shown(new)}\n"
+            for name, (old, new) in changed.items()
+        )
+        raise RunError(
+            f"{path} was started with other settings:\n{lines}Leave them out to continue as saved, "
+            "choose another --run-dir, or accept the change with --override."
+        )
+    return Run(
+        path,
+        saved_agent,
+        config,
+        agent_config,
+        is_new=False,
+        overridden=changed,
+        history=document["history"],
+        notes=notes,
+        trusts_init_from=trusted and "init_from" in given,
+        untrusted=untrusted,
+    )
+
+
+def _vouched_for(
+    path: Path, named: Mapping[str, Any], given: Collection[str], trusted: bool
+) -> dict[str, Any]:
+    """Decides what of a run directory may be imported, before any of it is.
+
+    Args:
+        path: The run directory.
+        named: What it names.
+        given: Names of the settings that the user gave; whatever stands there is the user's own.
+        trusted: Whether the user trusts the directory.
+
+    Returns:
+        What nobody has vouched for, where that concerns the environment alone: who makes no
+        environment does not need it.
+
+    Raises:
+        RunError: If it concerns the agent or a factory of models, or one of these lies in the
+            directory or is not found.
+    """
+    alone = {name: value for name, value in named.items() if name not in given}
+    nowhere = set()
+    for role, module in modules_of(alone).items():
+        try:
+            check_outside(module, path)
+        except (ImportError, ValueError) as error:
+            if role == "env":  # who makes one is told
+                nowhere.add(role)
+                continue
+            raise RunError(
+                f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
+                "directory that holds it, or put that on PYTHONPATH"
+            ) from error
+    if trusted or not alone or is_trusted(path, named):
+        return {}
+    untrusted = {name: value for name, value in alone.items() if name not in nowhere}
+    if untrusted.keys() & _IMPORTED_FIRST:
+        raise _untrusted(path, untrusted)
+    return untrusted
+
+
+def _untrusted(path: Path, named: Mapping[str, Any]) -> RunError:
+    return RunError(
+        f"{path} was not trained here by you, and would {would_import(named)}: add --trust "
+        "(in Python trust=True) if you know that this is harmless"
+    )
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Reads what a run directory is of, without opening it: agent, and what makes its result.
+
+    Settings that cannot change a result are left out.
+
+    Raises:
+        RunError: If it is no run directory, or damaged.
+    """
+    document = read_document_of(path)
+    return _of_result(document["agent"], document["run"] | document["agent_settings"])
+
+
+def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
+    """Reads the same with the defaults of settings that are younger than the run.
+
+    Raises:
+        RunError: As `open_run`, with which the agent is imported.
+    """
+    run = open_run(path, None, {}, trust=trust)
+    if trust:
+        run.trust()
+    return _of_result(run.agent, run.settings())
+
+
+def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
+    return {"agent": agent} | {n: v for n, v in settings.items() if n not in free}
+
+
+def read_document_of(path: Path) -> dict[str, Any]:
+    """Reads what `config.json` holds, without opening the run.
+
+    Raises:
+        RunError: If it is no run directory, or damaged.
+    """
+    if not _is_run(path):
+        raise RunError(f"{path} is not a run directory")
+    return _read(path)[0]
+
+
+def _is_run(path: Path) -> bool:
+    files = RunFiles(path)
+    if files.is_file("config.json"):
+        return True
+    try:
+        return bool(folders_of(files))
+    except OSError:
+        return False
+
+
+def _entries(path: Path, folder: str) -> list[str]:
+    """Lists the entries of a folder, each with its name; none where there is no folder."""
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(path / folder)]
+    except OSError:
+        return []
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing stands there but what a run leaves that is killed before it begins."""
+    if not path.is_dir():
+        return False
+    return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and says so."""
+    files = RunFiles(path)
+    try:
+        document, notes = _checked(read_document(files, "config.json")), []
+    except (OSError, ValueError) as error:
+        why = f"{path / 'config.json'} cannot be read: {error}"
+        document, line = _of_a_manifest(path, why)
+        notes = [line]
+    try:
+        check_sections(document)
+    except ValueError as error:
+        raise RunError(f"{path / 'config.json'}: {error}") from error
+    return document, notes
+
+
+def _of_a_manifest(path: Path, why: str) -> tuple[dict[str, Any], str]:
+    """Finds what the newest manifest that can be read keeps of `config.json`, and says so."""
+    for manifest in reversed(published(path)):
+        if manifest.config is None:
+            continue
+        try:
+            document = _checked(manifest.config, is_sealed=False)
+        except ValueError:
+            continue
+        taken = f"the settings are those of the checkpoint of step {manifest.steps}"
+        return document, f"{why}; {taken}. (--override changes settings.)"
+    raise RunError(f"{why}. (--override changes settings; the file is not to be edited.)")
+
+
+def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, Any]:
+    """Checks what a `config.json` held, before any of it is believed.
+
+    Raises:
+        ValueError: If it is not as it was written, or not a run's.
+        RunError: If a newer eagerly wrote it.
+    """
+    # What stands in a manifest is under the manifest's checksum; format 1 had none.
+    if is_sealed and ("sha256" in document or document.get("format") != 1):
+        document = unsealed(document)
+    kinds = {"format": int, "agent": str, "run": dict, "agent_settings": dict, "history": list}
+    if unknown := document.keys() - kinds.keys():
+        raise ValueError(f"it holds {sorted(unknown)}, which is not known")
+    for key, kind in kinds.items():
+        if not isinstance(document.get(key), kind):
+            raise ValueError(f"{key} is not a {kind.__name__}")
+    if document["format"] > FORMAT:
+        raise RunError(
+            f"this run was written by a newer eagerly (format {document['format']}; this one reads "
+            f"up to {FORMAT}): upgrade to continue it, or begin another --run-dir"
+        )
+    for entry in document["history"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
+            raise ValueError(f"history holds {entry!r}")
+    return document
+
+
+def _made_up_path(agent: str, config: RunConfig) -> Path:
+    """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
+    name = environment_name(config.env).removeprefix(FACTORY).rpartition(":")[2]
+    env = re.sub(r"[^\w.-]+", "-", name).strip("-")
+    agent = agent.rpartition(":")[2]
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"

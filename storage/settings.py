@@ -1,0 +1,161 @@
+"""The settings of a run and its agent together: as typed, as kept, as compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from eagerly.agents import agent_class, agent_names
+from eagerly.environments.factory import factory_name
+from eagerly.errors import RunError
+from eagerly.importing import FACTORY, split_name
+from eagerly.settings import misses_what_it_needs, shapes_nothing
+from eagerly.storage.config import RunConfig
+from eagerly.storage.presets import preset_settings
+from eagerly.storage.trust import FACTORIES
+
+
+def recorded(config: Any) -> dict[str, Any]:
+    """Returns settings as they are kept and compared: factories by their names."""
+    settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return {name: factory_name(v) if callable(v) else v for name, v in settings.items()}
+
+
+def expanded(
+    agent: str, given: Mapping[str, Any], env: str, preset: str | None
+) -> tuple[dict[str, Any], str]:
+    """Puts the settings of a preset under those that were given.
+
+    Args:
+        agent: Name of the agent.
+        given: Settings by name; `preset` among them names one.
+        env: The environment, by its name.
+        preset: The preset where none is given; None for none.
+
+    Returns:
+        The settings, and in words which preset stands under them, or "".
+    """
+    settings = dict(given)
+    name = settings.pop("preset", preset)
+    if name is None:
+        return settings, ""
+    try:
+        under, title = preset_settings(agent, name, env)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    fields = _fields(agent)
+    # Beside models of somebody's own a setting that shapes networks has none to shape.
+    under = {k: v for k, v in under.items() if not shapes_nothing(fields[k], settings.get)}
+    both = {**under, **settings}
+    acts = [
+        f"{key} {value}"
+        for key, value in under.items()
+        if key not in settings and _acts(agent, key, both)
+    ]
+    line = f"{title}: {', '.join(acts) or 'the defaults'}"
+    other = [f"{key} {settings[key]}" for key in under if key in settings]
+    return both, line + (f"; given: {', '.join(other)}" if other else "")
+
+
+def _fields(agent: str) -> dict[str, dataclasses.Field[Any]]:
+    """Returns all settings of a run, of its agent and around it, by name."""
+    kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
+    return {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
+
+
+def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting acts beside the others, or another one keeps it from acting."""
+    fields = _fields(agent)
+
+    def of(other: str) -> Any:
+        return settings.get(other, fields[other].default)
+
+    return not misses_what_it_needs(fields[name], of)
+
+
+def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
+    """Refuses a setting that was given where another one keeps it from acting."""
+    for part in (config, agent_config):
+        of = functools.partial(getattr, part)
+        for field in (field for field in dataclasses.fields(part) if field.name in given):
+            flag, needs = flag_name(field.name), field.metadata["needs"]
+            if misses_what_it_needs(field, of):
+                raise RunError(
+                    f"{flag} acts only with {needed(needs)}; the run has {of(needs[0]) or 'none'}"
+                )
+
+
+def needed(needs: tuple[str, tuple[Any, ...]]) -> str:
+    """Writes what another setting must be, as it is typed."""
+    return " ".join([flag_name(needs[0]), " or ".join(map(str, needs[1]))]).strip()
+
+
+def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
+    """Makes the settings of a run and of its agent.
+
+    Raises:
+        RunError: If one is unknown, missing or out of range.
+    """
+    try:
+        agent_settings = agent_class(agent).Config
+        parts: list[Any] = []
+        kind: Any
+        for kind in (RunConfig, agent_settings):
+            names = {f.name for f in dataclasses.fields(kind)}
+            values = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in settings.items()
+                if name in names
+            }
+            parts.append(kind(**values))
+        known = {f.name for part in parts for f in dataclasses.fields(part)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise ValueError(f"unknown settings: {', '.join(unknown)}")
+    except (TypeError, ValueError) as error:
+        raise RunError(str(error)) from error
+    return parts[0], parts[1]
+
+
+def check_sections(document: Mapping[str, Any]) -> None:
+    """Checks the settings in a `config.json` as far as that is possible without its agent.
+
+    `build` does the rest; here is made sure that a setting stands once, and where it belongs: what
+    is looked at before anything is imported is what is used afterwards.
+
+    Raises:
+        ValueError: If a setting of the run is unknown, missing, of a wrong type or out of range; or
+            one stands in the wrong section, or names no agent.
+    """
+    run, agent, name = document["run"], document["agent_settings"], document["agent"]
+    fields = {field.name for field in dataclasses.fields(RunConfig)}
+    if unknown := sorted(run.keys() - fields):
+        raise ValueError(f"unknown settings of the run: {', '.join(unknown)}")
+    if wrong := sorted(agent.keys() & (fields | {"agent", "preset"})):
+        raise ValueError(f"among the settings of the agent: {', '.join(wrong)}")
+    if "env" not in run:
+        raise ValueError("it has no env")
+    RunConfig(**run)
+    if name not in agent_names():
+        split_name(name, "agent", f"one of {', '.join(agent_names())}, or module:Class")
+    for role in FACTORIES:
+        given = agent.get(role, "")
+        if not (isinstance(given, str) and len(given) <= 500 and given.isprintable()):
+            raise ValueError(f"{role} must be text, a name; got {repr(given)[:99]}")
+        if given and not given.startswith(FACTORY):
+            split_name(given, role, "module:factory")
+
+
+def flag_name(setting: str) -> str:
+    """Writes a setting as its command-line flag."""
+    return "--" + setting.replace("_", "-")
+
+
+def shown(value: Any) -> str:
+    """Writes a setting's value as it is typed on the command line."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,47 @@
+"""Who builds actor and critics, and that an algorithm can have a builder of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly import TD3, TD3Config
+from eagerly.agents.builder import ModelBuilder
+from eagerly.networks import Critic
+from tests.helpers import spaces
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+SMALL = {"hidden_sizes": (8,), "memory_units": 4}
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_an_actor_to_act_with_begins_as_the_one_that_learns(memory: str) -> None:
+    config = TD3Config(memory=memory, normalize_observations=True, **SMALL)
+    agent = TD3(*spaces(3, 2), config, seed=4)
+    alone = TD3.Builder(config, *spaces(3, 2), seed=4).policy_actor()
+    assert [v.path for v in alone.variables] == [v.path for v in agent.networks.actor.variables]
+    for one, other in zip(alone.get_weights(), agent.networks.actor.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class WithDeepCritics(ModelBuilder):
+    """Critics have a layer more than the actor."""
+
+    def critic(self, name: str = "critic", encoder: Any = None) -> Critic:
+        sizes = {"hidden_sizes": (*self.config.hidden_sizes, 5)}
+        parts = self.config.networks() | self.config.critics() | sizes
+        return Critic(self.observations.size, self.actions.size, seed=self.seed, name=name, **parts)
+
+
+class Deep(TD3):
+    Builder = WithDeepCritics
+
+
+def test_an_algorithm_may_have_a_builder_of_its_own() -> None:
+    networks = Deep(*spaces(3, 2), TD3Config(**SMALL), seed=4).networks
+    for critic in (networks.critic, networks.critic_target):
+        assert (2, 8, 5) in [tuple(variable.shape) for variable in critic.variables]
+    assert len(networks.actor.variables) == 4

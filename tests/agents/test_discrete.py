@@ -1,0 +1,315 @@
+"""Discrete choices: what is drawn, what carries the gradient, and what a mask rules out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+
+from eagerly.agents import agent_class, agent_names
+from eagerly.agents.agent import Agent
+from eagerly.agents.discrete import Choosing
+from eagerly.agents.inputs import Batch
+from eagerly.agents.random import uniform_pairs
+from eagerly.buffers import Transition, replay_buffer
+from eagerly.networks import ActionHead
+from eagerly.spaces import Actions
+from eagerly.spaces.actions import INVALID
+from tests.helpers import equal_weights, weights_of
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+OBSERVED = Box(-1, 1, (3,))
+MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
+
+
+def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> Agent:
+    kind = agent_class(name)
+    small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"} | settings
+    return kind(OBSERVED, action_space, kind.Config(**small), seed=0)
+
+
+def filled(agent: Agent, seed: int = 0, invalid: int | None = None) -> Any:
+    """A buffer of random transitions; `invalid` is a value that no mask ever allows."""
+    draws = np.random.default_rng(seed)
+    observations, actions = agent.observations, agent.actions
+    buffer = replay_buffer(agent.layout, 200, seed=seed)
+    mask = np.ones((50, observations.masked), np.float32)
+    if invalid is not None:
+        mask[:, invalid] = 0
+
+    def seen() -> np.ndarray:
+        rows = draws.normal(size=(50, observations.size)).astype(np.float32)
+        if observations.masked:
+            rows[:, -observations.masked :] = mask
+        return rows
+
+    taken = actions.random(draws, 50, mask if observations.masked else None)
+    before = seen()
+    buffer.add(Transition(before, taken, draws.normal(size=50), np.full(50, 0.9), seen()))
+    return buffer
+
+
+# --- scores -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_scores_are_log_probabilities_of_the_valid_choices(dtype: str, masked: bool) -> None:
+    head = ActionHead(1, (3, 2), 5 if masked else 0)
+    outputs = np.array([[0.3, 1.0, 2.0, 3.0, -1.0, 0.5], [9.0, 0, 0, 0, 1e-3, 0]], dtype)
+    mask = np.array([[1, 0, 1, 1, 1], [0, 1, 0, 1, 0]], dtype)
+    observation = np.concatenate([np.zeros((2, 4), dtype), mask], axis=1)
+    scores = head.scores(tf.constant(outputs), tf.constant(observation)).numpy()
+    np.testing.assert_allclose(scores[:, 0], np.tanh(outputs[:, 0]), rtol=1e-6)
+    valid = mask.astype(bool) if masked else np.ones((2, 5), bool)
+    for start, stop in ((1, 4), (4, 6)):
+        powers = np.where(valid[:, start - 1 : stop - 1], np.exp(outputs[:, start:stop]), 0)
+        np.testing.assert_allclose(
+            np.exp(scores[:, start:stop]), powers / powers.sum(1, keepdims=True), rtol=1e-5
+        )
+    assert (scores[:, 1:][~valid] == INVALID).all()
+    assert not np.exp(scores[:, 1:].astype(dtype)[~valid]).any()  # exactly 0
+    np.testing.assert_allclose(head.scores_of_arrays(outputs, observation), scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
+    head = ActionHead(0, (3,), 3 if masked else 0)
+    mask = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], np.float32)
+    logits = tf.Variable([[1000.0, -1000.0, 0.0], [1000.0, -1000.0, 0.0], [-1000.0, 1000.0, 0.0]])
+    with tf.GradientTape() as tape:
+        scores = head.scores(logits, tf.constant(mask))
+        total = tf.reduce_sum(tf.exp(scores) * [1.0, 2.0, 3.0])
+    assert np.isfinite(scores).all()
+    assert np.isfinite(tape.gradient(total, logits)).all()
+    np.testing.assert_allclose(tf.reduce_sum(tf.exp(scores), axis=1), 1.0)
+    np.testing.assert_allclose(head.scores_of_arrays(logits.numpy(), mask), scores, atol=1e-6)
+    if masked:
+        assert (scores.numpy()[mask == 0] == INVALID).all()
+
+
+# --- what is drawn ----------------------------------------------------------------------------
+
+
+def test_choices_are_drawn_by_their_probabilities() -> None:
+    actions = Actions(MIXED)
+    choosing = Choosing(actions, 1.0, 0.0)
+    shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
+    scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
+    several = tf.tile(scores[np.newaxis], [20_000, 1])
+    uniform = uniform_pairs((1, 20_000, 9), 0, tf.constant(1, tf.int64), tf.float32)[0]
+    drawn = choosing.smoothed(several, choosing.noise(uniform, 0.0), 0.0).numpy()
+    np.testing.assert_allclose(drawn[:, :2], several[:, :2])
+    np.testing.assert_allclose(drawn[:, 2:].mean(axis=0), shares, atol=0.02)
+    other = choosing.hard(choosing.relaxed(several, choosing.noise_of_actor(uniform))).numpy()
+    np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
+    same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
+    np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent
+
+
+def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
+    choosing = Choosing(Actions(Discrete(2)), 1.0, 0.0)
+    uniform = tf.constant([[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
+    assert np.isfinite(choosing.noise(uniform, 0.0)).all()
+    assert np.isfinite(choosing.noise_of_actor(uniform)).all()
+
+
+def test_alternatives_change_one_choice_at_a_time() -> None:
+    actions = Actions(MIXED)
+    action = np.array([[0.5, -0.5, 1, 0, 0, 0, 1, 1, 0]], np.float32)
+    made = Choosing(actions, 1.0, 0.0).alternatives(tf.constant(action)).numpy()
+    assert made.shape == (7, 9)
+    np.testing.assert_array_equal(made[:, :2], np.repeat(action[:, :2], 7, axis=0))
+    np.testing.assert_array_equal(made[:3, 2:5], np.eye(3))
+    np.testing.assert_array_equal(made[:3, 5:], np.repeat(action[:, 5:], 3, axis=0))
+    np.testing.assert_array_equal(made[3:5, 5:7], np.eye(2))
+    np.testing.assert_array_equal(made[5:, 7:], np.eye(2))
+
+
+def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
+    agent = agent_of("td3", Discrete(3), exploration_epsilon=0.3)
+    shares = np.array([0.7, 0.3, 0.0])
+    scores = np.where(shares > 0, np.log(np.maximum(shares, 1e-9)), INVALID).astype(np.float32)
+    drawn = agent.exploration(np.tile(scores, (20_000, 1)))
+    expected = 0.7 * shares + 0.3 * np.array([0.5, 0.5, 0])
+    np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.02)
+    assert not drawn[:, 2].any()
+
+
+# --- learning ---------------------------------------------------------------------------------
+
+
+class Linear(tf.Module):
+    """Logits that do not depend on the observation, and a critic with a value for each choice."""
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__()
+        self.values = tf.Variable([values], name="values")
+
+    def __call__(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
+        nothing = 0.0 * tf.reduce_sum(observation, axis=1, keepdims=True)
+        if action is None:
+            return self.values + nothing
+        return tf.reduce_sum(action * self.values, axis=1) + nothing[:, 0]
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 1], [1, 0, 1]])
+def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[int]) -> None:
+    logits, values = [0.5, -0.2, 0.1], [1.0, 5.0, 2.0]
+    kind = agent_class("td3")
+    agent = kind(
+        OBSERVED,
+        Discrete(3),
+        kind.Config(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
+        actor=lambda *spaces: Linear(logits),
+        critic=lambda *spaces: Linear(values),
+    )
+    rows = tf.constant([[0.1, 0.2, 0.3, *mask]] * 4, tf.float32)
+    batch = Batch(rows, tf.zeros((4, 3)), tf.zeros(4), tf.zeros(4), rows)
+    seen: list[np.ndarray] = []
+    agent.networks.actor_optimizer.apply = lambda gradients, _: seen.append(gradients[0].numpy())
+    agent.networks.climb(batch, tf.zeros((4, 3)))
+    odds = np.exp(logits) * mask
+    shares = odds / odds.sum()
+    expected = -shares * (values - (shares * values).sum())
+    np.testing.assert_allclose(seen[0][0], expected, atol=1e-6)
+    assert all(seen[0][0][index] == 0.0 for index in range(3) if not mask[index])
+
+
+def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None:
+    choosing = Choosing(Actions(MIXED), 1.0, 0.1)
+    scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
+    # Of the first choice -1 and -3 are valid, of the second two alike, of the third one alone.
+    np.testing.assert_allclose(choosing.penalty(tf.constant(scores)), [1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        pytest.param("td3", MIXED, id="td3-mixed"),
+        pytest.param("ddpg", Discrete(3), id="ddpg-discrete"),
+        pytest.param("td3", Discrete(3), id="td3-discrete", marks=pytest.mark.long),
+        pytest.param("ddpg", MIXED, id="ddpg-mixed", marks=pytest.mark.long),
+    ],
+)
+def test_the_modes_agree_and_a_restored_agent_goes_on(
+    name: str, space: gymnasium.Space[Any], tmp_path: Any
+) -> None:
+    after = {}
+    for mode in ("eager", "graph"):
+        agent = agent_of(name, space, mode=mode, precision="float64")
+        metrics = agent.train(filled(agent), 4)
+        assert all(np.isfinite(values).all() for values in metrics.values())
+        after[mode] = weights_of(agent)
+    for path, values in after["eager"].items():
+        np.testing.assert_allclose(values, after["graph"][path], rtol=1e-9, atol=1e-12)
+    agent.networks.save(str(tmp_path / "n"))
+    again = agent_of(name, space, mode="graph", precision="float64")
+    again.networks.restore(str(tmp_path / "n"))
+    for one in (agent, again):
+        one.train(filled(one, seed=1), 2)
+    assert equal_weights(weights_of(agent), weights_of(again))
+
+
+@pytest.mark.parametrize("memory", ["gru", pytest.param("attention", marks=pytest.mark.long)])
+def test_a_memory_makes_choices_too(memory: str) -> None:
+    settings: dict[str, Any] = {"memory": memory, "memory_units": 8, "sequence_length": 4}
+    settings |= {"batch_size": 256, "sequences_per_update": 3}
+    agent = agent_of("td3", MIXED, **settings)
+    draws, actions = np.random.default_rng(0), agent.actions
+    buffer = replay_buffer(agent.layout, 100, seed=0)
+    mask = np.tile(np.array([[1, 0, 1, 1, 0, 1, 1]], np.float32), (2, 1))
+    now = np.concatenate([draws.normal(size=(2, 3)).astype(np.float32), mask], axis=1)
+    for step in range(12):
+        agent.observe(now)
+        taken = agent.act(now, explore=True)
+        assert not taken[:, actions.continuous :][mask == 0].any()
+        then = np.concatenate([draws.normal(size=(2, 3)).astype(np.float32), mask], axis=1)
+        ended = np.array([step == 5, False])
+        buffer.add(Transition(now, taken, np.ones(2), np.full(2, 0.9), then), ended)
+        agent.stepped(taken, np.ones(2), ended)
+        now = then
+    metrics = agent.train(buffer, 2)
+    assert all(np.isfinite(values).all() for values in metrics.values())
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
+    agent = agent_of(name, Discrete(3), exploration_epsilon=0.5)
+    kernel, bias = agent.networks.actor.variables[-2:]
+    agent.train(filled(agent, invalid=1), 6)
+    before = kernel.numpy()[:, 1].copy(), bias.numpy()[1].copy()
+    agent.train(filled(agent, invalid=1), 6)
+    np.testing.assert_array_equal(kernel.numpy()[:, 1], before[0])
+    np.testing.assert_array_equal(bias.numpy()[1], before[1])
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(500, 3)), [[1, 0, 1]] * 500], 1)
+    for explore in (True, False):
+        taken = agent.act(rows.astype(np.float32), explore=explore)
+        assert not taken[:, 1].any()
+        assert (taken.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("name", agent_names())
+@pytest.mark.parametrize("setting", ["gumbel_temperature", "logit_penalty"])
+def test_settings_of_the_gradient_act(name: str, setting: str) -> None:
+    after = []
+    for value in (0.5, 2.0):
+        agent = agent_of(name, MIXED, mode="eager", **{setting: value})
+        agent.train(filled(agent), 2)
+        after.append(weights_of(agent))
+    assert not equal_weights(*after)
+
+
+def test_masks_are_left_out_on_request() -> None:
+    agent = agent_of("td3", Discrete(3), action_masks=False)
+    assert agent.layout.observation_size == 3
+    assert agent_of("td3", Discrete(3)).layout.observation_size == 6
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"exploration_epsilon": 0.2},
+        {"gumbel_temperature": 0.5},
+        {"logit_penalty": 0.0},
+        {"action_masks": False},
+    ],
+)
+def test_settings_of_choices_are_refused_where_there_are_none(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for discrete actions; got"):
+        agent_of("td3", Box(-1, 1, (2,)), **settings)
+
+
+def test_parts_of_a_dictionary_are_in_the_row() -> None:
+    space = Dict({"where": Box(-1, 1, (2,)), "what": Discrete(4)})
+    kind = agent_class("td3")
+    agent = kind(space, Box(-1, 1, (2,)), kind.Config(hidden_sizes=(8,), mode="graph"))
+    assert agent.layout.observation_size == 6
+    row = agent.observations.flatten({"where": np.zeros(2, np.float32), "what": 2})
+    assert agent.act(row[np.newaxis], explore=False).shape == (1, 2)
+
+
+def test_a_memory_does_not_see_the_mask() -> None:
+    memory = {"memory": "lstm", "memory_units": 8, "sequence_length": 4}
+    found = []
+    for mask in ([1, 1, 1, 1], [1, 1, 0, 0]):
+        agent = agent_of("td3", Discrete(4), **memory, sequences_per_update=3, batch_size=256)
+        row = np.concatenate([np.ones(3), mask])[np.newaxis].astype(np.float32)
+        agent.observe(row)
+        agent.act(row, explore=False)
+        found.append(agent._scores[0, :2] - agent._scores[0, 0])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"exploration_noise": 0.3}, {"exploration": "ornstein_uhlenbeck"}, {"target_noise": 0.5}],
+)
+def test_noise_of_boxes_is_refused_where_there_are_none(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for continuous actions; got"):
+        agent_of("td3", Discrete(3), **settings)

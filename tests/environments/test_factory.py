@@ -1,0 +1,218 @@
+"""Making environments: ids, packages, factories, keyword arguments, and what is checked."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.environments.factory import (
+    check_environment,
+    environment_maker,
+    environment_name,
+    numeric_items,
+)
+from eagerly.errors import RunError
+from tests import toys
+
+toys.register()
+
+
+def make_counting(length: int = 5) -> gymnasium.Env:
+    return toys.Counting(length=length)
+
+
+class Callable:
+    def __call__(self) -> gymnasium.Env:
+        return toys.Counting()
+
+
+def test_an_unknown_environment_is_named_and_near_names_suggested() -> None:
+    with pytest.raises(
+        RunError, match=r"no environment 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"
+    ):
+        environment_maker("HalfCheeta-v5")
+
+
+def test_a_missing_package_is_named() -> None:
+    with pytest.raises(RunError, match=r"needs a package that is missing.*robot_arm"):
+        environment_maker("NeedsPackage-v0")()
+
+
+def test_a_package_is_imported_and_one_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_arms.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('MyArm-v3', entry_point='tests.toys:Counting', kwargs={'length': 4})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert environment_maker("my_arms:MyArm-v3", {"terminates": False})().unwrapped.length == 4
+    with pytest.raises(RunError, match="Did you mean my_arms:MyArm-v3"):
+        environment_maker("my_arms:MyArms-v3")
+    with pytest.raises(RunError, match="needs the package 'my_legs', which cannot be imported"):
+        environment_maker("my_legs:MyLeg-v0")
+    (tmp_path / "my_hands.py").write_text("import my_fingers\n")
+    with pytest.raises(RunError, match="cannot be imported: No module named 'my_fingers'"):
+        environment_maker("my_hands:MyHand-v0")
+    with pytest.raises(RunError, match=r"needs the package '.my_arms', which cannot be imported"):
+        environment_maker(".my_arms:MyArm-v3")
+
+
+@pytest.mark.parametrize("package", ["runs.evil.payload", "evil.payload", "payload"])
+def test_nothing_is_imported_from_a_run_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    run = tmp_path / "runs" / "evil"
+    run.mkdir(parents=True)
+    (run / "__init__.py").write_text("print('ran')\n")
+    (run / "payload.py").write_text("raise SystemExit('ran')\n")
+    for place in (tmp_path, tmp_path / "runs", run):
+        monkeypatch.syspath_prepend(place)
+    with pytest.raises(RunError, match="it lies in the run directory"):
+        environment_maker(f"{package}:X-v0", run_dir=run)
+    assert not [name for name in sys.modules if name.startswith(("runs", "evil", "payload"))]
+
+
+def test_what_lies_around_a_run_directory_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot = tmp_path / "robot_with_runs"
+    (robot / "runs" / "x").mkdir(parents=True)
+    (robot / "__init__.py").write_text("")
+    (robot / "arms.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RunError, match="there is no environment"):  # the package is there
+        environment_maker("robot_with_runs.arms:Arm-v0", run_dir=robot / "runs" / "x")
+    (robot / "runs" / "x" / "arms.py").write_text("raise SystemExit('ran')\n")
+    with pytest.raises(RunError, match="it lies in the run directory"):
+        environment_maker("robot_with_runs.runs.x.arms:Arm-v0", run_dir=robot / "runs" / "x")
+
+
+def test_an_id_without_its_version_is_not_guessed() -> None:
+    with pytest.raises(RunError, match=r"no environment 'Pendulum'. Did you mean Pendulum-v1"):
+        environment_maker("Pendulum")
+    with pytest.raises(RunError, match=r"no environment 'Xyzzy'. One that a package registers"):
+        environment_maker("Xyzzy")
+
+
+def test_keyword_arguments_reach_the_environment_and_unknown_ones_are_named() -> None:
+    env = environment_maker("Long-v0", {"length": 7})()
+    assert env.unwrapped.length == 7
+    assert environment_maker("Long-v0")().unwrapped.length == 40
+    with pytest.raises(RunError, match=r"'Long-v0' cannot be made with \{'wings': 2\}.*wings"):
+        environment_maker("Long-v0", {"wings": 2})()
+
+
+class NoDevice(toys.Counting):
+    def __init__(self) -> None:
+        raise OSError("no such device /dev/ttyUSB0")
+
+
+def test_what_keeps_an_environment_from_being_made_is_told() -> None:
+    with pytest.raises(RunError, match=r"cannot be made: OSError: no such device /dev/ttyUSB0"):
+        environment_maker(NoDevice)()
+
+
+def test_a_factory_makes_environments_too() -> None:
+    make = environment_maker(make_counting, {"length": 2})
+    assert make.name == "factory tests.environments.test_factory:make_counting"
+    assert make().unwrapped.length == 2
+    with pytest.raises(RunError, match=r"must return a gymnasium.Env; it returned .*'int'"):
+        environment_maker(lambda: 3)()
+    with pytest.raises(RunError, match=r"cannot be made with .*'wings'"):
+        environment_maker(make_counting, {"wings": 2})()
+
+
+def test_a_factory_is_kept_by_name_and_never_called_by_it() -> None:
+    assert environment_name(functools.partial(make_counting)).endswith("making:make_counting")
+    for bound in (functools.partial(make_counting, 3), functools.partial(make_counting, length=3)):
+        with pytest.raises(RunError, match="give those of an environment as env_kwargs"):
+            environment_name(functools.partial(bound))
+    assert environment_name(functools.partial(Callable())).endswith("making:Callable")
+    assert environment_name("Long-v0") == "Long-v0"
+    for name in (environment_name(make_counting), "factory os:abort"):
+        with pytest.raises(RunError, match="give it again from your program"):
+            environment_maker(name)
+
+
+# --- the check --------------------------------------------------------------------------------
+
+
+class WrongDtype(toys.Counting):
+    def _observation(self) -> np.ndarray:
+        return super()._observation().astype(np.complex128)
+
+
+class OutOfSpace(toys.Bandit):
+    def reset(self, **kwargs: Any) -> tuple[Any, dict]:
+        return super().reset(**kwargs)[0] + 5, {}
+
+
+class OldStep(toys.Counting):
+    def step(self, action: np.ndarray) -> Any:
+        return super().step(action)[:4]
+
+
+class ArrayReward(toys.Counting):
+    def step(self, action: np.ndarray) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, np.ones(2), *rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (WrongDtype, "not within the observation space"),
+        (OutOfSpace, "not within the observation space"),
+        (toys.NanReset, "not within the observation space"),
+        (OldStep, "info"),
+    ],
+)
+def test_an_environment_that_breaks_gymnasiums_interface_is_refused(
+    kind: Any, message: str
+) -> None:
+    with pytest.raises(RunError, match=rf"(?s)'toy' fails Gymnasium's checker: .*{message}"):
+        check_environment(kind(), "toy", lambda line: None)
+
+
+def test_a_reward_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(RunError, match=r"reward must be a number; got .* of shape \(2,\)"):
+        check_environment(ArrayReward(), "toy", lambda line: None)
+
+
+@pytest.mark.parametrize(
+    "env", ["HalfCheetah-v5", "Pendulum-v1", "Terminating-v0", "Bandit-v0", "Regulator-v0"]
+)
+def test_nothing_is_said_about_a_good_environment(env: str) -> None:
+    lines: list[str] = []
+    check_environment(environment_maker(env)(), env, lines.append)
+    assert lines == []
+
+
+def test_an_environment_that_does_not_repeat_itself_is_told_of_and_trained_on() -> None:
+    lines: list[str] = []
+    env = environment_maker("Noisy-v0")()
+    check_environment(env, "Noisy-v0", lines.append)
+    (line,) = lines
+    assert "'Noisy-v0' does not repeat itself from its seed" in line
+    assert env.spec.nondeterministic is False  # as it was
+
+
+def test_numbers_and_truth_values_are_picked_out_of_an_info() -> None:
+    info = {
+        "is_success": np.True_,
+        "distance": np.float32(0.5),
+        "count": 3,
+        "bad": np.nan,
+        "name": "arm",
+        "position": np.zeros(3),
+        "more": {"x": 1},
+        "nothing": None,
+    }
+    assert numeric_items(info) == {"is_success": 1.0, "distance": 0.5, "count": 3.0}

@@ -1,0 +1,165 @@
+"""Environments: seeds of episodes, real last observations, restoring by repeating."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly.environments.factory import environment_maker
+from eagerly.environments.vector import Environments
+from tests import toys
+
+toys.register()
+
+
+def actions(count: int) -> np.ndarray:
+    return np.tile(np.array([[0.5, 1.0]], np.float32), (count, 1))
+
+
+def test_the_last_observation_is_the_real_one_and_the_next_episode_begins_anew() -> None:
+    environments = Environments(environment_maker("Terminating-v0"), 1, seed=0)
+    environments.start()
+    first = environments.observations[0, 0]
+    steps = [environments.step(actions(1)) for _ in range(3)]
+    assert [float(step.observations[0, 1]) for step in steps] == [1, 2, 3]
+    assert [bool(step.terminated[0]) for step in steps] == [False, False, True]
+    assert not any(step.truncated[0] for step in steps)
+    assert steps[2].observations[0, 0] == first
+    assert environments.observations[0, 1] == 0
+    assert environments.observations[0, 0] != first
+
+
+def test_a_time_limit_truncates_and_does_not_terminate() -> None:
+    environments = Environments(environment_maker("Truncated-v0"), 1, seed=0)
+    environments.start()
+    steps = [environments.step(actions(1)) for _ in range(3)]
+    assert [bool(step.truncated[0]) for step in steps] == [False, False, True]
+    assert not any(step.terminated[0] for step in steps)
+    assert steps[2].observations[0, 1] == 3
+
+
+def test_every_episode_of_every_environment_has_its_own_seed() -> None:
+    def starts(seed: int) -> list[float]:
+        environments = Environments(environment_maker("Terminating-v0"), 4, seed=seed)
+        environments.start()
+        found = []
+        for _ in range(5):
+            found += environments.observations[:, 0].tolist()
+            for _ in range(3):
+                environments.step(actions(4))
+        return found
+
+    assert starts(0) == starts(0)
+    assert starts(0) != starts(1)
+    assert len(set(starts(0))) > 15  # of 20 draws from 1000 numbers
+
+
+def test_observations_of_a_step_are_not_overwritten_by_the_next() -> None:
+    environments = Environments(environment_maker("Long-v0"), 2, seed=0)
+    environments.start()
+    kept = environments.step(actions(2))
+    copies = kept.observations.copy(), kept.terminated.copy()
+    for _ in range(39):
+        environments.step(actions(2))
+    np.testing.assert_array_equal(kept.observations, copies[0])
+    np.testing.assert_array_equal(kept.terminated, copies[1])
+
+
+@pytest.mark.parametrize("env", ["Long-v0", "Pendulum-v1", "Hopper-v5"])
+def test_an_episode_in_progress_is_restored_exactly(env: str) -> None:
+    random = np.random.default_rng(0)
+    environments = Environments(environment_maker(env), 3, seed=4)
+    environments.start()
+    low, high = environments.action_space.low, environments.action_space.high
+    draws = random.uniform(low, high, (130, 3, *low.shape)).astype(np.float32)
+    for draw in draws[:90]:
+        environments.step(draw)
+    state = environments.state()
+    expected = [environments.step(draw) for draw in draws[90:]]
+
+    restored = Environments(environment_maker(env), 3, seed=4)
+    assert restored.restore(state) == []
+    for draw, step in zip(draws[90:], expected, strict=True):
+        again = restored.step(draw)
+        np.testing.assert_array_equal(again.observations, step.observations)
+        np.testing.assert_array_equal(again.rewards, step.rewards)
+
+
+def test_an_environment_that_does_not_repeat_itself_begins_a_fresh_episode() -> None:
+    environments = Environments(environment_maker("Noisy-v0"), 2, seed=0)
+    environments.start()
+    for _ in range(5):
+        environments.step(actions(2))
+    restored = Environments(environment_maker("Noisy-v0"), 2, seed=0)
+    assert restored.restore(environments.state()) == [0, 1]
+    assert abs(restored.observations[0, 1]) < 4.9  # a step count near 0, plus noise
+    assert restored.state()["episodes"] == [1, 1]
+
+
+def test_another_number_of_environments_begins_fresh_episodes() -> None:
+    environments = Environments(environment_maker("Long-v0"), 2, seed=0)
+    environments.start()
+    environments.step(actions(2))
+    more = Environments(environment_maker("Long-v0"), 3, seed=0)
+    assert more.restore(environments.state()) == [0, 1, 2]
+    assert more.state()["episodes"] == [1, 1, 1]
+    assert more.observations[:, 1].tolist() == [0, 0, 0]
+
+
+def test_the_numbers_in_the_last_info_of_an_episode_are_handed_on() -> None:
+    environments = Environments(environment_maker("Success-v0"), 2, seed=0)
+    environments.start()
+    steps = [environments.step(actions(2)) for _ in range(3)]
+    assert [step.infos for step in steps[:2]] == [[], []]
+    assert steps[2].infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2
+
+
+def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
+    environments = Environments(environment_maker("Mixed-v0"), 3, seed=2)
+    environments.start()
+    for _ in range(3):
+        step = environments.step(actions(3))
+    starts = step.observations[:, 0]
+    expected = [float(start) / 7 if start % 2 else int(start) for start in starts]
+    assert len({type(value) for value in expected}) == 2
+    assert [info["distance"] for info in step.infos] == expected
+    assert {key for info in step.infos for key in info} == {"distance"}
+
+
+class Fickle(toys.Counting):
+    """Carries a count of its resets on, or draws its rewards from nowhere.
+
+    Args:
+        shows: Where that can be seen: "observation", "reward", "nowhere", or "draws".
+    """
+
+    def __init__(self, shows: str) -> None:
+        super().__init__(length=10)
+        self.shows, self.resets = shows, 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        self.resets += 1
+        return self._seen(observation), info
+
+    def step(self, action: np.ndarray) -> Any:
+        observation, reward, *rest = super().step(action)
+        reward += {"reward": self.resets, "draws": self.hidden.normal()}.get(self.shows, 0.0)
+        return self._seen(observation), reward, *rest
+
+    def _seen(self, observation: np.ndarray) -> np.ndarray:
+        return observation + np.array([0, self.resets * (self.shows == "observation")])
+
+
+@pytest.mark.parametrize(
+    ("shows", "lost"), [("observation", [0]), ("reward", [0]), ("draws", [0]), ("nowhere", [])]
+)
+def test_what_does_not_come_back_is_noticed_where_it_has_shown(shows: str, lost: list[int]) -> None:
+    make = environment_maker(Fickle, {"shows": shows})
+    environments = Environments(make, 1, seed=0)
+    environments.start()
+    for _ in range(23):  # into the third episode
+        environments.step(actions(1))
+    assert Environments(make, 1, seed=0).restore(environments.state()) == lost

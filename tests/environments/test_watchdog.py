@@ -1,0 +1,57 @@
+"""The watchdog fires when a call does not come back, and only then."""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from eagerly.environments.watchdog import Watchdog
+
+
+@pytest.fixture
+def fired(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What watchdogs have ended, who end no process here."""
+    found: list[str] = []
+    monkeypatch.setattr(Watchdog, "_end_process", lambda self, frame: found.append(self._what))
+    return found
+
+
+@pytest.fixture
+def watchdog(fired: list[str]) -> Iterator[Watchdog]:
+    watchdog = Watchdog(0.4, lambda: "here")
+    yield watchdog
+    watchdog.close()
+
+
+def test_a_call_that_does_not_come_back_is_noticed(fired: list[str], watchdog: Watchdog) -> None:
+    with watchdog.calling("making something"):
+        deadline = time.monotonic() + 10.0
+        while not fired and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert fired[0] == "making something"
+
+
+def test_many_short_calls_and_long_pauses_are_not(fired: list[str], watchdog: Watchdog) -> None:
+    for _ in range(8):
+        with watchdog.calling("a step"):
+            time.sleep(0.1)
+    time.sleep(0.8)
+    assert fired == []
+
+
+def test_a_call_that_stands_in_the_debugger_is_not(fired: list[str], watchdog: Watchdog) -> None:
+    debugger = types.ModuleType("pdb")
+    exec("import time\ndef interaction(): time.sleep(1.0)", debugger.__dict__)
+    with watchdog.calling("a step"):
+        debugger.interaction()
+    assert fired == []
+
+
+def test_none_watches_nothing(fired: list[str]) -> None:
+    watchdog = Watchdog(0.0, lambda: "here")
+    with watchdog.calling("a step"):
+        time.sleep(0.3)
+    assert fired == []

@@ -1,0 +1,265 @@
+"""Environments in processes of their own: same bits, light, deaf to signals, never left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly import Trainer, open_run
+from eagerly.environments import workers
+from eagerly.environments.factory import environment_maker
+from eagerly.environments.vector import Environments
+from eagerly.environments.watchdog import Watchdog
+from eagerly.errors import RunError
+from tests import toys
+from tests.helpers import ROOT, gone
+from tests.small_runs import SMALL, TrainRun
+from tests.training.test_trainer import _same
+
+toys.register()
+
+
+def made() -> Environments:
+    environments = Environments(environment_maker("Worker-v0"), 2, 0, "async")
+    environments.start()
+    return environments
+
+
+def pids(environments: Environments) -> list[int]:
+    return [process.pid for process in environments._envs.processes]
+
+
+STILL = np.zeros((2, 2), np.float32)
+
+
+def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
+    environments = made()
+    told = environments._envs.call("process")
+    assert [pid for pid, _ in told] == pids(environments)
+    assert os.getpid() not in pids(environments)
+    for _, modules in told:
+        assert "tensorflow" not in modules
+        assert "keras" not in modules
+    for pid in pids(environments):
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGHUP)
+    assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
+    environments.close()
+    assert all(gone(pid) for pid in pids(environments))
+
+
+def test_the_workers_of_a_run_are_light_too(tmp_path: Path) -> None:
+    settings = SMALL | {"env": "Worker-v0", "vectorization": "async", "num_envs": 2}
+    with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
+        for _, modules in trainer.environments._envs.call("process"):
+            assert "tensorflow" not in modules
+
+
+@pytest.mark.parametrize("env", ["Long-v0", "Terminating-v0", "Hopper-v5", "Success-v0"])
+def test_async_and_sync_give_the_same_bits(env: str) -> None:
+    both = [Environments(environment_maker(env), 3, 5, kind) for kind in ("sync", "async")]
+    space = both[0].action_space
+    draws = np.random.default_rng(0).uniform(space.low, space.high, (60, 3, *space.shape))
+    for environments in both:
+        environments.start()
+    for draw in draws.astype(np.float32):
+        one, other = (environments.step(draw) for environments in both)
+        for part in ("observations", "rewards", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+        assert one.infos == other.infos
+        np.testing.assert_array_equal(both[0].observations, both[1].observations)
+    # Each takes up the other's episodes.
+    for here, there in (both, reversed(both)):
+        assert there.restore(here.state()) == []
+    for environments in both:
+        environments.close()
+
+
+def test_a_run_is_the_same_in_turns_in_processes_and_changing_between_them(
+    train: TrainRun,
+) -> None:
+    settings = {"env": "InvertedPendulum-v5", "num_envs": 3}
+    straight = train("straight", **settings)
+    parts = train("parts", **settings, vectorization="async", steps=201)
+    assert len(pids(parts.environments)) == 3
+    _same(train("parts", steps=400), straight)
+    train("more", **settings, steps=201)
+    _same(train("more", vectorization="async", steps=400), straight)
+
+
+def test_a_worker_that_dies_is_named() -> None:
+    environments = made()
+    with pytest.raises(RunError, match=r"process of environment 1 \(exit code 7\) has died"):
+        environments.step(np.array([[0, 0], [0, 3]], np.float32))
+    environments.close()
+    killed = made()
+    os.kill(pids(killed)[0], signal.SIGKILL)
+    assert gone(pids(killed)[0])
+    with pytest.raises(RunError, match=r"process of environment 0 \(exit code -9\) has died"):
+        killed.step(STILL)
+    killed.close()
+    assert all(gone(pid) for pid in [*pids(environments), *pids(killed)])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("own", "joint 3 is at 80.0 degrees"),  # a class that cannot be pickled, nor made again
+        ("connection", "ConnectionResetError: the robot hung up"),
+        ("runtime", "RuntimeError: the arm is stuck"),
+    ],
+)
+def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
+    environments = Environments(environment_maker(toys.Failing, {"error": error}), 1, 0, "async")
+    environments.start()
+    with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{message}"):
+        environments.step(STILL[:1])
+    environments.close()
+    assert all(gone(pid) for pid in pids(environments))
+
+
+def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
+    here = {"error": "", "made_in": os.getpid()}
+    with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
+        Environments(environment_maker(toys.Failing, here), 2, 0, "async")
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(Watchdog, "_end_process", lambda self, frame: ended.append(self._what))
+    make = environment_maker(toys.Slow, {"seconds": 1.5})
+    with closing(Watchdog(0.5, lambda: "here")) as watchdog:
+        Environments(make, 2, 0, "async", watchdog=watchdog, timeout=0.5).close()
+    assert ended == []
+
+
+def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_STARTING", 1.0)
+    with pytest.raises(RunError, match=r"environments \[0, 1\] have not been made for 1.2 seconds"):
+        Environments(environment_maker(toys.Slow, {"seconds": 600.0}), 2, 0, "async", timeout=0.2)
+    assert multiprocessing.active_children() == []
+
+
+def test_what_cannot_be_sent_is_told() -> None:
+    lock = threading.Lock()
+
+    def make() -> toys.Counting:
+        assert lock
+        return toys.Counting()
+
+    with pytest.raises(RunError, match=r"cannot be sent to another process .*lock.*sync"):
+        Environments(environment_maker(make), 2, 0, "async")
+    assert multiprocessing.active_children() == []
+
+
+def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
+    settings = {"env": toys.Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
+    with pytest.raises(RunError, match=r"(?s)after step 0: environment 0, step 1 .*stuck"):
+        train(**settings, num_envs=2, vectorization="async")
+    assert multiprocessing.active_children() == []
+
+
+def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> None:
+    train(env="Long-v0", num_envs=2, steps=20)
+    with pytest.raises(RunError, match="does not fit the settings") as kept:
+        train(hidden_sizes=(9, 9), vectorization="async", override=True)
+    assert kept
+    assert multiprocessing.active_children() == []
+
+
+def test_an_environment_that_does_not_close_is_killed() -> None:
+    environments = made()
+    environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first would sleep for a minute
+    processes = environments._envs.processes
+    environments.close()
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL, 0]
+
+
+PROGRAM = """
+import os, sys, time
+import tensorflow
+import gymnasium
+print("the program runs", flush=True)
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 1).astype("float32"), {}
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 1).astype("float32"), 0.0, False, False, {}
+    def modules(self):
+        return "tensorflow" in sys.modules
+
+gymnasium.register("Mine-v0", entry_point=Mine)
+from eagerly import Trainer, open_run
+from eagerly.environments.vector import Environments
+from eagerly.environments.factory import environment_maker
+for env in ("Mine-v0", Mine):
+    environments = Environments(environment_maker(env), 2, 0, "async")
+    environments.start()
+    print(environments._envs.call("modules"), flush=True)
+print(*[process.pid for process in environments._envs.processes], flush=True)
+END
+"""
+
+
+def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
+    # Output goes to files: a pipe would be waited for until the last worker has closed it.
+    with (path / "out").open("w+") as out, (path / "err").open("w+") as err:
+        done = subprocess.run(
+            [sys.executable, program],
+            cwd=path,
+            stdout=out,
+            stderr=err,
+            timeout=120,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        time.sleep(1)  # for complaints of workers
+    texts = [(path / name).read_text() for name in ("out", "err")]
+    return subprocess.CompletedProcess(done.args, done.returncode, *texts)
+
+
+def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_path: Path) -> None:
+    # No main guard, a class of the program itself, TensorFlow at its top.
+    (tmp_path / "program.py").write_text(PROGRAM.replace("END", ""))
+    done = _run(tmp_path, "program.py")
+    assert done.returncode == 0, done.stderr
+    first, one, other, last = done.stdout.splitlines()
+    assert (first, one, other) == ("the program runs", "(False, False)", "(False, False)")
+    assert all(gone(int(pid)) for pid in last.split())  # although nobody closed them
+
+
+def test_workers_do_not_outlive_a_trainer_that_is_killed_nor_complain(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.replace("END", "os.kill(os.getpid(), 9)"))
+    done = _run(tmp_path, "program.py")
+    assert done.returncode == -9
+    assert all(gone(int(pid)) for pid in done.stdout.splitlines()[-1].split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_whose_environment_hangs_ends_with_its_trainer(tmp_path: Path) -> None:
+    end = "environments._envs.step_async(np.zeros((2, 1), 'f4'))\ntime.sleep(1)\n"
+    end += "os.kill(os.getpid(), 9)"
+    step = "def step(self, action):"
+    program = PROGRAM.replace("END", end).replace("import os,", "import numpy as np\nimport os,")
+    program = program.replace(step, f"{step}\n        time.sleep(300)")
+    (tmp_path / "program.py").write_text(program)
+    done = _run(tmp_path, "program.py")
+    assert done.returncode == -9, done.stderr
+    workers = [int(pid) for pid in done.stdout.splitlines()[-1].split()]
+    assert len(workers) == 2
+    assert all(gone(pid, within=30) for pid in workers)

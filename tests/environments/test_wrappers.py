@@ -1,0 +1,213 @@
+"""Environments that show less than there is to know."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.environments import DropObservations, Flicker, HideCoordinates, Pictures, register
+from eagerly.environments.factory import environment_maker
+from eagerly.environments.registration import PIXELS, POSITIONS
+
+
+class Ladder(gymnasium.Env):
+    """Observes (step + 1, draw, -step); draws a number in every step."""
+
+    observation_space = gymnasium.spaces.Box(-100.0, 100.0, (3,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self._observation(), float(self.count), False, self.count == 200, {}
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.count + 1, self.np_random.uniform(), -self.count])
+
+
+def episode(env: gymnasium.Env, seed: int) -> np.ndarray:
+    env.action_space.seed(0)
+    seen, ended = [env.reset(seed=seed)[0]], False
+    while not ended:
+        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        seen.append(observation)
+        ended = terminated or truncated
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_registered_ids_show_the_positions_of_what_they_are_made_of(name: str) -> None:
+    register()  # again is harmless
+    base, _, hidden = POSITIONS[name]
+    env, whole = gymnasium.make(name), gymnasium.make(base)
+    kept = [i for i in range(whole.observation_space.shape[0]) if i not in hidden]
+    assert env.spec.id == name
+    assert env.spec.max_episode_steps == whole.spec.max_episode_steps
+    np.testing.assert_array_equal(env.observation_space.low, whole.observation_space.low[kept])
+    env.action_space.seed(0)
+    action = env.action_space.sample()
+    for one, other in zip(env.reset(seed=3)[:1], whole.reset(seed=3)[:1], strict=True):
+        np.testing.assert_array_equal(one, other[kept])
+    for _ in range(5):
+        one, other = env.step(action), whole.step(action)
+        np.testing.assert_array_equal(one[0], other[0][kept])
+        assert one[1:4] == other[1:4]
+
+
+@pytest.mark.parametrize("name", [n for n in POSITIONS if n.endswith("-v5")])
+def test_what_is_hidden_is_all_velocities_and_nothing_else(name: str) -> None:
+    env = gymnasium.make(name)
+    observation, _ = env.reset(seed=0)
+    data = env.unwrapped.data
+    np.testing.assert_array_equal(observation, data.qpos[1:])
+    assert len(POSITIONS[name][2]) == data.qvel.size
+    with pytest.raises(ValueError, match="with these arguments the environment has"):
+        gymnasium.make(name, exclude_current_positions_from_observation=False)
+
+
+class Moving(Ladder):
+    """Returns the same array after every step, with other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shared = np.zeros(3)
+
+    def _observation(self) -> np.ndarray:
+        self._shared[...] = super()._observation()
+        return self._shared
+
+
+def test_what_is_shown_again_is_what_was_shown() -> None:
+    env = DropObservations(Moving(), 1.0)
+    first = np.array(env.reset(seed=0)[0])
+    for _ in range(3):
+        np.testing.assert_array_equal(env.step(env.action_space.sample())[0], first)
+
+
+def test_every_second_observation_of_a_flickering_pendulum_is_lost() -> None:
+    env = gymnasium.make("PendulumFlickering-v1")
+    lost = [not step.any() for seed in range(5) for step in episode(env, seed)]
+    assert 0.4 < np.mean(lost) < 0.6
+
+
+def test_ids_are_known_to_runs_and_can_be_sent_to_processes() -> None:
+    make = pickle.loads(pickle.dumps(environment_maker("PendulumPositions-v1")))
+    assert make().reset(seed=0)[0].shape == (2,)
+    assert make.name == "PendulumPositions-v1"
+
+
+def test_chosen_coordinates_are_hidden() -> None:
+    env = HideCoordinates(Ladder(), [1])
+    np.testing.assert_array_equal(episode(env, 0)[:3], [[1, 0], [2, -1], [3, -2]])
+    assert env.observation_space.shape == (2,)
+    assert env.observation_space.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", [DropObservations, Flicker])
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_observations_fail_as_often_as_was_said(kind: Any, probability: float) -> None:
+    whole = np.concatenate([episode(Ladder(), seed) for seed in range(20)])
+    seen = np.concatenate([episode(kind(Ladder(), probability), seed) for seed in range(20)])
+    failed = (seen != whole).any(axis=1)
+    first = whole[:, 0] == 1
+    assert not failed[first].any(), "a reset is always shown"
+    share = failed[~first].mean()
+    assert abs(share - probability) < 0.03
+    if kind is Flicker:
+        assert not seen[failed].any()
+    else:
+        held = np.flatnonzero(failed)
+        np.testing.assert_array_equal(seen[held], seen[held - 1])
+
+
+@pytest.mark.parametrize("kind", [DropObservations, Flicker])
+def test_failures_follow_from_the_seed_and_leave_the_environments_numbers_alone(kind: Any) -> None:
+    env = kind(Ladder(), 0.5)
+    first, other, again = episode(env, 1), episode(env, 2), episode(kind(Ladder(), 0.5), 1)
+    np.testing.assert_array_equal(first, again)
+    whole = episode(Ladder(), 1)
+    shown = (first == whole).all(axis=1)
+    other_shown = (other == episode(Ladder(), 2)).all(axis=1)
+    assert not np.array_equal(shown, other_shown)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    for hidden, message in (
+        ([3], r"hidden coordinates must be in \[0, 3\); got \[3\]"),
+        ([-1], r"hidden coordinates must be in \[0, 3\); got \[-1\]"),
+        ([0, 1, 2], "all 3 coordinates would be hidden: leave one"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            HideCoordinates(Ladder(), hidden)
+    with pytest.raises(ValueError, match=r"probability must be in \[0, 1\]; got 1.5"):
+        Flicker(Ladder(), 1.5)
+    positive = Ladder()
+    positive.observation_space = gymnasium.spaces.Box(1.0, 2.0, (3,), np.float64)
+    with pytest.raises(ValueError, match="0 must be an observation, to be shown instead"):
+        Flicker(positive, 0.5)
+    positive.observation_space = gymnasium.spaces.Discrete(3)
+    with pytest.raises(ValueError, match=r"observations must be a flat Box of shape \(O,\)"):
+        HideCoordinates(positive, [0])
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_pictures_are_stacked_the_newest_last_and_nothing_else_changes(name: str) -> None:
+    env, whole = gymnasium.make(name), gymnasium.make(PIXELS[name], render_mode="rgb_array")
+    first, _ = env.reset(seed=1)
+    whole.reset(seed=1)
+    assert env.observation_space.contains(first)
+    assert first.shape == (3, 64, 64)
+    assert (first[0] == first[2]).all()
+    env.action_space.seed(0)
+    before = first
+    for _ in range(4):
+        action = env.action_space.sample()
+        one, other = env.step(action), whole.step(action)
+        assert one[1:4] == other[1:4]
+        np.testing.assert_array_equal(one[0][:2], before[1:])
+        assert not np.array_equal(one[0][2], one[0][1])
+        before = one[0]
+        # What is dark in the large picture is dark in the small one.
+        large = np.asarray(whole.render()).mean()
+        assert abs(before[2].mean() - large) < 3
+    np.testing.assert_array_equal(env.reset(seed=1)[0], first)
+
+
+def test_pictures_of_what_does_not_draw_itself_are_refused() -> None:
+    with pytest.raises(ValueError, match="made with render_mode='rgb_array'; got None"):
+        Pictures(gymnasium.make("Pendulum-v1"), 64)
+    with pytest.raises(ValueError, match="size must be at least 1; got 0"):
+        Pictures(gymnasium.make("Pendulum-v1", render_mode="rgb_array"), 0)
+
+
+def test_mujocos_warnings_are_pythons_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself MuJoCo appends them to MUJOCO_LOG.TXT, also where that is a link elsewhere."""
+    code = """
+import sys, warnings
+from eagerly.environments.factory import environment_maker
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    environment_maker("HalfCheetah-v5")().reset(seed=0)
+print([str(w.message) for w in caught if "MuJoCo: " in str(w.message)])
+"""
+    (tmp_path / "precious").write_text("thesis")
+    (tmp_path / "MUJOCO_LOG.TXT").symlink_to(tmp_path / "precious")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "settotalmass" in done.stdout or done.stdout.strip() == "[]"
+    assert (tmp_path / "precious").read_text() == "thesis"

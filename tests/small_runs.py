@@ -1,0 +1,72 @@
+"""Runs that take a second: small networks, few updates and nothing to trace, toy environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from eagerly import Trainer, open_run
+from eagerly.storage.digests import curves
+from eagerly.training.callbacks import Reporter
+from tests import toys
+
+toys.register()
+
+SMALL: dict[str, Any] = {
+    "env": "Pendulum-v1",
+    "preset": "defaults",
+    "steps": 400,
+    "warmup_steps": 100,
+    # Six updates are enough, and less time than tracing one: what needs many asks for graph mode,
+    # where one in a call is half as much to trace as several.
+    "updates_per_call": 1,
+    "replay_ratio": 0.02,
+    "evaluate_every_steps": 150,
+    "evaluation_episodes": 1,
+    "summarize_every_steps": 50,
+    "checkpoint_every_steps": 100,
+    "hidden_sizes": (8, 8),
+    "batch_size": 16,
+    "mode": "eager",
+    "policy_delay": 1,  # half as much is traced as with 2
+}
+TD3S = ("policy_delay",)  # what is of TD3 alone
+
+
+class Listener(Reporter):
+    """Remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+TrainRun = Callable[..., Trainer]
+
+
+def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settings: Any) -> Trainer:
+    """Trains a small run in a directory, or continues the one that is there."""
+    is_new = not (path / "config.json").exists()
+    others = (() if agent == "td3" else TD3S) + (("batch_size",) if "memory" in settings else ())
+    if "models" in settings or {"actor", "critic"} <= set(settings):
+        others += ("hidden_sizes",)
+    small = {name: value for name, value in SMALL.items() if name not in others}
+    given = small | settings if is_new else settings
+    run = open_run(path, agent if is_new else None, given, override=override)
+    trainer = Trainer(run, Listener())
+    with closing(trainer):
+        trainer.train()
+    return trainer
+
+
+def scalars(path: Path) -> dict[tuple[str, int], list[float]]:
+    """All values of each (tag, step) in the event files of a run, but speed, settings, weights."""
+    return {
+        (tag, step): [float(value) for value in values]
+        for (tag, step), values in curves(path).items()
+        if not tag.startswith(("actor/", "critic/"))
+    }

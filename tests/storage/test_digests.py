@@ -1,0 +1,63 @@
+"""Digests: the same for the same run, and another for every part that is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly.errors import RunError
+from eagerly.storage.digests import curves, digests
+from tests.small_runs import TrainRun, train_in
+
+# What a run that differs in this setting alone must differ in, among others.
+TOUCHED: dict[str, tuple[Any, set[str]]] = {
+    "evaluation_seed": (5, {"evaluations.csv", "TensorBoard: all scalars"}),
+    "tau": (0.01, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),
+    "seed": (1, {"actor", "critic", "replay buffer", "policy", "best policy"}),
+    "env_kwargs": ({"g": 5.0}, {"replay buffer", "TensorBoard: training returns"}),
+}
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    path = tmp_path_factory.mktemp("one") / "run"
+    train_in(path)
+    return digests(path)
+
+
+@pytest.mark.parametrize("name", TOUCHED)
+def test_every_part_that_differs_shows(
+    train: TrainRun, tmp_path: Path, one: dict[str, str], name: str
+) -> None:
+    value, parts = TOUCHED[name]
+    train(**{name: value})
+    other = digests(tmp_path / "run")
+    assert {part for part in one if one[part] != other[part]} >= parts
+
+
+def test_the_same_run_has_the_same_digests(
+    train: TrainRun, tmp_path: Path, one: dict[str, str]
+) -> None:
+    train(vectorization="sync", keep_checkpoints=1)
+    assert digests(tmp_path / "run") == one
+
+
+def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path) -> None:
+    from eagerly.training.summaries import Summaries
+
+    train(steps=200)
+    before = digests(tmp_path / "run")
+    summaries = Summaries(tmp_path / "run", 1)
+    summaries._scalars({"losses/critic": 0.0}, 150)
+    summaries.close()
+    assert len(curves(tmp_path / "run")["losses/critic", 150]) == 2
+    assert (
+        digests(tmp_path / "run")["TensorBoard: all scalars"] != before["TensorBoard: all scalars"]
+    )
+
+
+def test_a_run_without_a_checkpoint_has_none(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run"):
+        digests(tmp_path / "run")

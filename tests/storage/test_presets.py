@@ -1,0 +1,92 @@
+"""Settings that belong to environments, and what goes before what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from eagerly import open_run
+from eagerly.agents import agent_names
+from eagerly.errors import RunError
+from eagerly.storage.presets import ENVIRONMENTS, preset_names
+from eagerly.storage.run import Run
+from eagerly.storage.settings import flag_name, shown
+from tests.helpers import ROOT
+
+
+def _opened(tmp_path: Path, agent: str = "td3", **given: Any) -> Run:
+    return open_run(tmp_path / "run", agent, given)
+
+
+@pytest.mark.parametrize("agent", agent_names())
+@pytest.mark.parametrize("env", list(ENVIRONMENTS))
+def test_every_preset_is_of_an_environment_and_fits_every_agent(
+    env: str, agent: str, tmp_path: Path
+) -> None:
+    assert env in gymnasium.registry
+    preset = ENVIRONMENTS[env]
+    assert preset.evidence
+    settings = _opened(tmp_path, agent, env=env).settings()
+    assert {name: settings[name] for name in preset.settings} == dict(preset.settings)
+
+
+def test_a_new_run_takes_the_preset_of_its_environment_and_says_so(tmp_path: Path) -> None:
+    run = _opened(tmp_path, env="Swimmer-v5")
+    assert run.config.discount == 0.9999
+    assert run.preset == "Swimmer-v5: discount 0.9999"
+    run = _opened(tmp_path, env="HalfCheetah-v5")
+    assert run.preset == "HalfCheetah-v5: the defaults"
+
+
+def test_an_environment_without_one_gets_the_defaults_and_that_is_said(tmp_path: Path) -> None:
+    run = _opened(tmp_path, env="Pusher-v5")
+    assert run.config.warmup_steps == 10_000
+    assert run.preset == "none for Pusher-v5: the defaults"
+
+
+def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
+    run = _opened(tmp_path, env="Pendulum-v1", warmup_steps=7)
+    assert (run.config.warmup_steps, run.agent_config.actor_learning_rate) == (7, 1e-3)
+    acting = "actor_learning_rate 0.001, critic_learning_rate 0.001"
+    assert run.preset == f"Pendulum-v1: {acting}; given: warmup_steps 7"
+
+
+def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
+    (note,) = _opened(tmp_path, env="Ant-v5", steps=25_000).notes
+    assert note == (
+        "all 25000 steps are random and nothing is learned: --warmup-steps is 25000 "
+        "(preset Ant-v5: warmup_steps 25000)"
+    )
+    assert not _opened(tmp_path, env="Ant-v5", steps=25_001).notes
+
+
+def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
+    run = _opened(tmp_path, env="Swimmer-v5", preset="defaults")
+    assert (run.config.discount, run.preset) == (0.99, "none: the defaults")
+    run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
+    assert run.config.discount == 0.9999
+    run = _opened(tmp_path, "ddpg", env="Swimmer-v5", preset="article")
+    assert (run.config.discount, run.agent_config.batch_size) == (0.99, 100)
+    with pytest.raises(RunError, match=r"preset must be one of environment, defaults, .*'best'"):
+        _opened(tmp_path, env="Swimmer-v5", preset="best")
+    assert "article" not in preset_names("td3")
+
+
+def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path: Path) -> None:
+    run = _opened(tmp_path, env="Swimmer-v5", discount=0.5)
+    run.write()
+    run.unlock()
+    again = _opened(tmp_path, env="Swimmer-v5")
+    assert (again.config.discount, again.preset) == (0.5, "")
+    with pytest.raises(RunError, match=r"--discount: the run has 0\.5, you gave 0\.9999"):
+        _opened(tmp_path, preset="environment")
+
+
+def test_the_documentation_lists_them() -> None:
+    page = (ROOT / "docs" / "environments.md").read_text()
+    for env, preset in ENVIRONMENTS.items():
+        given = [f"`{flag_name(name)} {shown(value)}`" for name, value in preset.settings.items()]
+        assert f"| {env} | {', '.join(given) or 'nothing'} |\n" in page + "\n", env

@@ -1,0 +1,167 @@
+"""Opening runs: what was typed is compared, what was saved is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly import open_run
+from eagerly.agents.td3 import TD3Config
+from eagerly.errors import RunError
+from eagerly.settings import describe_range
+from eagerly.storage.config import RunConfig
+from tests.helpers import edit_sealed
+
+
+def started(path: Path, **settings: Any) -> Path:
+    run = open_run(path / "run", "td3", {"env": "Pendulum-v1"} | settings)
+    run.write()
+    run.unlock()
+    return run.path
+
+
+def edit(path: Path, change: Any) -> None:
+    """Changes a `config.json` as another version of this package, or an attacker, would."""
+    edit_sealed(path / "config.json", change)
+
+
+def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1", "tau": 0.1, "num_envs": 3})
+    assert run.is_new
+    assert (run.config.num_envs, run.config.seed) == (3, RunConfig(env="x").seed)
+    assert (run.agent_config.tau, run.agent_config.policy_delay) == (0.1, 2)
+    assert not run.path.exists()
+
+
+def test_omitted_settings_keep_their_saved_values_when_defaults_change(tmp_path: Path) -> None:
+    path = started(tmp_path)
+    edit(path, lambda d: d["agent_settings"].update(tau=0.25))  # a default of another day
+    run = open_run(path, "td3", {"env": "Pendulum-v1", "steps": 7})
+    assert not run.is_new
+    assert run.agent_config.tau == 0.25
+    assert run.config.steps == 7
+
+
+def test_a_setting_that_is_not_in_an_old_run_gets_its_default(tmp_path: Path) -> None:
+    path = started(tmp_path)
+    edit(path, lambda d: d["agent_settings"].pop("layer_norm"))
+    assert open_run(path, None, {}).agent_config.layer_norm is False
+
+
+def test_typed_settings_that_differ_are_listed_and_refused(tmp_path: Path) -> None:
+    path = started(tmp_path, hidden_sizes=(64, 64))
+    same = {"env": "Pendulum-v1", "hidden_sizes": (64, 64)}
+    assert open_run(path, "td3", same).agent_config.hidden_sizes == (64, 64)
+    with pytest.raises(RunError) as caught:
+        open_run(path, "td3", same | {"tau": 0.5, "seed": 3, "checkpoint_every_steps": 1})
+    message = str(caught.value)
+    assert "--tau: the run has 0.005, you gave 0.5" in message
+    assert "--seed: the run has 0, you gave 3" in message
+    assert "checkpoint" not in message
+    assert "--override" in message
+
+
+def test_given_settings_may_be_lists_and_unknown_ones_are_named(tmp_path: Path) -> None:
+    path = started(tmp_path, hidden_sizes=[64, 64])
+    assert not open_run(path, "td3", {"hidden_sizes": [64, 64]}).overridden
+    with pytest.raises(RunError, match="--hidden-sizes: the run has 64,64, you gave 8,8"):
+        open_run(path, "td3", {"hidden_sizes": [8, 8]})
+    with pytest.raises(RunError, match="unknown settings: tua"):
+        open_run(path, "td3", {"tua": 1})
+
+
+def test_an_override_is_recorded(tmp_path: Path) -> None:
+    path = started(tmp_path)
+    run = open_run(path, "td3", {"tau": 0.5, "steps": 5}, override=True)
+    assert run.overridden == {"tau": [0.005, 0.5]}
+    run.write(steps=3)
+    again = open_run(path, None, {})
+    assert again.agent_config.tau == 0.5
+    assert not again.overridden
+    assert (again.history[0]["steps"], again.history[0]["overridden"]) == (3, {"tau": [0.005, 0.5]})
+
+
+def test_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
+    path = started(tmp_path)
+    edit(path, lambda d: d.update(agent="ddpg"))
+    with pytest.raises(RunError, match="is a run of ddpg, not of td3"):
+        open_run(path, "td3", {})
+    edit(path, lambda d: d.update(agent="td3"))
+    with pytest.raises(RunError, match="--env: the run has Pendulum-v1, you gave Hopper-v5"):
+        open_run(path, "td3", {"env": "Hopper-v5"})
+
+
+def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(RunError, match=r"is not a run \(no config.json\)"):
+        open_run(tmp_path, "td3", {"env": "Pendulum-v1"})
+    with pytest.raises(RunError, match=r"is not a run: it has no config\.json"):
+        open_run(tmp_path / "missing", None, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format=99), "newer eagerly"),
+        (lambda d: d.pop("agent"), "cannot be read"),
+        (lambda d: d.update(run=[]), "run is not a dict"),
+        (lambda d: d["run"].update(gravity=9.8), "unknown settings of the run: gravity"),
+        (lambda d: d["run"].update(num_envs=0), r"num_envs must be in \[1, 4096\]; got 0"),
+        (lambda d: d["run"].update(num_envs="3"), "num_envs must be of type int; got '3'"),
+        (lambda d: d.update(agent="ppo"), "one of ddpg, td3, or module:Class; got 'ppo'"),
+    ],
+)
+def test_a_config_that_is_not_one_is_refused(tmp_path: Path, change: Any, message: str) -> None:
+    path = started(tmp_path)
+    edit(path, change)
+    with pytest.raises(RunError, match=message):
+        open_run(path, None, {})
+
+
+def test_a_config_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    path = started(tmp_path)
+    (path / "config.json").write_text("{")
+    with pytest.raises(RunError, match="cannot be read"):
+        open_run(path, None, {})
+
+
+def test_settings_out_of_range_or_inconsistent_are_refused(tmp_path: Path) -> None:
+    for settings, message in (
+        ({"tau": 2.0}, r"tau must be in \(0, 1\]; got 2.0"),
+        ({"replay_capacity": 3, "num_envs": 4}, r"replay_capacity must be at least num_envs \(4\)"),
+        ({"seed": -1}, r"seed must be in \[0, 2147483647\]; got -1"),
+        ({"tua": 0.1}, "unknown settings: tua"),
+    ):
+        with pytest.raises(RunError, match=message):
+            open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"} | settings)
+    with pytest.raises(RunError, match="give --env"):
+        open_run(tmp_path / "run", "td3", {})
+
+
+def test_a_fresh_directory_is_readable_and_unique(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [open_run(None, "td3", {"env": "Pendulum-v1", "seed": 4}) for _ in range(3)]
+    for run in runs:  # all planned before the first one is made, as two processes may
+        run.write()
+    paths = [run.path for run in runs]
+    assert len(set(paths)) == 3
+    assert all(str(path).startswith("runs/td3-Pendulum-v1-4-") for path in paths)
+
+
+def test_run_and_agent_settings_do_not_share_a_name() -> None:
+    from dataclasses import fields
+
+    assert not {f.name for f in fields(RunConfig)} & {f.name for f in fields(TD3Config)}
+
+
+def test_every_setting_has_help_and_numbers_have_a_range() -> None:
+    from dataclasses import fields
+
+    for field in (*fields(RunConfig), *fields(TD3Config)):
+        assert field.metadata["help"]
+        if field.type in ("int", "float"):
+            assert describe_range(field) != "finite", field.name

@@ -1,0 +1,410 @@
+"""What a run directory names is imported only if its user names it, too, or trusts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from eagerly import Trainer, load_policy, open_run
+from eagerly.errors import RunError
+from eagerly.importing import import_module, place_of
+from eagerly.scripts import evaluate, plot, train
+from eagerly.storage import trust
+from tests.helpers import edit_sealed
+from tests.small_runs import SMALL, Listener, TrainRun, train_in
+
+# A module that leaves a trace wherever it is imported, and offers what a setting can name.
+EVIL = """
+from pathlib import Path
+Path({trace!r}).write_text("it ran")
+from tests.agents.test_own_models import sequential_actor as actor, functional_critic as critic
+from eagerly.agents.td3 import TD3
+class Agent(TD3):
+    pass
+import gymnasium
+gymnasium.register("Evil-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv",
+                   max_episode_steps=20)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one checkpoint and one evaluation, not to be touched."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    train_in(path, steps=150, keep_checkpoints=1)
+    return path
+
+
+class Stage:
+    """A working directory with a stranger's run and a module that must not run."""
+
+    def __init__(self, folder: Path, finished: Path) -> None:
+        self.folder, self.run, self.trace = folder, folder / "run", folder / "trace"
+        shutil.copytree(finished, self.run)
+
+    def put(self, place: str) -> None:
+        path = self.folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(EVIL.format(trace=str(self.trace)))
+
+    def edit(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        """Changes the settings, in `config.json` and where checkpoints keep them."""
+        edit_sealed(self.run / "config.json", change)
+        for manifest in self.run.glob("checkpoints/*/manifest.json"):
+            edit_sealed(manifest, lambda document: change(document["config"]))
+
+    def name(self, section: str | None, key: str, value: Any) -> None:
+        self.edit(
+            lambda document: (document[section] if section else document).update({key: value})
+        )
+
+    @property
+    def ran(self) -> bool:
+        return self.trace.exists()
+
+    def opened_in_every_way(self, *words: str) -> list[Result]:
+        invoke = CliRunner().invoke
+        results = [
+            invoke(train.main, ["resume", str(self.run), "--steps", "160", *words]),
+            invoke(evaluate.main, [str(self.run), "--episodes", "1", *words]),
+        ]
+        assert not any(
+            isinstance(r.exception, RunError) or "Traceback" in r.output for r in results
+        )
+        return results
+
+
+@pytest.fixture
+def stage(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.chdir(tmp_path)
+    _forget_modules()
+    yield Stage(tmp_path, finished)
+    _forget_modules()
+
+
+def _forget_modules() -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("evil", "run", "other")]:
+        del sys.modules[name]
+
+
+NAMED = {
+    "agent": (None, "agent", "evil:Agent"),
+    "env": ("run", "env", "evil:Evil-v0"),
+    "actor": ("agent_settings", "actor", "evil:actor"),
+    "critic": ("agent_settings", "critic", "evil:critic"),
+    "models": ("agent_settings", "models", "evil:both"),
+}
+
+
+@pytest.mark.parametrize("role", NAMED)
+def test_what_a_stranger_names_is_said_in_one_line_and_not_imported(
+    stage: Stage, role: str
+) -> None:
+    stage.put("evil.py")
+    stage.name(*NAMED[role])
+    for result in stage.opened_in_every_way():
+        assert result.exit_code == 1
+        (line,) = result.output.splitlines()
+        place = stage.folder / "evil.py"
+        assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
+    with pytest.raises(RunError, match=r"was not trained here by you, and would import"):
+        Trainer(open_run(stage.run, None, {"steps": 160}), Listener()).close()
+    if role != "env":  # of which a policy has no need
+        with pytest.raises(RunError, match="would import"):
+            load_policy(stage.run)
+    else:
+        load_policy(stage.run)
+    assert not stage.ran
+
+
+@pytest.mark.parametrize("role", ["agent", "env", "actor"])
+def test_trust_imports_it_from_the_working_directory(stage: Stage, role: str) -> None:
+    stage.put("evil.py")
+    stage.name(*NAMED[role])
+    path = list(sys.path)
+    if role == "actor":
+        with pytest.raises(RunError, match="does not fit its settings: ValueError"):
+            load_policy(stage.run, trust=True)  # another actor than the one that was saved
+    else:
+        result = CliRunner().invoke(evaluate.main, [str(stage.run), "--episodes", "1", "--trust"])
+        assert result.exit_code == 0, result.output
+    assert stage.ran
+    assert sys.path == path
+
+
+def test_what_the_user_names_too_needs_no_trust(stage: Stage) -> None:
+    stage.put("evil.py")
+    stage.name(*NAMED["env"])
+    Trainer(open_run(stage.run, None, {"env": "evil:Evil-v0"}), Listener()).close()
+    assert stage.ran
+
+
+# Names that were imported although a check had looked at something else, or not at all.
+SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
+    "an agent beside another": (
+        [(None, "agent", "shadow.evil1:X"), ("agent_settings", "agent", "td3")],
+        "among the settings of the agent: agent",
+    ),
+    "an actor among the settings of the run": (
+        [("run", "actor", "evil:actor")],
+        "unknown settings of the run: actor",
+    ),
+    "an environment among the settings of the agent": (
+        [("agent_settings", "env", "evil:Evil-v0")],
+        "among the settings of the agent: env",
+    ),
+    "a preset": ([("agent_settings", "preset", "x")], "among the settings of the agent: preset"),
+    "more than there is": ([(None, "surprise", 1)], "surprise"),
+    "the prefix of factories": (
+        [(None, "agent", "factory run.evil2:X")],
+        "agent must be one of ddpg, td3, or module:Class; got 'factory run.evil2:X'",
+    ),
+    "a module of the run": ([(None, "agent", "run.evil2:X")], "it lies in the run directory"),
+    "a sibling's module": ([("run", "env", "B1.evil5:X")], "would import B1.evil5:X (env, in "),
+    "an actor that is a list": ([("agent_settings", "actor", ["evil:actor"])], "must be text"),
+    "an actor that forges a line": (
+        [("agent_settings", "actor", "a\nall is well:x")],
+        r"actor must be text, a name; got 'a\nall is well:x'",
+    ),
+    "no name of a module": ([("agent_settings", "actor", "a b:x")], "must be module:factory"),
+    "an env that is a list": ([("run", "env", ["evil:X"])], "env must be of type str"),
+    "the standard library": (
+        [("agent_settings", "actor", "os:abort")],
+        "os belongs to Python itself",
+    ),
+    "a file of the environment": (
+        [("run", "env_kwargs", {"xml_file": "/etc/passwd"})],
+        'would give its environment {"xml_file": "/etc/passwd"}',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHADOWED)
+def test_names_in_any_place_are_seen_before_anything_is_imported(stage: Stage, case: str) -> None:
+    for place in (
+        "evil.py",
+        "shadow/evil1.py",
+        "run/evil2.py",
+        "factory run/evil2.py",
+        "B1/evil5.py",
+    ):
+        stage.put(place)
+    changes, message = SHADOWED[case]
+    for change in changes:
+        stage.name(*change)
+    for result in stage.opened_in_every_way():
+        assert (result.exit_code, message in result.output) == (1, True), result.output
+    assert not stage.ran
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((*NAMED["agent"][:2], "run.evil:Agent"), "it lies in the run directory"),
+        ((*NAMED["env"][:2], "run.evil:Evil-v0"), "it lies in the run directory"),
+        ((*NAMED["actor"][:2], "run.evil:actor"), "it lies in the run directory"),
+        ((*NAMED["actor"][:2], "os:abort"), "os belongs to Python itself"),
+        ((*NAMED["env"][:2], "antigravity:X"), "antigravity belongs to Python itself"),
+    ],
+)
+def test_trust_does_not_reach_into_the_run_directory_nor_pythons_library(
+    stage: Stage, change: tuple[str | None, str, str], message: str
+) -> None:
+    stage.put("run/evil.py")
+    stage.name(*change)
+    for result in stage.opened_in_every_way("--trust"):
+        assert (result.exit_code, message in result.output) == (1, True), result.output
+    assert not stage.ran
+
+
+def test_plots_import_no_strangers_agent(
+    stage: Stage, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put("evil.py")
+    stage.name(*NAMED["agent"])
+    shutil.copytree(stage.run, stage.folder / "second")
+    # An agent is asked for its defaults where one run is older than a setting is.
+    edit_sealed(
+        stage.folder / "second" / "config.json",
+        lambda document: (document["run"].update(seed=1), document["agent_settings"].pop("tau")),
+    )
+    words = [str(stage.run), str(stage.folder / "second"), "-o", str(stage.folder / "x.svg")]
+    refused = CliRunner().invoke(plot.main, words)
+    assert (refused.exit_code, stage.ran) == (1, False)
+    assert "would import evil:Agent (agent, in " in refused.output
+    drawn = CliRunner().invoke(plot.main, [*words, "--trust"])
+    assert (drawn.exit_code, stage.ran) == (0, True), drawn.output
+
+
+def test_training_remembers_that_a_run_is_the_users_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(stage.folder / "state"))
+    stage.put("evil.py")
+    settings = SMALL | {"env": "evil:Evil-v0", "steps": 150}
+    with Trainer(open_run("mine", "td3", settings), Listener()) as trainer:
+        trainer.train()
+    assert trainer.reporter.lines == []
+    (entry,) = (json.loads(path.read_text()) for path in trust._list().glob("*.json"))
+    assert entry == {
+        "path": str(stage.folder / "mine"),
+        "names": {"env": "evil:Evil-v0"},
+        "places": {"env": str(stage.folder / "evil.py")},
+    }
+    with Trainer(open_run("mine", None, {"steps": 160}), Listener()) as trainer:
+        trainer.train()
+    assert CliRunner().invoke(evaluate.main, ["mine", "--episodes", "1"]).exit_code == 0
+    # Neither a copy nor another name at the same place is the user's own.
+    shutil.copytree("mine", "copy")
+    stage.put("other.py")
+    edit_sealed(Path("mine/config.json"), lambda document: document["run"].update(env="other:X-v0"))
+    for path, name in (("copy", "evil:Evil-v0"), ("mine", "other:X-v0")):
+        result = CliRunner().invoke(evaluate.main, [path])
+        assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
+    # Whoever goes on with a copy makes it theirs.
+    with Trainer(open_run("copy", None, {"steps": 170}, trust=True), Listener()):
+        pass
+    assert CliRunner().invoke(evaluate.main, ["copy", "--episodes", "1"]).exit_code == 0
+
+
+def test_a_name_that_means_another_module_elsewhere_is_not_the_users_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage.folder / "evil.py").write_text(EVIL.format(trace=str(stage.folder / "fine")))
+    with Trainer(open_run("mine", "evil:Agent", SMALL | {"steps": 110}), Listener()) as trainer:
+        trainer.train()
+    _forget_modules()
+    stage.put("elsewhere/evil.py")
+    monkeypatch.chdir("elsewhere")
+    result = CliRunner().invoke(evaluate.main, ["../mine", "--which", "latest"])
+    assert (result.exit_code, stage.ran) == (1, False)
+    assert f"evil:Agent (agent, in {stage.folder / 'elsewhere' / 'evil.py'})" in result.output
+    # Nor does a stranger's run that begins with that one's policy.
+    stage.name("run", "init_from", "../mine")
+    shutil.rmtree(stage.run / "checkpoints")
+    for words in ([], ["--trust"]):
+        result = CliRunner().invoke(train.main, ["resume", str(stage.run), *words])
+        assert (result.exit_code, stage.ran) == (1, False), result.output
+    assert "--init-from: ../mine was not trained here by you" in result.output
+
+
+def test_a_list_that_cannot_be_written_is_said_and_ends_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage.folder / "home").write_text("a file, and no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(stage.folder / "home"))
+    stage.put("evil.py")
+    settings = SMALL | {"env": "evil:Evil-v0", "steps": 110}
+    with Trainer(open_run("mine", "td3", settings), Listener()) as trainer:
+        trainer.train()
+    (line,) = trainer.reporter.lines
+    assert "cannot be remembered" in line
+    assert "to resume, evaluate or plot it, add --trust" in line
+
+
+def test_runs_that_name_nothing_leave_the_list_alone(
+    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    train(steps=110)
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("env", ["gymnasium_robotics:FetchReach-v4", "plugin.envs:X-v0"])
+def test_what_installed_distributions_register_needs_no_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str
+) -> None:
+    info = tmp_path / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[gymnasium.envs]\n__root__ = gymnasium_robotics.__init__:register\nx = plugin.envs:go\n"
+    )
+    document = {"agent": "td3", "run": {"env": env}, "agent_settings": {}}
+    assert trust.named_by(document) == {"env": env}
+    monkeypatch.syspath_prepend(tmp_path)
+    assert trust.named_by(document) == {}
+
+
+# Modules that TensorFlow, Keras, Gymnasium and Python's own processes look for, or might.
+LOOKED_FOR = (
+    "jax",
+    "torch",
+    "pandas",
+    "multiprocessing",
+    "resource",
+    "signal",
+    "threading",
+    "IPython",
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["evaluate", ".", "--episodes", "1"], marks=pytest.mark.long),
+        ["resume", ".", "--steps", "160", "--vectorization", "async"],
+    ],
+    ids=["evaluate", "resume"],
+)
+def test_nothing_in_the_working_directory_is_executed(stage: Stage, words: list[str]) -> None:
+    for name in LOOKED_FOR:
+        stage.put(f"run/{name}.py")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    }
+    environment.pop("TF_CPP_MIN_LOG_LEVEL")
+    done = subprocess.run(
+        ["eagerly", *words], cwd=stage.run, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert not stage.ran
+
+
+def test_what_is_installed_is_found_before_what_lies_in_the_working_directory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put("evil.py")
+    (stage.folder / "installed").mkdir()
+    (stage.folder / "installed" / "evil.py").write_text("where = 'installed'")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(stage.folder / "installed")])
+    assert place_of("evil") == ""
+    assert import_module("evil").where == "installed"
+    assert not stage.ran
+
+
+def test_text_is_found_wherever_arguments_hold_it() -> None:
+    def named(kwargs: Any) -> bool:
+        document = {"agent": "td3", "run": {"env": "X-v0", "env_kwargs": kwargs}}
+        return "env_kwargs" in trust.named_by(document | {"agent_settings": {}})
+
+    assert all(map(named, ({"a": "x"}, {"a": ["x"]}, {"a": {"b": ["x"]}}, {"a": [{"b": "x"}]})))
+    assert not any(map(named, ({}, {"a": 1}, {"a": [1.5, None]}, {"a": {"b": [True]}})))
+
+
+def test_an_agent_in_the_working_directory_may_import_its_neighbours_when_it_is_made(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, code in {
+        "run_agent": "from eagerly.agents.td3 import TD3\nclass Agent(TD3):\n"
+        "    def __init__(self, *a, **k):\n        import run_neighbour\n"
+        "        super().__init__(*a, **k)\n",
+        "run_neighbour": "",
+    }.items():
+        (stage.folder / f"{name}.py").write_text(code)
+    path = list(sys.path)
+    with Trainer(open_run("mine", "run_agent:Agent", SMALL | {"steps": 110})) as trainer:
+        trainer.train()
+    load_policy("mine", "latest")
+    assert sys.path == path
+    for name in ("run_agent", "run_neighbour"):
+        monkeypatch.delitem(sys.modules, name)

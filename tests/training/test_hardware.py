@@ -1,0 +1,120 @@
+"""Which device trains, and what is refused or said of it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from eagerly import RunError, Trainer, open_run
+from eagerly.training import hardware
+from tests.small_runs import SMALL, Listener, TrainRun
+
+ROOT = Path(__file__).parents[2]
+GPUS = tf.config.list_physical_devices("GPU")
+needs_gpu = pytest.mark.skipif(not GPUS, reason="TensorFlow finds no GPU on this machine")
+without_gpu = pytest.mark.skipif(bool(GPUS), reason="this machine has a GPU")
+
+
+@without_gpu
+def test_a_gpu_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", "td3", SMALL | {"device": "gpu"})
+    with pytest.raises(RunError, match=r"finds no GPU.*eagerly\[gpu\]"):
+        Trainer(run)
+
+
+@without_gpu
+def test_auto_and_cpu_are_the_cpu_then(train: TrainRun) -> None:
+    train("auto", steps=120)
+    train("cpu", steps=120, device="cpu")
+    assert hardware.device_name().startswith("CPU")
+    assert "bit for bit" in hardware.continuation_note()
+
+
+def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"])
+    config = tf.config.experimental
+    monkeypatch.setattr(config, "set_memory_growth", lambda *given: called.append("grows"))
+    monkeypatch.setattr(config, "enable_op_determinism", lambda: called.append("deterministic"))
+    hardware.set_device("auto", print)
+    assert called == ["grows", "deterministic"]
+    assert "never measured" in hardware.continuation_note()
+
+
+@needs_gpu
+def test_a_gpu_trains_and_continues(train: TrainRun) -> None:
+    trainer = train("run", steps=200, mode="xla", device="gpu")
+    assert "GPU" in trainer.agent.networks.actor.variables[0].value.device
+    assert train("run", steps=400).steps == 400
+
+
+def test_no_device_is_named_where_networks_and_algorithms_are() -> None:
+    for folder in ("agents", "networks", "buffers"):
+        for path in (ROOT / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                name = node.attr if isinstance(node, ast.Attribute) else ""
+                assert name not in ("device", "set_visible_devices"), f"{path.name}:{node.lineno}"
+
+
+def _with_flags(path: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> None:
+    path.write_text(f"processor\t: 0\nflags\t\t: fpu {' '.join(flags)}\n")
+    monkeypatch.setattr(hardware, "_CPU_FLAGS", path)
+
+
+BFLOAT16: dict[str, Any] = {"precision": "mixed_bfloat16", "steps": 120}
+
+
+@without_gpu
+def test_bfloat16_without_instructions_for_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_flags(tmp_path / "cpuinfo", monkeypatch, "avx512f")
+    run = open_run(tmp_path / "run", "td3", SMALL | BFLOAT16)
+    with pytest.raises(RunError, match=r"no bfloat16 instructions.*--precision float32"):
+        Trainer(run)
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    ("mode", "flags", "said"),
+    [
+        ("graph", "avx512_bf16", None),
+        ("graph", "amx_bf16", None),
+        ("xla", "avx512_bf16", "--mode graph"),
+        ("graph", None, "unknown"),
+    ],
+)
+def test_what_does_not_pay_is_said(
+    mode: str, flags: str | None, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if flags:
+        _with_flags(tmp_path / "cpuinfo", monkeypatch, flags)
+    else:
+        monkeypatch.setattr(hardware, "_CPU_FLAGS", tmp_path / "nothing")
+    listener = Listener()
+    hardware.check_precision("mixed_bfloat16", mode, listener.say)
+    assert len(listener.lines) == (said is not None)
+    assert not said or said in listener.lines[0]
+
+
+def test_other_precisions_are_nobodys_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_CPU_FLAGS", Path("nowhere"))
+    listener = Listener()
+    hardware.check_precision("float32", "xla", listener.say)
+    assert not listener.lines
+
+
+def test_a_run_in_bfloat16_keeps_float32_weights_and_continues(
+    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_flags(tmp_path / "cpuinfo", monkeypatch, "avx512_bf16")
+    trainer = train("run", precision="mixed_bfloat16", steps=200)
+    assert {v.dtype for v in trainer.agent.networks.critic.variables} == {"float32"}
+    assert train("run", steps=400).updates == 6

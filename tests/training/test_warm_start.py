@@ -1,0 +1,77 @@
+"""Runs that begin with the policy of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly import load_policy
+from eagerly.errors import RunError
+from tests.small_runs import TrainRun
+from tests.training.test_trainer import _same
+
+OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
+
+
+@pytest.mark.parametrize(
+    "normalized",
+    [pytest.param(False, id="raw", marks=pytest.mark.long), pytest.param(True, id="normalised")],
+)
+def test_a_run_begins_with_the_best_policy_of_another(
+    train: TrainRun, tmp_path: Path, normalized: bool
+) -> None:
+    settings = {"normalize_observations": normalized}
+    train("first", **settings, evaluate_every_steps=150, actor_learning_rate=0.03)
+    policy = load_policy(tmp_path / "first")
+    trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=60)
+    line = f"begins with the policy of {tmp_path / 'first'}, of step {policy.steps}"
+    assert line in trainer.reporter.lines
+    for model in (trainer.agent.networks.actor, trainer.agent.networks.actor_target):
+        acted = np.array(model(OBSERVATION[np.newaxis]))[0]
+        expected = policy(OBSERVATION)
+        np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)
+    longer = {"seed": 1, "init_from": str(tmp_path / "first")}
+    straight = train("straight", **settings, **longer, steps=200)
+    _same(train("second", steps=200), straight)
+    other = train("other", **settings, seed=1, steps=200)
+    assert not np.array_equal(
+        straight.agent.act(OBSERVATION[np.newaxis], explore=False),
+        other.agent.act(OBSERVATION[np.newaxis], explore=False),
+    )
+
+
+def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run"):
+        train(init_from=str(tmp_path / "nothing"))
+    train("first", steps=50)
+    with pytest.raises(RunError, match=r"(?s)--init-from: the actor of .*first does not fit this"):
+        train(init_from=str(tmp_path / "first"), hidden_sizes=(16,))
+    with pytest.raises(RunError, match="does not fit this run's"):
+        train(init_from=str(tmp_path / "first"), normalize_observations=True)
+    with pytest.raises(RunError, match=r"--activation is relu in .* and tanh in this run"):
+        train(init_from=str(tmp_path / "first"), activation="tanh")
+    assert not (tmp_path / "run").exists()
+
+
+class Weaker(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A pendulum with half the torque."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1", render_mode=render_mode))
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+
+def test_a_run_of_other_spaces_is_told_of(train: TrainRun, tmp_path: Path) -> None:
+    train("first", steps=50)
+    told = "first has other spaces than this run"
+    settings = {"init_from": str(tmp_path / "first"), "steps": 50}
+    same = train("same", **settings)
+    assert not any(told in line for line in same.reporter.lines)
+    other = train("other", **settings, env=Weaker)
+    (line,) = (line for line in other.reporter.lines if told in line)
+    assert "'action_high': [2.0], 'action_dtype'" in line
+    assert "'action_high': [1.0], 'action_dtype'" in line

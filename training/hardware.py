@@ -1,0 +1,126 @@
+"""Which device trains, with how many threads, and whether a precision pays there."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+from eagerly.errors import RunError
+
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+_CPU_FLAGS = Path("/proc/cpuinfo")
+
+
+def set_device(device: str, say: Callable[[str], None]) -> None:
+    """Chooses the device of this process: "auto" takes a GPU where there is one.
+
+    A GPU gives memory as it is needed, and operations that repeat themselves bit for bit.
+
+    Raises:
+        RunError: If a GPU is asked for and none is found.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if device == "gpu" and not gpus:
+        built = "" if tf.test.is_built_with_cuda() else " This TensorFlow is built without CUDA."
+        raise RunError(
+            f"--device gpu: TensorFlow finds no GPU.{built} On Linux with an NVIDIA driver: "
+            "pip install 'eagerly[gpu]'"
+        )
+    used = [] if device == "cpu" else gpus[:1]
+    try:
+        if used != gpus:
+            tf.config.set_visible_devices(used, "GPU")
+        for gpu in used:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError:  # it was started before
+        if tf.config.get_visible_devices("GPU") != used:
+            say(
+                f"TensorFlow is already running in this process with other devices: --device "
+                f"{device} does not act"
+            )
+    if used:
+        tf.config.experimental.enable_op_determinism()
+
+
+def set_threads(intra_op: int, inter_op: int, say: Callable[[str], None]) -> None:
+    """Fixes TensorFlow's thread counts; says so where the process has started others already."""
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(intra_op)
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+    except RuntimeError:
+        running = threads()
+        if running != {"intra_op_threads": intra_op, "inter_op_threads": inter_op}:
+            say(
+                f"TensorFlow is already running in this process with {running} (0 means all "
+                "cores): the thread settings of the run do not act"
+            )
+
+
+def threads() -> dict[str, int]:
+    """Returns the thread counts of this process; 0 means all cores."""
+    return {
+        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
+    }
+
+
+def gpu() -> tf.config.PhysicalDevice | None:
+    """Returns the GPU that this process trains on."""
+    return next(iter(tf.config.get_visible_devices("GPU")), None)
+
+
+def device_name() -> str:
+    """Names the device that networks are trained on."""
+    used = gpu()
+    if used is None:
+        return f"CPU ({platform.machine()})"
+    return str(tf.config.experimental.get_device_details(used).get("device_name", "GPU"))
+
+
+def continuation_note() -> str:
+    """Says whether a continued run is the run that was not stopped, on the device in use."""
+    if gpu() is None:
+        return "bit for bit, with the same versions, threads and processor"
+    return (
+        "with TensorFlow's deterministic operations; that this is bit for bit on a GPU was never "
+        "measured: scripts/prove_resume.py does it"
+    )
+
+
+def check_precision(precision: str, mode: str, say: Callable[[str], None]) -> None:
+    """Refuses a precision that would only cost here, and warns of one that does not pay.
+
+    Raises:
+        RunError: If this is a CPU without bfloat16 instructions and "mixed_bfloat16" is asked for.
+    """
+    if precision != "mixed_bfloat16" or gpu() is not None:
+        return
+    flags = _cpu_flags()
+    if flags is None:
+        say(
+            "whether this processor has bfloat16 instructions is unknown: without them "
+            "mixed_bfloat16 is slower than float32"
+        )
+    elif not flags & _BFLOAT16_FLAGS:
+        raise RunError(
+            f"this processor has no bfloat16 instructions ({', '.join(sorted(_BFLOAT16_FLAGS))}): "
+            "mixed_bfloat16 would be slower than float32 here; leave --precision float32"
+        )
+    if mode == "xla":
+        say(
+            "XLA does not use the bfloat16 instructions of a CPU: mixed_bfloat16 is slower than "
+            "float32 in this mode; --mode graph --intra-op-threads 1 --inter-op-threads 2 uses them"
+        )
+
+
+def _cpu_flags() -> set[str] | None:
+    """Reads what instructions the processor has; None where the system does not tell."""
+    try:
+        lines = _CPU_FLAGS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
+    return set(flags[0]) if flags else None
