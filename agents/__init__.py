@@ -1,6 +1,7 @@
 """What learns: the agents, their pure losses and their settings.
 
-An agent is registered by one line below and imported when it is asked for.
+An agent is registered by one line below and imported when it is asked for: its settings without
+TensorFlow, its algorithm with it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import Any
 
 from eagerly.importing import import_module, split_name
 
+# Name: class, and class of its settings.
 _AGENTS = {
-    "ddpg": "eagerly.agents.ddpg:DDPG",
-    "td3": "eagerly.agents.td3:TD3",
+    "ddpg": ("ddpg:DDPG", "ddpg_config:DDPGConfig"),
+    "td3": ("td3:TD3", "td3_config:TD3Config"),
 }
 
 
@@ -22,7 +24,7 @@ def agent_names() -> tuple[str, ...]:
 
 
 def agent_class(name: str) -> Any:
-    """Imports an agent; its settings class is its attribute `Config`.
+    """Imports an agent.
 
     Args:
         name: A registered name, or "module:Class" for an agent of somebody's own.
@@ -31,8 +33,7 @@ def agent_class(name: str) -> Any:
         ValueError: If no agent has that name, or what it names is none.
     """
     if name in _AGENTS:
-        module, attribute = _AGENTS[name].split(":")
-        return getattr(importlib.import_module(module), attribute)
+        return _registered(_AGENTS[name][0])
     module, attribute = split_name(name, "agent", f"one of {', '.join(_AGENTS)}, or module:Class")
     try:
         kind = getattr(import_module(module), attribute)
@@ -46,3 +47,20 @@ def agent_class(name: str) -> Any:
     if not (isinstance(kind, type) and issubclass(kind, Agent)):
         raise ValueError(f"agent {name} must be a subclass of eagerly.agents.agent.Agent")
     return kind
+
+
+def config_class(name: str) -> Any:
+    """Imports the settings class of an agent; a registered one's without TensorFlow.
+
+    Args:
+        name: As `agent_class` takes it.
+
+    Raises:
+        ValueError: As `agent_class` does.
+    """
+    return _registered(_AGENTS[name][1]) if name in _AGENTS else agent_class(name).Config
+
+
+def _registered(place: str) -> Any:
+    module, attribute = place.split(":")
+    return getattr(importlib.import_module(f"eagerly.agents.{module}"), attribute)

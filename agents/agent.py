@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium
@@ -17,16 +16,16 @@ import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic, check_weights
 from eagerly.agents.augmentation import RandomShift
-from eagerly.agents.builder import ModelBuilder, observation_normalization, variable_dtype
+from eagerly.agents.builder import ModelBuilder, observation_normalization
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.discrete import ChoiceNoise, Choosing
+from eagerly.agents.discrete import Choosing
 from eagerly.agents.execution import compiled, named_metrics
 from eagerly.agents.inputs import Batch, batch_of
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Buffer, FrameLayout, Layout
 from eagerly.networks.custom import OwnCritics, OwnModel
-from eagerly.policies.episodes import Episodes, MemoryPolicy
-from eagerly.policies.exploration import exploration_noise
+from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.exploration import ChoiceNoise, exploration_noise
 from eagerly.seeding import Stream, seed_sequence, seed_word
 
 _STATISTICS = "observations/"  # begins their names among the weights
@@ -62,7 +61,6 @@ class Agent:
     Attributes:
         Config: The dataclass of its settings.
         Builder: What builds actor and critics.
-        PRESETS: Settings that belong together, by name.
         observations: How observations are laid out as rows.
         actions: How actions are.
         networks: The `ActorCritic`: actor, critics, targets, optimisers; saved as one.
@@ -75,7 +73,6 @@ class Agent:
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     Builder: ClassVar[type[ModelBuilder]] = ModelBuilder
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -96,7 +93,7 @@ class Agent:
         config.check_spaces(self.observations, self.actions)
         self.choosing = Choosing(self.actions, config.gumbel_temperature, config.logit_penalty)
         self._layout, self._seed = config.layout(self.observations, self.actions), seed
-        self._dtype = tf.dtypes.as_dtype(variable_dtype(config))
+        self._dtype = tf.dtypes.as_dtype(config.variable_dtype)
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
         bytes_ = isinstance(self._layout, FrameLayout)
         self._row_dtype = tf.float32 if bytes_ else self._dtype
@@ -189,7 +186,7 @@ class Agent:
 
     def _scored(self, observations: np.ndarray) -> np.ndarray:
         policy = self.networks.policy
-        if not isinstance(policy, MemoryPolicy):
+        if not isinstance(policy, EpisodePolicy):
             return policy(observations)
         if self._episodes is None or not self._episodes.waits:
             raise ValueError(
@@ -211,7 +208,7 @@ class Agent:
         """
         if self.normalization is not None:
             self.normalization.observe(observations)
-        if isinstance(self.networks.policy, MemoryPolicy):
+        if isinstance(self.networks.policy, EpisodePolicy):
             if self._episodes is None or len(self._episodes) != len(observations):
                 self._episodes = Episodes(self.networks.policy, len(observations))
             self._scores = self._episodes.act(observations)
@@ -254,7 +251,7 @@ class Agent:
             ValueError: If it is of another memory.
         """
         policy = self.networks.policy
-        if isinstance(policy, MemoryPolicy) and "previous_rewards" in state:
+        if isinstance(policy, EpisodePolicy) and "previous_rewards" in state:
             self._episodes = Episodes(policy, len(state["previous_rewards"]))
             self._episodes.restore(state)
 

@@ -6,10 +6,8 @@ import itertools
 from typing import Any
 
 import gymnasium
-import keras
 
 from eagerly.networks import (
-    ActionHead,
     Actor,
     Critic,
     EncodedActor,
@@ -21,6 +19,7 @@ from eagerly.networks import (
 from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import own_actor, own_critic, own_models
 from eagerly.networks.initializers import weight_seeds
+from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import Observations
 
@@ -72,7 +71,7 @@ class ModelBuilder:
                 observations=self.observations.size,
                 head=self._head(squashes=False),
                 normalization=self._normalization(),
-                dtype=variable_dtype(config),
+                dtype=config.variable_dtype,
             )
         encoder = None
         if config.encodes(self.observations) and not (config.actor and config.critic):
@@ -117,7 +116,7 @@ class ModelBuilder:
                 head=self._head(squashes=False),
                 normalization=normalization,
                 name=name,
-                dtype=variable_dtype(config),
+                dtype=config.variable_dtype,
             )
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
         size = self.actions.size
@@ -146,7 +145,7 @@ class ModelBuilder:
                 masked=masked,
                 normalization=normalization,
                 name=name,
-                dtype=variable_dtype(config),
+                dtype=config.variable_dtype,
             )
         parts = config.networks() | config.critics()
         parts |= {"seed": seed, "name": name, "masked": masked}
@@ -196,10 +195,5 @@ def observation_normalization(
     if not config.normalize_observations:
         return None
     return ObservationNormalization(
-        observations.size, scalable=observations.scalable, dtype=variable_dtype(config)
+        observations.size, scalable=observations.scalable, dtype=config.variable_dtype
     )
-
-
-def variable_dtype(config: Any) -> str:
-    """Names the dtype of all variables."""
-    return str(keras.DTypePolicy(config.precision).variable_dtype)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import gymnasium
-import keras
 
-from eagerly.agents.execution import MODES
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.importing import FACTORY, split_name
-from eagerly.networks.activations import ACTIVATIONS
-from eagerly.networks.cores import MEMORIES
-from eagerly.networks.encoders import needs_encoder
-from eagerly.networks.initializers import INITIALIZERS
 from eagerly.policies.exploration import EXPLORATIONS
+from eagerly.policies.numpy_actor import ACTIVATIONS
 from eagerly.settings import (
     CONTINUOUS,
     DISCRETE,
@@ -28,6 +24,19 @@ from eagerly.settings import (
 )
 from eagerly.spaces import Actions, Observations
 
+# Names of what is in TensorFlow's half: no declaration of a setting needs that.
+MODES = ("eager", "graph", "xla")
+MEMORIES = ("lstm", "gru", "attention")
+INITIALIZERS = (
+    "glorot_uniform",
+    "glorot_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "orthogonal",
+    "torch_linear",
+)
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
 BOTH = ("actor", "critic")  # networks that a setting shapes
@@ -36,13 +45,19 @@ _WITH_MEMORY = ("memory", MEMORIES)
 
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """Settings that every agent has. "authors" is the public code of the authors of TD3."""
+    """Settings that every agent has. "authors" is the public code of the authors of TD3.
+
+    Attributes:
+        PRESETS: Settings that belong together, by name.
+    """
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 
     hidden_sizes: tuple[int, ...] = setting(
         (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64, shapes=BOTH
     )
     activation: str = setting(
-        "relu", "Hidden activation (authors)", choices=ACTIVATIONS, shapes=BOTH
+        "relu", "Hidden activation (authors)", choices=tuple(ACTIVATIONS), shapes=BOTH
     )
     layer_norm: bool = setting(
         False, "Normalise hidden layers before their activation", shapes=BOTH
@@ -210,6 +225,11 @@ class AgentConfig:
             )
 
     @property
+    def variable_dtype(self) -> str:
+        """The dtype of all variables; networks may compute in less."""
+        return "float32" if self.precision == "mixed_bfloat16" else self.precision
+
+    @property
     def remembers(self) -> bool:
         """Whether actor and critics have a memory."""
         return self.memory != NO_MEMORY
@@ -260,7 +280,7 @@ class AgentConfig:
 
     def encodes(self, observations: Observations) -> bool:
         """Whether networks have an encoder in front, for each entry of an observation."""
-        return needs_encoder(observations.entries) and not self.remembers
+        return not observations.is_one_vector and not self.remembers
 
     def layout(self, observations: Observations, actions: Actions) -> Layout:
         """Returns what a row of the replay buffer holds."""
@@ -294,7 +314,7 @@ class AgentConfig:
             "activation": self.activation,
             "initializer": self.initializer,
             # It is computed in the dtype of the weights, also with mixed precision.
-            "dtype": keras.DTypePolicy(self.precision).variable_dtype,
+            "dtype": self.variable_dtype,
         }
 
     def networks(self) -> dict[str, Any]:

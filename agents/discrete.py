@@ -8,14 +8,11 @@ value of each choice is drawn; forwards it is one-hot, backwards its gradient is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.random import standard_normal
-from eagerly.policies.exploration import GaussianNoise
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID, choice_segments
 
@@ -139,49 +136,3 @@ class Choosing:
 def _gumbel(uniform: tf.Tensor) -> tf.Tensor:
     exponential = tf.maximum(-tf.math.log(uniform), _LEAST)
     return -tf.math.log(exponential)
-
-
-class ChoiceNoise(GaussianNoise):
-    """Exploration with discrete choices: drawn by their probabilities, now and then uniformly.
-
-    Args:
-        box: The noise of continuous dimensions.
-        actions: How actions are laid out.
-        epsilon: Share of choices that are drawn uniformly among valid values.
-        seed: Seed of the choices.
-    """
-
-    def __init__(
-        self, box: GaussianNoise, actions: Actions, epsilon: float, seed: np.random.SeedSequence
-    ) -> None:
-        super().__init__(0.0, seed)
-        self._box, self._actions, self._epsilon = box, actions, epsilon
-
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Maps scores `[N, A]` to actions `[N, A]`."""
-        noisy = scores.astype(np.float32)
-        first, draw = self._actions.continuous, self._generator
-        if first:
-            noisy[:, :first] = self._box(noisy[:, :first])
-        uniform = draw.random((len(scores), self._actions.mask_size + len(self._actions.choices)))
-        gumbel = -np.log(np.maximum(-np.log1p(-uniform), _LEAST))
-        for index, segment in enumerate(self._actions.segments()):
-            columns = noisy[:, segment]
-            own = gumbel[:, segment.start - first : segment.stop - first]
-            valid = scores[:, segment] > INVALID / 2
-            uniformly = uniform[:, self._actions.mask_size + index, np.newaxis] < self._epsilon
-            columns[:] = np.where(valid, np.where(uniformly, own, columns + own), INVALID)
-        return self._actions.decided(noisy)
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Tells the noise of continuous dimensions which environments begin an episode."""
-        self._box.begin_episodes(began)
-
-    def state(self) -> dict[str, Any]:
-        """Returns what `restore` needs, plain numbers that JSON can hold."""
-        return {"choices": super().state(), "box": self._box.state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continues from `state`."""
-        super().restore(state["choices"])
-        self._box.restore(state["box"])

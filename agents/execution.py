@@ -8,8 +8,6 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-MODES = ("eager", "graph", "xla")
-
 
 def compiled(body: Callable[..., Any], mode: str) -> Callable[..., Any]:
     """Prepares a train body for `mode`; in "eager" it stays the Python function it is.

@@ -7,47 +7,13 @@ Methods", Algorithm 1. Defaults are those of the authors' code today (256-256, l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
-from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import uniform_pairs
-from eagerly.settings import CONTINUOUS, setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class TD3Config(AgentConfig):
-    """Settings of TD3; "authors" below is their public code, "paper" Fujimoto et al. 2018."""
-
-    n_critics: int = setting(
-        2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256
-    )
-    policy_delay: int = setting(
-        2, "Actor and targets move every so many (paper)", unit="updates", at_least=1, at_most=1000
-    )
-    target_noise: float = setting(
-        0.2,
-        "Deviation of target smoothing noise (paper)",
-        unit="of [-1, 1]",
-        at_least=0,
-        actions=CONTINUOUS,
-    )
-    target_noise_clip: float = setting(
-        0.5,
-        "Largest target smoothing noise (paper)",
-        unit="of [-1, 1]",
-        at_least=0,
-        actions=CONTINUOUS,
-    )
-
-    def critics(self) -> dict[str, Any]:
-        """What makes the critics differ from the actor."""
-        return {"n_critics": self.n_critics}
+from eagerly.agents.td3_config import TD3Config
 
 
 class TD3(Agent):

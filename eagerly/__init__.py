@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eagerly.agents.ddpg import DDPG, DDPGConfig
-    from eagerly.agents.td3 import TD3, TD3Config
+    from eagerly.agents.ddpg import DDPG
+    from eagerly.agents.ddpg_config import DDPGConfig
+    from eagerly.agents.td3 import TD3
+    from eagerly.agents.td3_config import TD3Config
     from eagerly.buffers import ReplayBuffer, Transition
     from eagerly.errors import RunError
     from eagerly.networks import Actor, Critic
+    from eagerly.policies.policy import Policy
     from eagerly.spaces import Actions, Observations
     from eagerly.storage.config import RunConfig
-    from eagerly.storage.loading import Policy, load_policy
+    from eagerly.storage.loading import load_policy
     from eagerly.storage.run import open_run
     from eagerly.training.evaluation import evaluate
     from eagerly.training.trainer import Trainer
@@ -32,16 +35,16 @@ if (_CHECKOUT / "setup.cfg").is_file() and (_CHECKOUT / "agents").is_dir():
 
 _HOMES = {
     "DDPG": "agents.ddpg",
-    "DDPGConfig": "agents.ddpg",
+    "DDPGConfig": "agents.ddpg_config",
     "TD3": "agents.td3",
-    "TD3Config": "agents.td3",
+    "TD3Config": "agents.td3_config",
     "Actions": "spaces",
     "Actor": "networks",
     "Critic": "networks",
     "Observations": "spaces",
     "ReplayBuffer": "buffers",
     "Transition": "buffers",
-    "Policy": "storage.loading",
+    "Policy": "policies.policy",
     "RunConfig": "storage.config",
     "RunError": "errors",
     "Trainer": "training.trainer",

@@ -5,7 +5,9 @@ This module never imports TensorFlow: what runs inside an environment's process 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import numbers
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +17,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from eagerly.environments.factory import numeric_items
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.environments.workers import WorkerEnvironments
@@ -256,4 +257,13 @@ def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
         key: float(values[index])
         for key, values in info.items()
         if f"_{key}" in info and info[f"_{key}"][index]
+    }
+
+
+def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
+    """Picks the finite numbers and truth values out of an `info` dictionary."""
+    return {
+        key: float(value)
+        for key, value in info.items()
+        if isinstance(value, numbers.Real | np.bool_) and math.isfinite(value)
     }

@@ -4,13 +4,11 @@ from eagerly.networks.acting import ActingPolicy, acting_policy
 from eagerly.networks.actor import Actor
 from eagerly.networks.critic import Critic
 from eagerly.networks.encoded import EncodedActor, EncodedCritic
-from eagerly.networks.heads import ActionHead
 from eagerly.networks.memory import History, HistoryEncoder, MemoryActor
 from eagerly.networks.normalization import ObservationNormalization
 
 __all__ = [
     "ActingPolicy",
-    "ActionHead",
     "Actor",
     "Critic",
     "EncodedActor",

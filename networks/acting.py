@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.actor import Policy
-from eagerly.policies.episodes import MemoryPolicy
+from eagerly.policies.numpy_actor import RowPolicy
 
 
 class ActingPolicy:
@@ -23,7 +22,7 @@ class ActingPolicy:
 
     def __init__(self, actor: keras.Model) -> None:
         self._actor = actor
-        self._snapshot: Policy | None = None
+        self._snapshot: RowPolicy | None = None
         self._concrete: Callable[[tf.Tensor], tf.Tensor] | None = None
         self._has_snapshot = hasattr(actor, "snapshot")
 
@@ -52,6 +51,53 @@ class ActingPolicy:
             rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
             self._concrete = tf.function(self._actor).get_concrete_function(rows)
         return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())
+
+
+class MemoryPolicy:
+    """Calls an actor with a memory on NumPy arrays, one step at a time.
+
+    It is an `EpisodePolicy`: `Episodes` keeps its state.
+
+    Args:
+        actor: A model with `step` and `initial_state`, such as `networks.MemoryActor`.
+        action_size: A.
+    """
+
+    def __init__(self, actor: keras.Model, action_size: int) -> None:
+        self._actor, self.action_size = actor, action_size
+        self._dtype = tf.dtypes.as_dtype(actor.variable_dtype)
+        self._concrete: Callable[..., Any] | None = None
+
+    def weights(self) -> tuple[tf.Tensor, ...]:
+        """Reads nothing: the model itself is called, as it is then."""
+        return ()
+
+    def refresh(self, weights: Any = ()) -> None:
+        """Has nothing to do: the model itself is called, as it is then."""
+
+    def initial_state(self, count: int) -> list[np.ndarray]:
+        """Returns the state in which N episodes begin; it is all zeros."""
+        return list(self._actor.initial_state(count))
+
+    def step(
+        self,
+        observations: np.ndarray,
+        previous_actions: np.ndarray,
+        previous_rewards: np.ndarray,
+        state: list[np.ndarray],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Chooses actions, as `policies.EpisodePolicy` says."""
+        given = [observations, previous_actions, previous_rewards, *state]
+        if self._concrete is None:
+            specs = [tf.TensorSpec((None, *part.shape[1:]), self._dtype) for part in given]
+            step = tf.function(
+                lambda first, second, third, *rest: self._actor.step(
+                    first, second, third, list(rest)
+                )
+            )
+            self._concrete = step.get_concrete_function(*specs)
+        actions, after = self._concrete(*(tf.constant(part, self._dtype) for part in given))
+        return actions.numpy(), [part.numpy() for part in after]
 
 
 def acting_policy(actor: keras.Model, action_size: int) -> ActingPolicy | MemoryPolicy:

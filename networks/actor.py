@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.activations import ARRAY, TENSOR, check_activation
-from eagerly.networks.heads import ActionHead
+from eagerly.networks.activations import TENSOR, check_activation
+from eagerly.networks.heads import scores
 from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.networks.layers import LAYER_NORM_EPSILON, Linear
-from eagerly.networks.normalization import ObservationNormalization, normalized
-
-Policy = Callable[[np.ndarray], np.ndarray]
+from eagerly.networks.layers import Linear
+from eagerly.networks.normalization import ObservationNormalization
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.numpy_actor import (
+    LAYER_NORM_EPSILON,
+    RowPolicy,
+    normalized,
+    numpy_policy,
+)
 
 
 class Actor(keras.Model):
@@ -27,7 +32,7 @@ class Actor(keras.Model):
         action_size: A, the length of an action.
         head: What makes actions of the last layer; None: a tanh for each of the A dimensions.
         hidden_sizes: Units of the hidden layers.
-        activation: One of `networks.activations.ACTIVATIONS`.
+        activation: One of `policies.numpy_actor.ACTIVATIONS`.
         layer_norm: Whether hidden layers are normalised before their activation.
         initializer: One of `networks.initializers.INITIALIZERS`.
         last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
@@ -91,9 +96,9 @@ class Actor(keras.Model):
                 hidden = self._norms[index](hidden)
             hidden = TENSOR[self._activation](hidden)
         outputs = tf.cast(self._linear[-1](hidden), self.variable_dtype)
-        return self._head.scores(outputs, observation)
+        return scores(self._head, outputs, observation)
 
-    def snapshot(self, weights: Sequence[np.ndarray] = ()) -> Policy:
+    def snapshot(self, weights: Sequence[np.ndarray] = ()) -> RowPolicy:
         """Copies the current weights into a NumPy function `[N, O] -> [N, A]`.
 
         One call of it costs about a tenth of a call into TensorFlow, which is what makes acting
@@ -111,38 +116,3 @@ class Actor(keras.Model):
             return policy
         mean, scale = (of[id(v)] for v in (self._normalization.mean, self._normalization.scale))
         return lambda observations: policy(normalized(observations, mean, scale))
-
-
-def numpy_policy(
-    linear: Sequence[tuple[np.ndarray, np.ndarray]],
-    norms: Sequence[tuple[np.ndarray, np.ndarray]],
-    activation: str,
-    head: ActionHead,
-) -> Policy:
-    """Builds the NumPy function of an actor from its arrays.
-
-    Args:
-        linear: Kernel `[I, units]` and bias `[units]` of each layer, in order.
-        norms: Scale and offset `[units]` of each hidden layer, or nothing.
-        activation: One of `networks.activations.ACTIVATIONS`.
-        head: What makes actions of the last layer.
-    """
-    activate = ARRAY[activation]
-    *hidden_layers, (action_kernel, action_bias) = linear
-    dtype = action_kernel.dtype
-
-    def policy(observations: np.ndarray) -> np.ndarray:
-        inputs = np.asarray(observations, dtype)
-        hidden = inputs[:, : -head.masked] if head.masked else inputs
-        for index, (kernel, bias) in enumerate(hidden_layers):
-            hidden = hidden @ kernel
-            hidden += bias
-            if norms:
-                gamma, beta = norms[index]
-                hidden -= hidden.mean(axis=-1, keepdims=True)
-                variance = np.square(hidden).mean(axis=-1, keepdims=True)
-                hidden = hidden / np.sqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
-            hidden = activate(hidden)
-        return head.scores_of_arrays(hidden @ action_kernel + action_bias, inputs)
-
-    return policy

@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.networks.layers import LAYER_NORM_EPSILON, Linear
+from eagerly.networks.layers import Linear
 from eagerly.networks.recurrence import gru_cell, lstm_cell, run
+from eagerly.policies.numpy_actor import LAYER_NORM_EPSILON
 
 MEMORIES = ("lstm", "gru", "attention")
 

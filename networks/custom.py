@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.critic import Critic
-from eagerly.networks.heads import ActionHead
+from eagerly.networks.heads import scores
 from eagerly.networks.normalization import ObservationNormalization
 from eagerly.networks.variables import OwnVariable, named_variables
+from eagerly.policies.heads import ActionHead
 
 # How many rows a model is tried with: numbers of critics that nobody has.
 _ROWS = 17, 19
@@ -318,7 +319,7 @@ class OwnActor(OwnModel):
                 f"the actor {self.said} must return actions of shape [B, {size}]{parts}; got "
                 f"{found.shape} for B = {inputs[0].shape[0]}"
             )
-        return self._head.scores(found, inputs[0])
+        return scores(self._head, found, inputs[0])
 
 
 class OwnCritic(OwnModel):

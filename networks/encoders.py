@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -190,8 +189,3 @@ class Encoder(keras.layers.Layer):
         if self._observations.masked:
             features.append(rows[:, -self._observations.masked :])
         return tf.concat([tf.cast(part, self.variable_dtype) for part in features], axis=-1)
-
-
-def needs_encoder(entries: Sequence[Entry]) -> bool:
-    """Whether observations are more than one vector."""
-    return len(entries) > 1 or any(entry.kind == IMAGE for entry in entries)

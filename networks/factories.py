@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from eagerly.importing import FACTORY, import_module, split_name, while_used
 from eagerly.networks.custom import OwnActor, OwnCritic, OwnCritics
-from eagerly.networks.heads import ActionHead
+from eagerly.policies.heads import ActionHead
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
 

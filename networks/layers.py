@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.initializers import linear_initializers, weight_seeds
-
-LAYER_NORM_EPSILON = 1e-5
+from eagerly.policies.numpy_actor import LAYER_NORM_EPSILON
 
 
 class HalfSquares(keras.regularizers.Regularizer):

@@ -10,9 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Scaled observations beyond this many deviations are cut off (Henderson et al. 2018 and the
-# OpenAI Baselines before them use 10).
-CLIP = 10.0
+from eagerly.policies.numpy_actor import CLIP
+
 # A dimension whose deviation is a smaller part of its mean is constant, as far as float32 can say.
 _CONSTANT = 1e-6
 
@@ -119,9 +118,3 @@ class ObservationNormalization(keras.layers.Layer):
         if count < 0:
             raise ValueError(f"count of observations must be at least 0; got {count}")
         self._count, self._mean, self._squares = count, mean, squares
-
-
-def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Does in NumPy what the layer does, for columns that are scaled, and zeros and ones."""
-    scaled = (observations - mean) * scale
-    return np.minimum(np.maximum(scaled, -CLIP), CLIP)

@@ -1,1 +1,7 @@
-"""Acting: exploration noise, memories of episodes, policies as their users call them."""
+"""Acting without TensorFlow: actors in NumPy, exploration, memories of episodes, policies."""
+
+from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.policy import PlayedEpisodes, Policy
+
+__all__ = ["ActionHead", "EpisodePolicy", "Episodes", "PlayedEpisodes", "Policy"]

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 
-class MemoryPolicy:
-    """Calls an actor with a memory on NumPy arrays, one step at a time.
+@runtime_checkable
+class EpisodePolicy(Protocol):
+    """A policy with a memory: it is handed its state, and hands the next one back.
 
-    It holds no state: that is handed in and out. `Episodes` keeps one.
-
-    Args:
-        actor: A model with `step` and `initial_state`, such as `networks.MemoryActor`.
+    Attributes:
         action_size: A.
     """
 
-    def __init__(self, actor: keras.Model, action_size: int) -> None:
-        self._actor, self.action_size = actor, action_size
-        self._dtype = tf.dtypes.as_dtype(actor.variable_dtype)
-        self._concrete: Callable[..., Any] | None = None
-
-    def weights(self) -> tuple[tf.Tensor, ...]:
-        """Reads nothing: the model itself is called, as it is then."""
-        return ()
-
-    def refresh(self, weights: Any = ()) -> None:
-        """Has nothing to do: the model itself is called, as it is then."""
+    action_size: int
 
     def initial_state(self, count: int) -> list[np.ndarray]:
         """Returns the state in which N episodes begin; it is all zeros."""
-        return list(self._actor.initial_state(count))
 
     def step(
         self,
@@ -52,19 +37,8 @@ class MemoryPolicy:
             state: What `initial_state` or the step before returned.
 
         Returns:
-            Actions `[N, A]` in [-1, 1], and the next state.
+            Scores `[N, A]`, see `ActionHead`, and the next state.
         """
-        given = [observations, previous_actions, previous_rewards, *state]
-        if self._concrete is None:
-            specs = [tf.TensorSpec((None, *part.shape[1:]), self._dtype) for part in given]
-            step = tf.function(
-                lambda first, second, third, *rest: self._actor.step(
-                    first, second, third, list(rest)
-                )
-            )
-            self._concrete = step.get_concrete_function(*specs)
-        actions, after = self._concrete(*(tf.constant(part, self._dtype) for part in given))
-        return actions.numpy(), [part.numpy() for part in after]
 
 
 class Episodes:
@@ -77,7 +51,7 @@ class Episodes:
         count: N.
     """
 
-    def __init__(self, policy: MemoryPolicy, count: int) -> None:
+    def __init__(self, policy: EpisodePolicy, count: int) -> None:
         self._policy, self._count = policy, count
         self._state = policy.initial_state(count)
         self._actions = np.zeros((count, policy.action_size), np.float32)

@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.spaces import Actions
+from eagerly.spaces.actions import INVALID
+
 EXPLORATIONS = ("gaussian", "ornstein_uhlenbeck")
+_LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
 
 
 class GaussianNoise:
@@ -91,3 +95,49 @@ def exploration_noise(
     if kind == "gaussian":
         return GaussianNoise(scale, seed)
     return OrnsteinUhlenbeckNoise(scale, theta, seed)
+
+
+class ChoiceNoise(GaussianNoise):
+    """Exploration with discrete choices: drawn by their probabilities, now and then uniformly.
+
+    Args:
+        box: The noise of continuous dimensions.
+        actions: How actions are laid out.
+        epsilon: Share of choices that are drawn uniformly among valid values.
+        seed: Seed of the choices.
+    """
+
+    def __init__(
+        self, box: GaussianNoise, actions: Actions, epsilon: float, seed: np.random.SeedSequence
+    ) -> None:
+        super().__init__(0.0, seed)
+        self._box, self._actions, self._epsilon = box, actions, epsilon
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        """Maps scores `[N, A]` to actions `[N, A]`."""
+        noisy = scores.astype(np.float32)
+        first, draw = self._actions.continuous, self._generator
+        if first:
+            noisy[:, :first] = self._box(noisy[:, :first])
+        uniform = draw.random((len(scores), self._actions.mask_size + len(self._actions.choices)))
+        gumbel = -np.log(np.maximum(-np.log1p(-uniform), _LEAST))
+        for index, segment in enumerate(self._actions.segments()):
+            columns = noisy[:, segment]
+            own = gumbel[:, segment.start - first : segment.stop - first]
+            valid = scores[:, segment] > INVALID / 2
+            uniformly = uniform[:, self._actions.mask_size + index, np.newaxis] < self._epsilon
+            columns[:] = np.where(valid, np.where(uniformly, own, columns + own), INVALID)
+        return self._actions.decided(noisy)
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Tells the noise of continuous dimensions which environments begin an episode."""
+        self._box.begin_episodes(began)
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `restore` needs, plain numbers that JSON can hold."""
+        return {"choices": super().state(), "box": self._box.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continues from `state`."""
+        super().restore(state["choices"])
+        self._box.restore(state["box"])

@@ -17,7 +17,7 @@ from eagerly.scripts.flags import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import MOST_EPISODES
-from eagerly.training.evaluation import written
+from eagerly.storage.evaluations import written
 
 
 def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:

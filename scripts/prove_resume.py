@@ -182,7 +182,7 @@ def _killed(
 
 def _compared(folder: Path) -> dict[str, Any]:
     from eagerly.storage.digests import curves, digests
-    from eagerly.training.conditions import conditions
+    from eagerly.training.hardware import conditions
 
     runs = [folder / name for name in ("straight", "killed")]
     points = [curves(run) for run in runs]

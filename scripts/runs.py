@@ -9,8 +9,8 @@ import click
 from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import Failure, echo, printable
+from eagerly.storage.evaluations import written
 from eagerly.storage.listing import runs_below
-from eagerly.training.evaluation import written
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 

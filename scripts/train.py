@@ -14,14 +14,14 @@ import json
 import shlex
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from tqdm import tqdm
 
-from eagerly.agents import agent_class, agent_names
+from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
 from eagerly.scripts.flags import (
     Command,
@@ -33,9 +33,8 @@ from eagerly.scripts.flags import (
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, echo_unless_gone, printable
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import RunConfig
-from eagerly.storage.evaluations import Results, read_results
+from eagerly.storage.evaluations import Results, read_results, written
 from eagerly.training.callbacks import Reporter
-from eagerly.training.evaluation import written
 
 
 class _Commands(click.Group):
@@ -51,9 +50,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in agent_names() and ":" not in cmd_name:
             return super().get_command(ctx, cmd_name)
-        with quiet_tensorflow():
+        # Settings of our own agents need no TensorFlow; a module that is named does.
+        with nullcontext() if cmd_name in agent_names() else quiet_tensorflow():
             try:
-                agent = agent_class(cmd_name)
+                config = config_class(cmd_name)
             except ValueError as error:
                 raise click.UsageError(printable(str(error)), ctx) from error
         options = [
@@ -62,7 +62,7 @@ class _Commands(click.Group):
             *_process_options(),
             _preset_option(cmd_name),
             *options_of(RunConfig),
-            *options_of(agent.Config),
+            *options_of(config),
         ]
         return click.Command(
             cmd_name,

@@ -10,6 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from eagerly.spaces.actions import Actions
+from eagerly.spaces.observations import Observations
+
 _LARGEST = 2**24  # numbers in one part of a space that a file may ask for
 
 
@@ -104,3 +107,42 @@ def _limited(count: int) -> int:
     if not 0 < count <= _LARGEST:
         raise ValueError(f"a space of {count} numbers")
     return count
+
+
+def recorded_spaces(
+    observation_space: gymnasium.Space, actions: Actions, *, own_models: bool
+) -> dict[str, object]:
+    """Writes what a policy must know of the environment, as JSON.
+
+    Args:
+        observation_space: The observations.
+        actions: The actions.
+        own_models: Whether there are models of somebody else's, whose factories are given the
+            spaces as they are; of flat ones a size and bounds of actions are enough.
+    """
+    flat = Observations(observation_space).is_row and actions.is_row
+    if own_models or not flat:
+        return {"observation": document_of(observation_space), "action": document_of(actions.space)}
+    return {
+        "observation_size": Observations(observation_space).size,
+        "action_low": actions.low.tolist(),
+        "action_high": actions.high.tolist(),
+        "action_dtype": actions.dtype.name,
+    }
+
+
+def restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Reads what `recorded_spaces` wrote.
+
+    Raises:
+        ValueError: If it is something else, as may be a KeyError or TypeError.
+    """
+    if "observation" in spaces:
+        return space_of(spaces["observation"]), space_of(spaces["action"])
+    dtype = np.dtype(str(spaces["action_dtype"]))
+    low, high = (np.array(spaces[name], dtype) for name in ("action_low", "action_high"))
+    actions = gymnasium.spaces.Box(low, high, dtype=dtype.type)
+    size = int(spaces["observation_size"])
+    if size > _LARGEST:
+        raise ValueError(f"observations of {size} numbers")
+    return gymnasium.spaces.Box(-np.inf, np.inf, (size,)), actions

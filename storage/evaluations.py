@@ -13,7 +13,6 @@ import numpy as np
 
 from eagerly.errors import RunError
 from eagerly.storage.files import RunFiles
-from eagerly.training.evaluation import written
 
 _LARGEST = 2**26  # bytes: of a million evaluations
 LAST = 3  # evaluations whose mean is the score of a run
@@ -110,3 +109,8 @@ def read_results(path: Path) -> Results:
         return Results(np.zeros(0, np.int64), np.zeros(0))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
+
+
+def written(value: float) -> str:
+    """Writes a return as it is shown: large ones with a decimal, small ones with four digits."""
+    return f"{value:.1f}" if 100 <= abs(value) < 1e12 else f"{value:.4g}"

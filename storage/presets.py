@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eagerly.agents import agent_class
+from eagerly.agents import config_class
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
 
@@ -103,7 +103,7 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
 
 def preset_names(agent: str) -> list[str]:
     """Lists what `preset` may name for an agent."""
-    return [OF_THE_ENVIRONMENT, DEFAULTS, *agent_class(agent).PRESETS, *ENVIRONMENTS]
+    return [OF_THE_ENVIRONMENT, DEFAULTS, *config_class(agent).PRESETS, *ENVIRONMENTS]
 
 
 def preset_settings(agent: str, name: str, env: str) -> tuple[Mapping[str, Any], str]:
@@ -126,7 +126,7 @@ def preset_settings(agent: str, name: str, env: str) -> tuple[Mapping[str, Any],
         name = env
     if name == DEFAULTS:
         return {}, "none"
-    presets = agent_class(agent).PRESETS
+    presets = config_class(agent).PRESETS
     if name in presets:
         return presets[name], f"{name} of {agent}"
     if name not in ENVIRONMENTS:

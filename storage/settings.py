@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from eagerly.agents import agent_class, agent_names
+from eagerly.agents import agent_names, config_class
 from eagerly.environments.factory import factory_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, split_name
@@ -62,7 +62,7 @@ def expanded(
 
 def _fields(agent: str) -> dict[str, dataclasses.Field[Any]]:
     """Returns all settings of a run, of its agent and around it, by name."""
-    kinds: tuple[Any, ...] = RunConfig, agent_class(agent).Config
+    kinds: tuple[Any, ...] = RunConfig, config_class(agent)
     return {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
 
 
@@ -100,7 +100,7 @@ def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
         RunError: If one is unknown, missing or out of range.
     """
     try:
-        agent_settings = agent_class(agent).Config
+        agent_settings = config_class(agent)
         parts: list[Any] = []
         kind: Any
         for kind in (RunConfig, agent_settings):

@@ -81,7 +81,7 @@ def trained(folder: Path, name: str) -> dict[str, str]:
 def main(write: bool, only: tuple[str, ...], jobs: int, digests_of: Path | None) -> None:
     """Trains ten times and compares digests with those that were kept; fails if any differs."""
     from eagerly.storage.digests import digests
-    from eagerly.training.conditions import conditions
+    from eagerly.training.hardware import conditions
 
     if digests_of:
         click.echo(json.dumps({part: digest[:16] for part, digest in digests(digests_of).items()}))

@@ -210,7 +210,7 @@ class Stranger:
 
     def command_line(self, stage: Path, draw: random.Random) -> list[str]:
         """Makes up a command line: flags that exist, values that are odd."""
-        from eagerly.agents.td3 import TD3Config
+        from eagerly.agents.td3_config import TD3Config
         from eagerly.scripts.flags import options_of
         from eagerly.storage.config import RunConfig
 

@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.builder import variable_dtype
 from eagerly.buffers import Buffer, Layout, replay_buffer
-from eagerly.environments.factory import check_environment
+from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.vector import Environments
@@ -25,8 +24,14 @@ from eagerly.seeding import Stream, seed_sequence
 from eagerly.spaces import Actions, Observations
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
-from eagerly.training.hardware import check_precision, set_device, set_threads
-from eagerly.training.memory import available_memory, check_memory, gigabytes
+from eagerly.training.hardware import (
+    available_memory,
+    check_memory,
+    check_precision,
+    gigabytes,
+    set_device,
+    set_threads,
+)
 from eagerly.training.video import Camera
 
 
@@ -125,7 +130,7 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
         RunError: With what they need and what is available.
     """
     builder = agent_class(run.agent).Builder(run.agent_config, *spaces, seed=run.config.seed)
-    size = tf.as_dtype(variable_dtype(run.agent_config)).size
+    size = tf.as_dtype(run.agent_config.variable_dtype).size
     # Networks, their targets, and two moments of Adam.
     needed = 4 * size * builder.least_parameters()
     check_memory(needed, "training networks of these --hidden-sizes", "give smaller ones")

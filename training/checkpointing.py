@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eagerly.errors import RunError
+from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Saved
 from eagerly.storage.checkpoint_writer import Checkpoints
 from eagerly.storage.config import RunConfig
-from eagerly.storage.loading import recorded_spaces
-from eagerly.training.conditions import conditions, differing
+from eagerly.training.hardware import conditions, differing
 
 if TYPE_CHECKING:
     from eagerly.training.trainer import Trainer

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eagerly.environments.factory import numeric_items
+from eagerly.environments.vector import numeric_items
 from eagerly.seeding import Stream, seed_word
 
 
@@ -42,11 +42,6 @@ class Evaluation:
         """Returns the mean of each number in `infos`, over the episodes that have it."""
         names = sorted({name for info in self.infos for name in info})
         return {n: float(np.mean([info[n] for info in self.infos if n in info])) for n in names}
-
-
-def written(value: float) -> str:
-    """Writes a return as it is shown: large ones with a decimal, small ones with four digits."""
-    return f"{value:.1f}" if 100 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def evaluation_seeds(seed: int, episodes: int) -> list[int]:

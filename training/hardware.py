@@ -1,11 +1,16 @@
-"""Which device trains, with how many threads, and whether a precision pays there."""
+"""The machine: device, threads, memory, and what bit-exact continuation relies on."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import psutil
 import tensorflow as tf
 
 from eagerly.errors import RunError
@@ -124,3 +129,90 @@ def _cpu_flags() -> set[str] | None:
         return None
     flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
     return set(flags[0]) if flags else None
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+# Limit and use of the control group that a container's processes are in, of version 2 and 1, and
+# what of the use is files that were read or written: it makes way for whoever needs memory.
+_LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+def available_memory() -> int:
+    """Returns the bytes that this process can still take: the machine's, or its container's."""
+    available = int(psutil.virtual_memory().available)
+    for limit, used, statistics, files in _LIMITS:
+        try:
+            left = int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
+            lines = (_CGROUP / statistics).read_text().splitlines()
+            left += int(dict(line.split() for line in lines).get(files, 0))
+        except (OSError, ValueError):  # none is set, or none here
+            continue
+        available = min(available, max(left, 0))
+    return available
+
+
+def check_memory(needed: int, what: str, advice: str) -> None:
+    """Refuses what will not fit.
+
+    Args:
+        needed: Bytes.
+        what: What needs them.
+        advice: What to do otherwise.
+
+    Raises:
+        RunError: If they are more than is available, with both numbers.
+    """
+    available = available_memory()
+    if needed > available:
+        raise RunError(
+            f"{what} needs {gigabytes(needed)} of memory, {gigabytes(available)} are available: "
+            f"{advice}"
+        )
+
+
+def gigabytes(count: int) -> str:
+    """Writes a number of bytes."""
+    return f"{count / 2**30:.2f} GiB"
+
+
+# What is set in the environment of the process and can change the last bits.
+_VARIABLES = (
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+    "TF_DETERMINISTIC_OPS",
+    "NVIDIA_TF32_OVERRIDE",
+)
+_PACKAGES = ("eagerly", "tensorflow", "keras", "numpy", "gymnasium", "mujoco")
+
+
+def conditions() -> dict[str, Any]:
+    """Returns the conditions of this process, to be kept in a manifest."""
+    found: dict[str, Any] = {"python": platform.python_version(), "device": device_name()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    simd = np.show_config(mode="dicts")
+    assert simd is not None
+    found["instruction_set"] = sorted(simd["SIMD Extensions"].get("found", []))
+    variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return found | threads() | variables
+
+
+def differing(saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
+    """Lists the conditions that are not what they were, as readable pairs."""
+    return [
+        f"{name} was {saved.get(name)}, is {current.get(name)}"
+        for name in sorted(saved.keys() | current.keys())
+        if saved.get(name) != current.get(name)
+    ]

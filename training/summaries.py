@@ -19,7 +19,7 @@ from tensorboard.plugins.hparams import api as hp
 from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-from eagerly.agents import agent_class, agent_names
+from eagerly.agents import agent_names, config_class
 from eagerly.storage.config import RunConfig
 from eagerly.storage.event_log import EventLog
 from eagerly.training.evaluation import Evaluation
@@ -244,7 +244,7 @@ def _compared(names: Iterable[str]) -> list[str]:
 def _hyperparameters(agent: str) -> list[hp.HParam]:
     """Lists the settings of an agent and all others, so that runs of them share a table."""
     agents = dict.fromkeys((*agent_names(), agent))
-    kinds: list[Any] = [RunConfig, *(agent_class(name).Config for name in agents)]
+    kinds: list[Any] = [RunConfig, *(config_class(name) for name in agents)]
     names = dict.fromkeys(f.name for kind in kinds for f in dataclasses.fields(kind))
     return [hp.HParam(name) for name in ("agent", *_compared(names))]
 

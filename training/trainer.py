@@ -12,13 +12,13 @@ import tensorflow as tf
 from eagerly.buffers import Transition
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
+from eagerly.policies.policy import Policy
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.storage.checkpoint_reader import Saved, newest_intact
 from eagerly.storage.checkpoint_writer import Checkpoints
 from eagerly.storage.documents import is_full
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.files import RunFiles
-from eagerly.storage.loading import Policy
 from eagerly.storage.run import Run
 from eagerly.training import checkpointing
 from eagerly.training.assembly import assemble

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from eagerly.errors import RunError
 from eagerly.spaces import Actions
+from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import newest_intact
-from eagerly.storage.loading import assign_weights, restored_spaces
+from eagerly.storage.loading import assign_weights
 from eagerly.storage.run import open_run
 from eagerly.storage.settings import flag_name
 from eagerly.training.checkpointing import spaces_of

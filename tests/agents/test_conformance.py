@@ -504,10 +504,10 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(name: str) -> None:
 @pytest.mark.parametrize("name", agent_names())
 def test_presets_are_settings(name: str) -> None:
     kind = agent_class(name)
-    for settings in kind.PRESETS.values():
+    for settings in kind.Config.PRESETS.values():
         kind.Config(**settings)
-    if kind.PRESETS:
-        assert kind.Config(**next(iter(kind.PRESETS.values()))) == kind.Config()
+    if kind.Config.PRESETS:
+        assert kind.Config(**next(iter(kind.Config.PRESETS.values()))) == kind.Config()
 
 
 @pytest.mark.parametrize("name", agent_names())

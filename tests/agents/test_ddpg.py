@@ -13,8 +13,8 @@ from tests.agents import reference_ddpg
 from tests.agents.reference import difference, network_of
 from tests.helpers import filled_buffer, small_agent, spaces, weights_of
 
-ARTICLE = {**DDPG.PRESETS["article"], "hidden_sizes": (16, 12), "batch_size": 32}
-LILLICRAP = {**DDPG.PRESETS["lillicrap"], "hidden_sizes": (16, 12), "batch_size": 32}
+ARTICLE = {**DDPGConfig.PRESETS["article"], "hidden_sizes": (16, 12), "batch_size": 32}
+LILLICRAP = {**DDPGConfig.PRESETS["lillicrap"], "hidden_sizes": (16, 12), "batch_size": 32}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_everything_moves_in_every_update() -> None:
 
 
 def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
-    nets = DDPG(*spaces(17, 6), DDPGConfig(**DDPG.PRESETS["article"])).networks
+    nets = DDPG(*spaces(17, 6), DDPGConfig(**DDPGConfig.PRESETS["article"])).networks
     assert [tuple(v.shape) for v in nets.critic.variables[::2]] == [
         (1, 17, 400),
         (1, 400 + 6, 300),
@@ -138,7 +138,7 @@ def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
 
 
 def test_lillicraps_last_layers_begin_small_and_the_others_by_their_fan_in() -> None:
-    nets = DDPG(*spaces(17, 6), DDPGConfig(**DDPG.PRESETS["lillicrap"])).networks
+    nets = DDPG(*spaces(17, 6), DDPGConfig(**DDPGConfig.PRESETS["lillicrap"])).networks
     for model, inputs in ((nets.actor, (17, 400)), (nets.critic, (17, 406))):
         *hidden, last_kernel, last_bias = (v.numpy() for v in model.variables)
         for values in (last_kernel, last_bias):
@@ -151,7 +151,7 @@ def test_lillicraps_last_layers_begin_small_and_the_others_by_their_fan_in() -> 
 
 
 def test_the_first_preset_is_the_default() -> None:
-    assert DDPGConfig(**DDPG.PRESETS["our"]) == DDPGConfig()
+    assert DDPGConfig(**DDPGConfig.PRESETS["our"]) == DDPGConfig()
 
 
 def test_an_action_layer_beyond_the_networks_is_refused() -> None:

@@ -16,7 +16,8 @@ from eagerly.agents.discrete import Choosing
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Transition, replay_buffer
-from eagerly.networks import ActionHead
+from eagerly.networks.heads import scores as scores_of
+from eagerly.policies.heads import ActionHead
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID
 from tests.helpers import equal_weights, weights_of
@@ -64,7 +65,7 @@ def test_scores_are_log_probabilities_of_the_valid_choices(dtype: str, masked: b
     outputs = np.array([[0.3, 1.0, 2.0, 3.0, -1.0, 0.5], [9.0, 0, 0, 0, 1e-3, 0]], dtype)
     mask = np.array([[1, 0, 1, 1, 1], [0, 1, 0, 1, 0]], dtype)
     observation = np.concatenate([np.zeros((2, 4), dtype), mask], axis=1)
-    scores = head.scores(tf.constant(outputs), tf.constant(observation)).numpy()
+    scores = scores_of(head, tf.constant(outputs), tf.constant(observation)).numpy()
     np.testing.assert_allclose(scores[:, 0], np.tanh(outputs[:, 0]), rtol=1e-6)
     valid = mask.astype(bool) if masked else np.ones((2, 5), bool)
     for start, stop in ((1, 4), (4, 6)):
@@ -74,7 +75,7 @@ def test_scores_are_log_probabilities_of_the_valid_choices(dtype: str, masked: b
         )
     assert (scores[:, 1:][~valid] == INVALID).all()
     assert not np.exp(scores[:, 1:].astype(dtype)[~valid]).any()  # exactly 0
-    np.testing.assert_allclose(head.scores_of_arrays(outputs, observation), scores, rtol=1e-5)
+    np.testing.assert_allclose(head.scores(outputs, observation), scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -83,12 +84,12 @@ def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
     mask = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0]], np.float32)
     logits = tf.Variable([[1000.0, -1000.0, 0.0], [1000.0, -1000.0, 0.0], [-1000.0, 1000.0, 0.0]])
     with tf.GradientTape() as tape:
-        scores = head.scores(logits, tf.constant(mask))
+        scores = scores_of(head, logits, tf.constant(mask))
         total = tf.reduce_sum(tf.exp(scores) * [1.0, 2.0, 3.0])
     assert np.isfinite(scores).all()
     assert np.isfinite(tape.gradient(total, logits)).all()
     np.testing.assert_allclose(tf.reduce_sum(tf.exp(scores), axis=1), 1.0)
-    np.testing.assert_allclose(head.scores_of_arrays(logits.numpy(), mask), scores, atol=1e-6)
+    np.testing.assert_allclose(head.scores(logits.numpy(), mask), scores, atol=1e-6)
     if masked:
         assert (scores.numpy()[mask == 0] == INVALID).all()
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.inputs import Batch, batch_of, batch_of_windows
-from eagerly.agents.td3 import TD3, TD3Config
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import PADDING, SequenceLayout, Window
 from eagerly.buffers.rows import aligned
 from eagerly.buffers.window import BURN_IN, LEARNED

@@ -13,7 +13,8 @@ import sonnet
 import tensorflow as tf
 
 from eagerly import TD3, TD3Config
-from eagerly.agents.ddpg import DDPG, DDPGConfig
+from eagerly.agents.ddpg import DDPG
+from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.networks.variables import named_variables
 from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from eagerly.agents.agent import ACTOR_METRICS, METRICS
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import standard_normal, uniform_pairs
-from eagerly.agents.td3 import TD3, TD3Config
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.agents import reference_td3
 from tests.agents.reference import difference, network_of

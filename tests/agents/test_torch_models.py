@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.ddpg import DDPG, DDPGConfig
-from eagerly.agents.td3 import TD3, TD3Config
+from eagerly.agents.ddpg import DDPG
+from eagerly.agents.ddpg_config import DDPGConfig
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
 from tests.agents.test_own_models import agent_of, functional_critic
 from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
 

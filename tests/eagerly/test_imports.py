@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "networks": {"policies", "spaces"},
     "environments": {"spaces"},
     "agents": {"networks", "policies", "buffers", "spaces"},
-    "storage": {"training", "agents", "environments", "networks", "policies", "buffers", "spaces"},
+    "storage": {"agents", "environments", "networks", "policies", "buffers", "spaces"},
     "training": {"storage", "agents", "environments", "networks", "policies", "buffers", "spaces"},
     "curves": {"storage"},
 }
@@ -35,6 +36,7 @@ def files(folder: str) -> list[Path]:
 
 
 def imported(path: Path) -> list[str]:
+    """What a file imports: at its top, in functions, and for type checkers alone."""
     names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -44,6 +46,59 @@ def imported(path: Path) -> list[str]:
             names.append(node.module or "")
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return names
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "eagerly" else parts
+    return ".".join(["eagerly", *(part for part in parts if part != "__init__")])
+
+
+def imports_between_files() -> dict[str, set[str]]:
+    """Which module imports which; what is imported out of a package is that, not the package."""
+    modules = {module_of(path): path for folder in FOLDERS for path in files(folder)}
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        found = {name for name in imported(path) if name in modules}
+        inner = {n.rpartition(".")[0] for n in found}
+        graph[module] = found - {m for m in inner if not _uses_its_face(path, m)} - {module}
+    return graph
+
+
+def _uses_its_face(path: Path, package: str) -> bool:
+    """Whether a file imports names that a package itself has, and not modules in it alone."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            homes = [ROOT / package.partition(".")[2], ROOT / package.replace(".", "/")]
+            names = [alias.name for alias in node.names]
+            if not all(any((h / f"{n}.py").exists() for h in homes) for n in names):
+                return True
+    return False
+
+
+def test_no_file_imports_itself_over_others() -> None:
+    graph = imports_between_files()
+    assert len(graph) > 100
+    assert {"eagerly.training.assembly", "eagerly.storage.run"} <= graph["eagerly.training.trainer"]
+    # The face names everything, and imports it when it is asked for.
+    graph.pop("eagerly")
+    list(graphlib.TopologicalSorter(graph).static_order())  # a CycleError names the circle
+
+
+def test_no_folder_imports_itself_over_others() -> None:
+    graph: dict[str, set[str]] = {}
+    for module, others in imports_between_files().items():
+        if module != "eagerly":
+            rooms = {room for other in others if (room := _room(other)) != _room(module)}
+            graph.setdefault(_room(module), set()).update(rooms - {""})
+    assert graph["training"] > {"storage", "agents"}
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def _room(module: str) -> str:
+    """The folder of a module; what every room may use is "face", and the package itself ""."""
+    _, _, rest = module.partition(".")
+    return "face" if rest in FACE else rest.partition(".")[0]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -67,7 +122,7 @@ def test_buffers_use_numpy_alone() -> None:
 def test_agents_do_not_import_each_other() -> None:
     from eagerly.agents import _AGENTS
 
-    modules = {home.partition(":")[0] for home in _AGENTS.values()}
+    modules = {f"eagerly.agents.{home.partition(':')[0]}" for home, _ in _AGENTS.values()}
     for module in modules:
         path = ROOT / "agents" / f"{module.rpartition('.')[2]}.py"
         assert not modules & set(imported(path)), path.name
@@ -80,22 +135,67 @@ def test_every_folder_is_installed() -> None:
         assert f"    eagerly.{folder}\n" in metadata
 
 
-def _run(code: str) -> str:
+def _run(code: str, cwd: Path = ROOT) -> str:
     return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=cwd
     ).stdout
 
 
-def test_importing_the_package_has_no_side_effect_and_loads_no_tensorflow() -> None:
-    code = """
+WITHOUT_TENSORFLOW = [
+    "eagerly",
+    "eagerly.agents",
+    "eagerly.agents.td3_config",
+    "eagerly.agents.ddpg_config",
+    "eagerly.settings",
+    "eagerly.spaces",
+    "eagerly.spaces.serialization",
+    "eagerly.buffers",
+    "eagerly.policies",
+    "eagerly.policies.numpy_actor",
+    "eagerly.policies.exploration",
+    "eagerly.environments",
+    "eagerly.environments.factory",
+    "eagerly.environments.checking",
+    "eagerly.environments.vector",
+    "eagerly.environments.workers",
+    "eagerly.storage.settings",
+    "eagerly.storage.run",
+    "eagerly.storage.listing",
+    "eagerly.scripts.main",
+    "eagerly.scripts.train",
+    "eagerly.scripts.evaluate",
+    "eagerly.scripts.plot",
+    "eagerly.scripts.runs",
+]
+
+
+def test_importing_has_no_side_effect_and_loads_no_tensorflow() -> None:
+    code = f"""
 import logging, os, random, sys
 import gymnasium, threadpoolctl  # they set variables of the environment, whoever imports them
 before = dict(os.environ), random.getstate(), logging.getLogger().handlers[:]
-import eagerly, eagerly.buffers, eagerly.environments.vector, eagerly.spaces
+import {", ".join(WITHOUT_TENSORFLOW)}
 assert before == (dict(os.environ), random.getstate(), logging.getLogger().handlers)
-print([m for m in sys.modules if m.partition(".")[0] in ("tensorflow", "keras")])
+heavy = ("tensorflow", "keras", "tensorboard", "torch", "mujoco", "matplotlib", "scipy")
+print([m for m in sys.modules if m.partition(".")[0] in heavy])
 """
     assert _run(code).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "train td3 --help", "train ddpg --env Pendulum-v1 --tau 2,0", "runs ."]
+)
+def test_what_trains_nothing_loads_no_tensorflow(words: str, tmp_path: Path) -> None:
+    code = f"""
+import sys
+from eagerly.scripts.main import main
+try:
+    main({words.split()!r})
+except SystemExit:
+    pass
+print("loaded", [m for m in ("tensorflow", "keras") if m in sys.modules])
+"""
+    assert _run(code, cwd=tmp_path).splitlines()[-1] == "loaded []"
 
 
 def test_no_file_is_loaded_under_two_names() -> None:

@@ -11,12 +11,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly.environments.factory import (
-    check_environment,
-    environment_maker,
-    environment_name,
-    numeric_items,
-)
+from eagerly.environments.checking import check_environment
+from eagerly.environments.factory import environment_maker, environment_name
+from eagerly.environments.vector import numeric_items
 from eagerly.errors import RunError
 from tests import toys
 
@@ -130,11 +127,11 @@ def test_a_factory_makes_environments_too() -> None:
 
 
 def test_a_factory_is_kept_by_name_and_never_called_by_it() -> None:
-    assert environment_name(functools.partial(make_counting)).endswith("making:make_counting")
+    assert environment_name(functools.partial(make_counting)).endswith("factory:make_counting")
     for bound in (functools.partial(make_counting, 3), functools.partial(make_counting, length=3)):
         with pytest.raises(RunError, match="give those of an environment as env_kwargs"):
             environment_name(functools.partial(bound))
-    assert environment_name(functools.partial(Callable())).endswith("making:Callable")
+    assert environment_name(functools.partial(Callable())).endswith("factory:Callable")
     assert environment_name("Long-v0") == "Long-v0"
     for name in (environment_name(make_counting), "factory os:abort"):
         with pytest.raises(RunError, match="give it again from your program"):

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from eagerly.networks import ActingPolicy, Actor, Critic
-from eagerly.networks.activations import ACTIVATIONS
 from eagerly.networks.initializers import INITIALIZERS, linear_initializers
 from eagerly.networks.layers import EnsembleDense, product
+from eagerly.policies.numpy_actor import ACTIVATIONS
 
 RANDOM = np.random.default_rng(0)
 OBSERVATION = RANDOM.normal(size=(9, 5)).astype(np.float32)

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from eagerly.networks.normalization import CLIP, ObservationNormalization, normalized
+from eagerly.networks.normalization import CLIP, ObservationNormalization
+from eagerly.policies.numpy_actor import normalized
 
 
 def _observed(*batches: np.ndarray) -> ObservationNormalization:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eagerly import open_run
-from eagerly.agents.td3 import TD3Config
+from eagerly.agents.td3_config import TD3Config
 from eagerly.errors import RunError
 from eagerly.settings import describe_range
 from eagerly.storage.config import RunConfig

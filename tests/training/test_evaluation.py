@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from eagerly.environments.factory import environment_maker
-from eagerly.training.evaluation import evaluate, evaluation_seeds, written
+from eagerly.storage.evaluations import written
+from eagerly.training.evaluation import evaluate, evaluation_seeds
 from tests import toys
 
 toys.register()

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -118,3 +119,40 @@ def test_a_run_in_bfloat16_keeps_float32_weights_and_continues(
     trainer = train("run", precision="mixed_bfloat16", steps=200)
     assert {v.dtype for v in trainer.agent.networks.critic.variables} == {"float32"}
     assert train("run", steps=400).updates == 6
+
+
+def group(path: Path, limit: str, used: int, files: int, *, version: int = 2) -> None:
+    """Writes what a control group says of itself."""
+    folder = path if version == 2 else path / "memory"
+    folder.mkdir(exist_ok=True)
+    names = {
+        2: ("memory.max", "memory.current", "inactive_file"),
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    }[version]
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 7\n{names[2]} {files}\nslab 3\n")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_containers_limit_counts_and_files_it_has_read_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+    group(tmp_path, "1000000", 900_000, 600_000, version=version)
+    assert hardware.available_memory() == 700_000
+    hardware.check_memory(700_000, "the buffer", "take less")
+    message = "the buffer needs 1.00 GiB of memory, 0.00 GiB are available: take less"
+    with pytest.raises(RunError, match=message):
+        hardware.check_memory(2**30, "the buffer", "take less")
+
+
+def test_without_a_limit_it_is_the_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+    for limit in (None, "max"):
+        if limit:
+            group(tmp_path, limit, 5, 5)
+        found = hardware.available_memory()
+        assert found == pytest.approx(psutil.virtual_memory().available, rel=0.2)

@@ -1,0 +1,88 @@
+"""Settings of DDPG, and sets of them that were published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from eagerly.agents.config import BOTH, AgentConfig
+from eagerly.settings import setting
+
+# The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
+_OUR = {
+    "hidden_sizes": (256, 256),
+    "initializer": "glorot_uniform",  # theirs: torch_linear; no difference was ever measured
+    "last_layer_limit": 0.0,
+    "action_layer": 0,
+    "critic_l2": 0.0,
+    "actor_learning_rate": 3e-4,
+    "critic_learning_rate": 3e-4,
+    "batch_size": 256,
+    "tau": 0.005,
+    "exploration": "gaussian",
+    "exploration_noise": 0.1,
+}
+# The PyTorch DDPG that the article ported line by line to TensorFlow: the TD3 authors' DDPG.py of
+# 2018, with tau and batch from their main.py. Layers, rates and penalty are those of section 7 of
+# the paper.
+_ARTICLE = _OUR | {
+    "hidden_sizes": (400, 300),
+    "initializer": "torch_linear",
+    "action_layer": 1,
+    "critic_l2": 1e-2,
+    "actor_learning_rate": 1e-4,
+    "critic_learning_rate": 1e-3,
+    "batch_size": 100,
+}
+# Section 7 of the paper, for low-dimensional observations.
+_LILLICRAP = _ARTICLE | {
+    "last_layer_limit": 3e-3,
+    "batch_size": 64,
+    "tau": 1e-3,
+    "exploration": "ornstein_uhlenbeck",
+    "exploration_noise": 0.2,
+    "ou_theta": 0.15,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGConfig(AgentConfig):
+    """Settings of DDPG; "authors" is the TD3 authors' code, "paper" Lillicrap et al. 2016."""
+
+    PRESETS = MappingProxyType({"our": _OUR, "article": _ARTICLE, "lillicrap": _LILLICRAP})
+
+    action_layer: int = setting(
+        0,
+        "Critic layer at which the action joins; the paper has 1, the second",
+        at_least=0,
+        shapes=("critic",),
+    )
+    critic_l2: float = setting(
+        0.0,
+        "Penalty c: adds c/2 Σw² over the critic's layers, encoders aside (paper: 0.01)",
+        at_least=0,
+        shapes=("critic",),
+    )
+    last_layer_limit: float = setting(
+        0.0,
+        "Last layers begin uniform in ± this (paper: 0.003); 0: like the others",
+        at_least=0,
+        shapes=BOTH,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.action_layer > len(self.hidden_sizes):
+            raise ValueError(
+                f"action_layer must be at most the number of hidden layers, "
+                f"{len(self.hidden_sizes)}; got {self.action_layer}"
+            )
+
+    def networks(self) -> dict[str, Any]:
+        """What actor and critic have in common."""
+        return super().networks() | {"last_layer_limit": self.last_layer_limit}
+
+    def critics(self) -> dict[str, Any]:
+        """What makes the critic differ from the actor."""
+        return {"n_critics": 1, "action_layer": self.action_layer, "l2": self.critic_l2}

@@ -1,0 +1,70 @@
+"""What stands behind the last layer of an actor: actions in [-1, 1], and scores of choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eagerly.spaces.actions import INVALID, choice_segments
+
+
+@dataclass(frozen=True)
+class ActionHead:
+    """Makes scores of what an actor's last layer gives.
+
+    The scores of continuous dimensions are the actions, a tanh. Those of a choice are the
+    logarithms of its probabilities, normalised among the values that are valid; the others have
+    `INVALID`, whose exponential is 0.
+
+    Attributes:
+        continuous: C, how many dimensions are continuous; they come first.
+        choices: How many values each choice has.
+        masked: M, how many columns at the end of an observation say what is valid; 0 where
+            everything always is.
+        squashes: Whether the continuous dimensions go through a tanh; else they are in [-1, 1].
+    """
+
+    continuous: int
+    choices: tuple[int, ...] = ()
+    masked: int = 0
+    squashes: bool = True
+
+    @property
+    def size(self) -> int:
+        """A, the length of an action."""
+        return self.continuous + sum(self.choices)
+
+    def segments(self) -> Iterator[slice]:
+        """Yields the columns of each choice in an action."""
+        return choice_segments(self.continuous, self.choices)
+
+    def scores(self, outputs: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        """Maps the last layer's `[N, A]` to scores, with observations `[N, O]` and their mask.
+
+        Of outputs that are to be squashed; `networks.heads.scores` does it for tensors.
+        """
+        if not self.choices:
+            return np.tanh(outputs)
+        scores = np.tanh(outputs)
+        for columns in self.segments():
+            logits = outputs[:, columns]
+            valid = np.ones(logits.shape, bool)
+            if self.masked:
+                valid = self.mask_of(observation, columns) > 0.5
+            logits = logits - np.max(logits, axis=1, keepdims=True, where=valid, initial=-np.inf)
+            powers = np.where(valid, np.exp(np.where(valid, logits, 0.0)), 0.0)
+            total = np.maximum(powers.sum(axis=1, keepdims=True), 0.5)
+            scores[:, columns] = np.where(valid, logits - np.log(total), INVALID)
+        return scores
+
+    def mask_of(self, observation: Any, columns: slice) -> Any:
+        """Takes the columns of a choice out of the mask behind observations `[B, O]`."""
+        mask = observation[:, -self.masked :]
+        return mask[:, columns.start - self.continuous : columns.stop - self.continuous]
+
+    def visible(self, observation: Any) -> Any:
+        """Returns observations `[..., O]` without their mask, `[..., O - M]`."""
+        return observation[..., : -self.masked] if self.masked else observation
