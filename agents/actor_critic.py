@@ -40,6 +40,7 @@ class ActorCritic:
         actor_optimizer, critic_optimizer: `Adam`.
         updates: int64 variable, gradient steps of the critics so far.
         updates_made: The same as a Python number.
+        checkpoint: Everything that is learned and kept, as it is written to files and read back.
         policy: Calls the actor on NumPy observations; told here when its weights have changed.
     """
 
@@ -69,7 +70,7 @@ class ActorCritic:
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.updates_made = 0
         self.policy = acting_policy(self.actor, action_size)
-        self._checkpoint = VariableCheckpoint(
+        self.checkpoint = VariableCheckpoint(
             updates=[self.updates],
             **self._once(),
             actor_optimizer=_of_optimizer(self.actor_optimizer, self._learned_by_actor),
@@ -239,22 +240,8 @@ class ActorCritic:
                     if not other.trainable:
                         own.assign(raw(other))
 
-    def save(self, prefix: str) -> None:
-        """Writes everything to files `prefix.*`.
-
-        Raises:
-            FloatingPointError: If a variable holds NaN or infinite values, naming it; nothing is
-                written then.
-        """
-        self._checkpoint.write(prefix)
-
-    def restore(self, prefix: str) -> None:
-        """Reads back what `save` wrote; the learning rates stay as given to the constructor.
-
-        Raises:
-            ValueError: If the files hold other networks than these.
-        """
-        self._checkpoint.read(prefix)
+    def refresh(self) -> None:
+        """Takes note that `checkpoint` was read; the learning rates stay as given."""
         self.updates_made = int(self.updates.numpy())
         self.policy.refresh()
         self.actor_optimizer.learning_rate, self.critic_optimizer.learning_rate = self._rates
@@ -287,7 +274,7 @@ class ActorCritic:
 
     def variables(self) -> dict[str, dict[str, tf.Variable]]:
         """Returns all that is learned and kept, by part and path; what parts share stands once."""
-        return self._checkpoint.groups
+        return self.checkpoint.groups
 
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the actor's weights, by their path."""

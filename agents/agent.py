@@ -6,7 +6,6 @@ An algorithm adds its settings and `_update`; it stands in a file of its own.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -24,7 +23,8 @@ from eagerly.agents.inputs import Batch, batch_of
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Buffer, FrameLayout, Layout
 from eagerly.networks.custom import OwnCritics, OwnModel
-from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
+from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
 from eagerly.seeding import Stream, seed_sequence, seed_word
 
@@ -49,7 +49,7 @@ def _in_order(metrics: Mapping[str, tf.Tensor], *, moves: bool) -> tf.Tensor:
 
 
 class Agent:
-    """Networks, optimisers, exploration and a train body that runs as one compiled call.
+    """Networks, optimisers and a train body that runs as one compiled call.
 
     Args:
         observation_space: What `spaces.Observations` takes; it lays out rows of O numbers.
@@ -64,7 +64,6 @@ class Agent:
         observations: How observations are laid out as rows.
         actions: How actions are.
         networks: The `ActorCritic`: actor, critics, targets, optimisers; saved as one.
-        exploration: The noise of `act`.
         normalization: What observations go through before any network, or None.
 
     Raises:
@@ -113,19 +112,6 @@ class Agent:
         for model in (self.networks.actor, self.networks.critic):
             if isinstance(model, OwnModel | OwnCritics):
                 model.check_mode(config.mode)
-        self.exploration = exploration_noise(
-            config.exploration,
-            config.exploration_noise,
-            config.ou_theta,
-            seed_sequence(seed, Stream.EXPLORATION),
-        )
-        if self.actions.choices:
-            choices = seed_sequence(seed, Stream.EXPLORATION, 1)
-            self.exploration = ChoiceNoise(
-                self.exploration, self.actions, config.exploration_epsilon, choices
-            )
-        self._episodes: Episodes | None = None  # those that `observe` and `stepped` tell of
-        self._scores = np.zeros((0, self.actions.size), np.float32)
         self._compiled_train_body = compiled(self._train_body, config.mode)
 
     @property
@@ -156,104 +142,76 @@ class Agent:
         length = self.config.sequence_length if self.config.remembers else 1
         return self.windows_per_update * length
 
-    def act(self, observations: np.ndarray, explore: bool) -> np.ndarray:
-        """Chooses actions for a batch of environments.
-
-        With a memory they are for what `observe` was told last, which must be the same
-        observations.
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """Chooses the actions that the policy holds best, without exploration or memory.
 
         Args:
             observations: `[N, O]`, as `observations.flatten` lays them out.
-            explore: Whether exploration noise is added, and choices are drawn.
 
         Returns:
-            `[N, A]`, float32, in [-1, 1]; `actions.to_environment` converts them. Without
-            exploration and memory a function of `observations` alone.
+            `[N, A]`, float32, in [-1, 1]; `actions.to_environment` converts them. A function of
+            `observations` alone.
 
         Raises:
-            ValueError: If the observations have another shape, or a memory was not told of them.
+            ValueError: If the observations have another shape, or the policy has a memory, which
+                acts through `behavior`.
             FloatingPointError: If an action is NaN, because a weight or an observation is.
         """
-        if observations.shape[1:] != (self._layout.observation_size,):
-            raise ValueError(
-                f"observations must have shape [N, {self._layout.observation_size}], got "
-                f"{observations.shape}: pass one observation as observation[np.newaxis]"
-            )
-        scores = self._scored(observations).astype(np.float32, copy=False)
-        if not math.isfinite(scores.sum()):
-            raise FloatingPointError(f"action became {scores.tolist()} for {observations}")
-        return self.exploration(scores) if explore else self.actions.decided(scores)
-
-    def _scored(self, observations: np.ndarray) -> np.ndarray:
+        check_rows(observations, self._layout.observation_size)
         policy = self.networks.policy
-        if not isinstance(policy, EpisodePolicy):
-            return policy(observations)
-        if self._episodes is None or not self._episodes.waits:
+        if isinstance(policy, EpisodePolicy):
             raise ValueError(
-                "an agent with a memory acts upon what it was told of: call "
-                "agent.observe(observations), [N, O], before agent.act, and agent.stepped(actions, "
-                "rewards, ended) after each step"
+                "this policy has a memory: collect with agent.behavior(), whose act and observe "
+                "are called in turn"
             )
-        return self._scores
+        return self.actions.decided(finite_scores(policy(observations), observations))
 
-    def observe(self, observations: np.ndarray) -> None:
-        """Takes observations `[N, O]` that the environments gave, before they are acted upon.
+    def behavior(self) -> BehaviorPolicy:
+        """Makes the policy that collects: this agent's, as it is at each call, with exploration.
 
-        With `normalize_observations` their mean and deviation are counted; acting and training use
-        them from the next call of `train` on. With a memory they are remembered. Whoever collects
-        calls it once for each step.
+        Each one begins with the noise of the agent's seed.
+        """
+        config, seed = self.config, self._seed
+        exploration = exploration_noise(
+            config.exploration,
+            config.exploration_noise,
+            config.ou_theta,
+            seed_sequence(seed, Stream.EXPLORATION),
+        )
+        if self.actions.choices:
+            choices = seed_sequence(seed, Stream.EXPLORATION, 1)
+            exploration = ChoiceNoise(
+                exploration, self.actions, config.exploration_epsilon, choices
+            )
+        return BehaviorPolicy(
+            self.networks.policy,
+            exploration,
+            self.observations,
+            self.actions,
+            normalization=self.normalization,
+            seed=seed_sequence(seed, Stream.WARMUP),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `networks.checkpoint` does not hold: statistics of observations."""
+        statistics = None if self.normalization is None else self.normalization.state()
+        return {"updates": self.updates, "normalization": statistics}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, once `networks.checkpoint` was read.
+
+        The learning rates stay as the settings say.
 
         Raises:
-            ValueError: If a memory was not told by `stepped` what came of those before.
+            ValueError: If it is the state of another agent.
         """
+        self.networks.refresh()
+        if state["updates"] != self.updates:
+            raise ValueError(
+                f"{state['updates']} updates were made; the networks had {self.updates}"
+            )
         if self.normalization is not None:
-            self.normalization.observe(observations)
-        if isinstance(self.networks.policy, EpisodePolicy):
-            if self._episodes is None or len(self._episodes) != len(observations):
-                self._episodes = Episodes(self.networks.policy, len(observations))
-            self._scores = self._episodes.act(observations)
-
-    def stepped(self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Takes what was done in the environments, and what came of it.
-
-        Whoever collects calls it once for each step, with actions that were random, too.
-
-        Args:
-            actions: `[N, A]` in [-1, 1].
-            rewards: `[N]`.
-            ended: `[N]` bool, in which of them the episode ended: what `act` remembers of these
-                goes.
-
-        Raises:
-            ValueError: If a memory was not told by `observe` what was acted upon.
-        """
-        if self._episodes is not None:
-            self._episodes.acted(actions, rewards, ended)
-        self.exploration.begin_episodes(ended)
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Says which environments begin an episode, `[N]` bool, though no step ended one.
-
-        What `act` remembers of them goes.
-        """
-        if self._episodes is not None and len(began) == len(self._episodes):
-            self._episodes.begin(began)
-        self.exploration.begin_episodes(began)
-
-    def remembered(self) -> dict[str, np.ndarray]:
-        """Returns what a memory holds of the episodes in progress, as arrays by name."""
-        return {} if self._episodes is None else self._episodes.state()
-
-    def remember(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `remembered` returned.
-
-        Raises:
-            ValueError: If it is of another memory.
-        """
-        policy = self.networks.policy
-        if isinstance(policy, EpisodePolicy) and "previous_rewards" in state:
-            self._episodes = Episodes(policy, len(state["previous_rewards"]))
-            self._episodes.restore(state)
+            self.normalization.restore(state["normalization"])
 
     def get_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of actor, critics and targets, by name; see `ActorCritic`.
@@ -289,7 +247,7 @@ class Agent:
 
         Raises:
             ValueError: If the buffer holds transitions of other sizes, or none; if observations
-                are to be normalised and `observe` was never called.
+                are to be normalised and none was counted.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         if buffer.layout != self._layout:
@@ -297,8 +255,8 @@ class Agent:
         if self.normalization is not None:
             if not self.normalization.count:
                 raise ValueError(
-                    "normalize_observations is set, but no observation was counted: call "
-                    "agent.observe(observations), [N, O], before each agent.act"
+                    "normalize_observations is set, but no observation was counted: collect "
+                    "with agent.behavior(), which counts what it acts upon"
                 )
             self.normalization.publish()
         first = self.updates + 1

@@ -230,6 +230,11 @@ class AgentConfig:
         return "float32" if self.precision == "mixed_bfloat16" else self.precision
 
     @property
+    def has_own_models(self) -> bool:
+        """Whether actor or critics come from a factory of the user."""
+        return bool(self.actor or self.critic or self.models)
+
+    @property
     def remembers(self) -> bool:
         """Whether actor and critics have a memory."""
         return self.memory != NO_MEMORY

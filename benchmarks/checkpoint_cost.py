@@ -38,7 +38,7 @@ def add_random(trainer: Trainer, count: int, random: np.random.Generator) -> Non
         ),
         np.zeros(count, bool),
     )
-    trainer.steps += count
+    trainer.collector.steps += count
 
 
 def sizes(run: Path) -> dict[Path, tuple[int, int]]:

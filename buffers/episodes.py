@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,14 @@ class EpisodeBuffer(RowBuffer):
         before = row - back.astype(np.int64)
         return np.where(before >= self._oldest, before, row)
 
-    def restore(self, start: int, rows: np.ndarray) -> None:
-        """Puts back rows `[n, width]` that `stored(start, start + n)` returned; in order.
+    def restore_rows(self, start: int, rows: np.ndarray) -> None:
+        """Puts back rows `[n, width]` that `rows(start, start + n)` returned; in order.
 
         Raises:
             ValueError: If the width is wrong, rows before `start` are missing, or they are no
                 steps of episodes.
         """
-        super().restore(start, rows)
+        super().restore_rows(start, rows)
         numbers = np.arange(start, self.added)[-self.capacity :]
         kept = rows[-self.capacity :]
         back = self._steps.split(kept).back
@@ -148,15 +149,16 @@ class EpisodeBuffer(RowBuffer):
         self._link(numbers, kept)
 
     def state(self) -> dict[str, Any]:
-        """Returns the last row of each episode in progress, as JSON can hold it."""
-        return {"last": self._last.tolist()}
+        """Returns what `RowBuffer.state` does, and the last row of each episode in progress."""
+        return super().state() | {"last": self._last.tolist()}
 
-    def restore_state(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` returned, after the rows.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, once its rows were put back.
 
         Raises:
             ValueError: If it does not fit the rows.
         """
+        super().restore(state)
         last = np.array(state["last"], np.int64).reshape(-1)
         if not ((last == NONE) | ((last >= self._oldest) & (last < self.added))).all():
             raise ValueError(f"episodes go on from rows {state['last']}, which are not there")

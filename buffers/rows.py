@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class RowBuffer:
         """Counts the filled rows."""
         return min(self.added, self.capacity)
 
-    def stored(self, start: int, stop: int) -> np.ndarray:
+    def rows(self, start: int, stop: int) -> np.ndarray:
         """Copies the rows `[stop - start, width]` of the start-th up to the stop-th addition.
 
         Raises:
@@ -60,8 +61,8 @@ class RowBuffer:
             )
         return self._rows[np.arange(start, stop) % self.capacity]
 
-    def restore(self, start: int, rows: np.ndarray) -> None:
-        """Puts back rows `[n, width]` that `stored(start, start + n)` returned; in order.
+    def restore_rows(self, start: int, rows: np.ndarray) -> None:
+        """Puts back rows `[n, width]` that `rows(start, start + n)` returned; in order.
 
         Raises:
             ValueError: If the width is wrong or rows before `start` are missing.
@@ -78,23 +79,21 @@ class RowBuffer:
         self._rows[np.arange(self.added - len(kept), self.added) % self.capacity] = kept
 
     def state(self) -> dict[str, Any]:
-        """Returns what neither rows nor `random_state` tell, as JSON can hold it."""
-        return {}
+        """Returns how many rows were added, and the state of the sampling; rows are apart."""
+        return {"added": self.added, "sampling": dict(self._generator.bit_generator.state)}
 
-    def restore_state(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` returned, after the rows."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, once its rows were put back by `restore_rows`.
+
+        Raises:
+            ValueError: If these are other rows.
+        """
+        if state["added"] != self.added:
+            raise ValueError(f"{state['added']} rows were added; {self.added} were put back")
+        self._generator.bit_generator.state = state["sampling"]
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Says which environments, `[N]` bool, begin an episode though none was said to end."""
-
-    @property
-    def random_state(self) -> dict[str, Any]:
-        """The state of the sampling generator, plain numbers that JSON can hold."""
-        return dict(self._generator.bit_generator.state)
-
-    @random_state.setter
-    def random_state(self, state: dict[str, Any]) -> None:
-        self._generator.bit_generator.state = state
 
     def _append(self, rows: np.ndarray) -> None:
         """Appends rows `[n, width]`, overwriting the oldest ones; n is at most the capacity."""

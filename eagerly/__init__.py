@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from eagerly.storage.config import RunConfig
     from eagerly.storage.loading import load_policy
     from eagerly.storage.run import open_run
+    from eagerly.training.callbacks import Callback, ProgressBar
+    from eagerly.training.collector import Collector
     from eagerly.training.evaluation import evaluate
     from eagerly.training.trainer import Trainer
 
@@ -40,11 +42,14 @@ _HOMES = {
     "TD3Config": "agents.td3_config",
     "Actions": "spaces",
     "Actor": "networks",
+    "Callback": "training.callbacks",
+    "Collector": "training.collector",
     "Critic": "networks",
     "Observations": "spaces",
     "ReplayBuffer": "buffers",
     "Transition": "buffers",
     "Policy": "policies.policy",
+    "ProgressBar": "training.callbacks",
     "RunConfig": "storage.config",
     "RunError": "errors",
     "Trainer": "training.trainer",
@@ -58,10 +63,13 @@ __all__ = [
     "TD3",
     "Actions",
     "Actor",
+    "Callback",
+    "Collector",
     "Critic",
     "DDPGConfig",
     "Observations",
     "Policy",
+    "ProgressBar",
     "ReplayBuffer",
     "RunConfig",
     "RunError",

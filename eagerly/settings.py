@@ -86,6 +86,10 @@ def check_settings(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         kind = kind_of(field)
+        if kind.endswith(_OPTIONAL):
+            if value is None:
+                continue
+            kind = kind.removesuffix(_OPTIONAL)
         if "Callable" in kind:
             kind = "callable" if callable(value) else "str"
         if kind.startswith("dict"):
@@ -103,6 +107,7 @@ def check_settings(config: Any) -> None:
             _check_value(field, "int", element)
 
 
+_OPTIONAL = " | None"
 _KINDS = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
 
 
@@ -114,7 +119,9 @@ def kind_of(field: dataclasses.Field[Any]) -> str:
     """
     kind = field.type.__name__ if field.type in (int, float, bool, str) else str(field.type)
     if "help" not in field.metadata or not (
-        kind in _KINDS or kind.startswith(("tuple", "dict")) or "Callable" in kind
+        kind.removesuffix(_OPTIONAL) in _KINDS
+        or kind.startswith(("tuple", "dict"))
+        or "Callable" in kind
     ):
         raise TypeError(
             f"{field.name} must be an int, float, bool, str or tuple of int that is declared with "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from eagerly.errors import RunError
 from eagerly.spaces import Actions, Observations
 
+_log = logging.getLogger(__name__)
 # Advice for other kinds of agents; unbounded observations and any action bounds are fine here.
 _HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
 
@@ -66,15 +68,14 @@ class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.keys |= {key for key in info if isinstance(key, str)}
 
 
-def check_environment(
-    env: gymnasium.Env[Any, Any], name: str, say: Callable[[str], None], *, masks: bool = True
-) -> None:
+def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = True) -> None:
     """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
+
+    What is odd but can be trained on is logged as a warning.
 
     Args:
         env: The environment; it is reset and stepped.
         name: Its name in messages.
-        say: Takes a line about each thing that is odd but can be trained on.
         masks: Whether what is not valid, by its masks, is left out.
 
     Raises:
@@ -102,15 +103,15 @@ def check_environment(
                 spec.nondeterministic = bool(declared)
     for warning in caught:
         if not any(words in str(warning.message) for words in _HARMLESS):
-            say(f"environment {name!r}: {warning.message}")
+            _log.warning(f"environment {name!r}: {warning.message}")
     near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.7)
     if Actions(env.action_space).choices and near and "action_mask" not in checked.keys:
-        say(
+        _log.warning(
             f"environment {name!r}: info holds {near[0]!r}, but no 'action_mask': every choice is "
             "taken as valid"
         )
     if not _repeats_itself(env, name, masks):
-        say(
+        _log.warning(
             f"environment {name!r} does not repeat itself from its seed: runs differ from one "
             "another, and a continued run begins a fresh episode"
         )

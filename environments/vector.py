@@ -103,6 +103,8 @@ class Environments:
 
     Attributes:
         observations: `[N, O]`, float32, the current ones.
+        lost: `[N]` bool, which of them `restore` could not bring back.
+        why_lost: Why, in words.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Environments:
         self._episodes = [0] * num_envs
         self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
         self._returns = np.zeros(num_envs)
+        self.lost, self.why_lost = np.zeros(num_envs, bool), ""
         self.observations = np.empty((num_envs, 0), np.float32)
 
     def __len__(self) -> int:
@@ -205,20 +208,32 @@ class Environments:
             "observations": self.observations,
         }
 
-    def restore(self, state: dict[str, Any]) -> list[int]:
-        """Brings every environment back to where `state` was taken.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Brings every environment back to where `state` was taken, and says in `lost` which not.
 
-        Returns:
-            The environments that begin a fresh episode instead: those that did not come back to
-            the same observation with the same return, because they do not repeat themselves from
-            a seed; all of them if their number has changed, or actions are not to be repeated.
+        An environment is lost, and begins a fresh episode, if it did not come back to the same
+        observation with the same return, because it does not repeat itself from a seed; all of them
+        are if their number has changed, or actions are not to be repeated.
+
+        Raises:
+            ValueError: If it is the state of other environments.
         """
         count = len(self)
-        self._episodes = (list(state["episodes"]) + [0] * count)[:count]
-        if not (self._restorable and state["restorable"] and len(state["episodes"]) == count):
+        episodes = [int(number) for number in state["episodes"]]
+        if not len(episodes) == len(state["actions"]) == len(state["returns"]):
+            raise ValueError(f"the episodes {episodes} have not all their actions and returns")
+        self._episodes = (episodes + [0] * count)[:count]
+        if not (self._restorable and state["restorable"] and len(episodes) == count):
+            if not self._restorable:
+                self.why_lost = "--restore-episodes no"
+            elif not state["restorable"]:
+                self.why_lost = "their actions were not kept, with --restore-episodes no"
+            else:
+                self.why_lost = f"there were {len(episodes)} environments"
             self._episodes = [episode + 1 for episode in self._episodes]
-            self.start()  # one reset: it may be dear
-            return list(range(count))
+            self.start()  # one reset: it may be expensive
+            self.lost = np.ones(count, bool)
+            return
         self.start()
         self._actions = [list(actions) for actions in state["actions"]]
         longest = {"steps": max(map(len, state["actions"]))}
@@ -228,10 +243,10 @@ class Environments:
         self.observations = reached.reshape(count, -1)
         lost = (self.observations != state["observations"]).any(axis=1)
         self._returns[:] = [np.nan if total is None else total for _, total in restored]
-        lost |= self._returns != state.get("returns", self._returns)
+        lost |= self._returns != np.array(state["returns"], np.float64)
         if lost.any():
             self._reset(lost)
-        return [int(index) for index in np.flatnonzero(lost)]
+        self.lost, self.why_lost = lost, "they did not come back to where they were"
 
     def close(self) -> None:
         """Closes every environment."""

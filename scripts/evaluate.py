@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tqdm import tqdm
 
 from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import written
@@ -66,6 +65,7 @@ def main(
     trust: bool,
 ) -> None:
     """Runs whole episodes with the deterministic policy of the run in RUN_DIR."""
+    log_to_terminal()
     try:
         with quiet_tensorflow():
             from eagerly.environments.guard import GuardedEnvironment
@@ -78,7 +78,7 @@ def main(
         make = run.environment()
         if trust and (note := run.trust()):
             echo(note, err=True)
-        policy = load_policy(run_dir, which, say=partial(echo, err=True), trust=trust)
+        policy = load_policy(run_dir, which, trust=trust)
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
             episodes or run.config.evaluation_episodes,

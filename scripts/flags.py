@@ -63,7 +63,7 @@ def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
 
 def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
     flag = flag_name(field.name)
-    kind = kind_of(field)
+    kind = kind_of(field).removesuffix(" | None")
     choices = field.metadata["choices"]
     declaration = f"{flag}/--no-{flag[2:]}" if kind == "bool" else flag
     type_: Any = _TYPES.get(kind)
@@ -86,6 +86,8 @@ def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
         notes.append(f"with {needed(field.metadata['needs'])}")
     if saved:
         notes.append("default as saved")
+    elif field.default is None:
+        notes.append("default none")
     elif field.default is not dataclasses.MISSING:
         default = shown(field.default)
         notes.append(f"default {default.lower() if kind == 'bool' else default}")

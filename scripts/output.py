@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
+from contextlib import suppress
 
 import click
+from tqdm import tqdm
 
 # Control characters, halves of surrogate pairs, separators of lines, and what turns the direction
 # of writing around.
@@ -58,6 +61,30 @@ def echo_unless_gone(text: object) -> bool:
         os.close(nowhere)
         return False
     return True
+
+
+def tell(text: object) -> None:
+    """Prints a line; the run goes on where nobody reads what it prints, as behind `| head -1`."""
+    if not echo_unless_gone(text):
+        with suppress(OSError):
+            echo("nobody reads the output any more: the run goes on without it", err=True)
+
+
+class _Terminal(logging.Handler):
+    """Writes log records to standard error, above a progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one; a terminal that has gone away must not end the run."""
+        with suppress(OSError):
+            tqdm.write(printable(record.getMessage()), file=sys.stderr)
+
+
+def log_to_terminal() -> None:
+    """Shows what the package logs on standard error, as plain lines."""
+    logger = logging.getLogger("eagerly")
+    if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
+        logger.addHandler(_Terminal())
+        logger.setLevel(logging.INFO)
 
 
 TRUST_HELP = (

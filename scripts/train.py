@@ -14,12 +14,11 @@ import json
 import shlex
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
 from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
@@ -30,11 +29,10 @@ from eagerly.scripts.flags import (
     interruptible,
     options_of,
 )
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, echo_unless_gone, printable
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import RunConfig
-from eagerly.storage.evaluations import Results, read_results, written
-from eagerly.training.callbacks import Reporter
+from eagerly.storage.evaluations import Results, read_results
 
 
 class _Commands(click.Group):
@@ -145,50 +143,45 @@ def _train(
         faulthandler.enable(sys.__stderr__)  # a crash in C code says where Python was
     typed = {name: value for name, value in given.items() if value is not None}
     try:
+        log_to_terminal()
         with quiet_tensorflow():
             from eagerly.storage.run import open_run
             from eagerly.training.trainer import Trainer  # noqa: F401  - held back while it starts
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         try:
-            _train_run(run, _Screen(progress, run.config.steps), profile_calls)
+            _train_run(run, progress, profile_calls)
         finally:
             run.unlock()
     except RunError as error:
         raise Failure(error) from error
 
 
-def _tell(text: object) -> None:
-    """Prints a line; the run goes on where nobody reads what it prints, as behind `| head -1`."""
-    if not echo_unless_gone(text):
-        with suppress(OSError):
-            echo("nobody reads the output any more: the run goes on without it", err=True)
-
-
-def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
+def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
+    from eagerly.scripts.screen import Screen
     from eagerly.storage.checkpoint_reader import newest_intact
+    from eagerly.storage.manifest import is_finished
     from eagerly.training.trainer import Trainer
 
     newest = None
     if not run.is_new:
         run.lock()
-        newest = newest_intact(run.path, reporter.say)
-    if newest and newest.is_complete(run.config.steps):
+        newest = newest_intact(run.path)
+    if newest and is_finished(newest.manifest, run.config):
         steps = newest.manifest.steps
         if run.overridden:
             raise RunError(
                 f"{run.path} is finished: it has {steps} steps. What --override accepts acts only "
                 "on further steps: give a larger --steps too."
             )
-        for note in run.notes:
-            reporter.say(note)
-        _tell(f"{run.path} is finished: it has {steps} steps.")
+        tell(f"{run.path} is finished: it has {steps} steps.")
         _print_end(run, steps)
         return
-    with Trainer(run, reporter, newest=newest, profile_calls=profile_calls) as trainer:
+    screen = Screen(progress)
+    with Trainer(run, [screen], newest=newest, profile_calls=profile_calls) as trainer:
         _print_start(trainer)
         started = time.monotonic()
         try:
-            with reporter.bar(trainer.steps):
+            with closing(screen):
                 signals = trainer.train()
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
@@ -198,11 +191,11 @@ def _train_run(run: Any, reporter: _Screen, profile_calls: int) -> None:
         share = trainer.checkpoint_seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
     if signals.received and not trainer.finished:
-        _tell(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
-        _tell(f"continue  {command('train.py', 'resume', str(run.path))}")
+        tell(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
+        tell(f"continue  {command('train.py', 'resume', str(run.path))}")
         _print_look(run)
         sys.exit(128 + signal.Signals(signals.received))
-    _tell(
+    tell(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
         f"{share:.1%} of it in checkpoints"
     )
@@ -247,13 +240,13 @@ def _print_start(trainer: Any) -> None:
         "parameters": ", ".join(f"{name} {count}" for name, count in counts.items()),
         "continue with": command("train.py", "resume", str(run.path)),
     }.items():
-        _tell(f"{name:<14}{value}")
+        tell(f"{name:<14}{value}")
 
 
 def _print_end(run: Any, steps: int) -> None:
     again = command("train.py", "resume", str(run.path), "--steps", str(2 * steps))
-    _tell(f"result    {_result(run) or _DAMAGED}")
-    _tell(f"extend    {again}")
+    tell(f"result    {_result(run) or _DAMAGED}")
+    tell(f"extend    {again}")
     _print_look(run)
 
 
@@ -272,50 +265,11 @@ def _print_look(run: Any) -> None:
     """Prints the commands that evaluate the policy and show the curves."""
     found = _result(run)
     which = () if found is None or found.steps.size else ("--which", "latest")
-    _tell(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
+    tell(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
     # -P: TensorBoard looks for optional packages, and not in the directory that it is run from.
     words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]
     curves = shlex.join([interpreter(), *words])
-    _tell(f"curves    {curves}")
-
-
-class _Screen(Reporter):
-    """Shows a run on the terminal; without one, a line per evaluation."""
-
-    def __init__(self, progress: bool, total: int) -> None:
-        self._total = total
-        self._shown = progress and sys.stderr.isatty()
-        self._bar: tqdm[Any] | None = None
-
-    def bar(self, steps: int) -> tqdm[Any]:
-        self._bar = tqdm(
-            total=self._total,
-            initial=steps,
-            unit=" steps",
-            disable=not self._shown,
-            dynamic_ncols=True,
-            smoothing=0.05,
-        )
-        return self._bar
-
-    # A terminal that has gone away must not end the run: it is about to be saved.
-
-    def say(self, line: str) -> None:
-        with suppress(OSError):
-            tqdm.write(printable(line), file=sys.stderr)
-
-    def stepped(self, steps: int) -> None:
-        assert self._bar is not None
-        with suppress(OSError):
-            self._bar.update(steps - self._bar.n)
-
-    def evaluated(self, steps: int, evaluation: Any, best: bool) -> None:
-        figures = evaluation.summary()
-        text = f"{written(figures['return_mean'])} ± {written(figures['return_std'])}"
-        if self._shown and self._bar is not None:
-            self._bar.set_postfix_str(f"evaluation {text}" + (", best" if best else ""))
-        else:
-            _tell(f"step {steps}: evaluation {text}" + (" (best so far)" if best else ""))
+    tell(f"curves    {curves}")
 
 
 if __name__ == "__main__":

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from eagerly.buffers import RowBuffer
 from eagerly.errors import RunError
+from eagerly.state import joined
 from eagerly.storage.arrays import read_npy, read_npz
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import Manifest, Segment, folders_of, read_manifest
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,7 @@ class Saved:
     files: RunFiles
     manifest: Manifest
 
-    def is_complete(self, steps: int) -> bool:
-        """Whether the run had made so many steps, and its last round was complete."""
-        return self.manifest.steps >= steps and not self.manifest.in_round
-
-    def restore_buffer(self, buffer: RowBuffer) -> None:
+    def restore_rows(self, buffer: RowBuffer) -> None:
         """Fills a new buffer with the transitions.
 
         Raises:
@@ -43,7 +44,7 @@ class Saved:
             rows = self.rows(segment)
             if len(rows) != segment.stop - segment.start:
                 raise ValueError(f"{segment.path} has {len(rows)} transitions")
-            buffer.restore(segment.start, rows)
+            buffer.restore_rows(segment.start, rows)
         if segments and segments[0].start > buffer.added - len(buffer):
             raise ValueError(
                 "the replay buffer is full and older transitions are gone, replay_capacity can no "
@@ -59,14 +60,21 @@ class Saved:
         with self.files.open(segment.path) as file:
             return read_npy(file, segment.path)
 
-    def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Reads the arrays of a part, "policy" or "episodes"."""
-        return self._read(f"{self.manifest.folder}/{name}.npz")
+    def state(self, component: str) -> Any:
+        """Reads the state of a component.
 
-    def best_policy(self) -> dict[str, np.ndarray]:
-        """Reads the weights of the best actor; the manifest must name one."""
-        assert self.manifest.best is not None
-        return self._read(self.manifest.best)
+        Raises:
+            ValueError: If the checkpoint has none of that name, or not all its arrays.
+        """
+        part = f"{self.manifest.folder}/{component}.npz"
+        arrays = {}
+        if part in self.manifest.parts:
+            with self.files.open(part) as file:
+                arrays = read_npz(file, part)
+        try:
+            return joined(self.manifest.state[component], arrays)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"it has no state of {component}: {error!r}") from error
 
     @contextmanager
     def networks_prefix(self) -> Iterator[str]:
@@ -83,19 +91,14 @@ class Saved:
         with self.files.for_tensorflow(self.manifest.folder) as folder:
             yield f"{folder}/networks"
 
-    def _read(self, name: str) -> dict[str, np.ndarray]:
-        with self.files.open(name) as file:
-            return read_npz(file, name)
 
-
-def newest_intact(
-    path: Path, say: Callable[[str], None], *, with_replay: bool = True
-) -> Saved | None:
+def newest_intact(path: Path, *, with_replay: bool = True) -> Saved | None:
     """Returns the newest checkpoint of a run whose parts are all as they were written.
+
+    A warning is logged for each damaged checkpoint that is passed over.
 
     Args:
         path: The run directory.
-        say: Takes a line about each damaged checkpoint that is passed over.
         with_replay: Whether the replay segments are needed, and checked, too.
 
     Raises:
@@ -109,12 +112,12 @@ def newest_intact(
     for folder in folders:
         try:
             manifest = read_manifest(files, folder)
-            _announce(manifest, with_replay, say)
+            _announce(manifest, with_replay)
             _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
             if folder not in folders_of(files):  # it was removed while it was read
-                return newest_intact(path, say, with_replay=with_replay)
-            say(f"{path / folder} is damaged ({error}): using the one before it")
+                return newest_intact(path, with_replay=with_replay)
+            _log.warning(f"{path / folder} is damaged ({error}): using the one before it")
             continue
         except OSError as error:
             raise RunError(f"{path / folder} cannot be read: {error}") from error
@@ -127,12 +130,12 @@ def newest_intact(
     return None
 
 
-def _announce(manifest: Manifest, with_replay: bool, say: Callable[[str], None]) -> None:
+def _announce(manifest: Manifest, with_replay: bool) -> None:
     """Says that checking takes long, where it does."""
     parts = manifest.parts.items()
     sizes = (p["bytes"] for n, p in parts if with_replay or not n.startswith("replay/"))
     if (size := sum(sizes)) > _LONG_TO_CHECK:
-        say(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
+        _log.info(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
 
 
 _LONG_TO_CHECK = 2**33

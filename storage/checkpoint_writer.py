@@ -6,11 +6,10 @@
       events.out.tfevents.*             TensorBoard
       evaluations.csv
       replay/START-STOP.npy             transitions START to STOP, written once
-      policies/best-STEP.npz            the best actor so far, written once
       checkpoints/STEPS-UPDATES/
         networks.index, networks.data*  tf.train.Checkpoint: networks, targets, optimisers
-        policy.npz                      the actor as it was
-        episodes.npz                    the episodes in progress
+        policies.npz                    the actor as it was, and the best one so far
+        collector.npz                   the episodes in progress
         manifest.json                   names the parts that belong together
 
 A directory of `checkpoints/` counts once its manifest stands in it, which happens by one rename.
@@ -21,16 +20,19 @@ never written again. Nothing read back can execute code: JSON and arrays without
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.buffers import RowBuffer
+from eagerly.state import Stateful, split
 from eagerly.storage.arrays import npy_chunks, npz_chunks
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import (
@@ -44,11 +46,13 @@ from eagerly.storage.manifest import (
     published,
 )
 
+_log = logging.getLogger(__name__)
+
+
 Described = dict[str, Any]
-Say = Callable[[str], None]
 
 
-class Checkpoints:
+class CheckpointWriter:
     """Writes the checkpoints of one run directory, and removes what no longer belongs to it.
 
     Args:
@@ -67,13 +71,12 @@ class Checkpoints:
         *,
         steps: int,
         updates: int,
-        write_networks: Callable[[str], None],
-        policy: Mapping[str, np.ndarray],
-        best: tuple[int, Mapping[str, np.ndarray]] | None,
+        in_round: bool,
+        variables: VariableCheckpoint,
+        components: Mapping[str, Stateful],
         buffer: RowBuffer,
-        episodes: Mapping[str, np.ndarray],
         growing: Sequence[str],
-        state: dict[str, Any],
+        spaces: dict[str, Any],
         conditions: dict[str, Any],
         config: dict[str, Any],
     ) -> None:
@@ -82,17 +85,17 @@ class Checkpoints:
         Args:
             steps: Environment steps done.
             updates: Updates done; with the steps they name the checkpoint.
-            write_networks: Writes a `tf.train.Checkpoint` to the prefix it is given.
-            policy: The actor's weights by path.
-            best: Step and weights of the best actor so far.
+            in_round: Whether calls of the train body are still owed.
+            variables: Networks, targets and optimisers, written by `tf.train.Checkpoint`.
+            components: What has a state, by name; the arrays of each go to a file of that name.
             buffer: Its new transitions are appended.
-            episodes: Arrays of the episodes in progress.
             growing: Names of files that are only ever appended to, flushed.
-            state: Counters and random states, as JSON.
+            spaces: Those of the environment.
             conditions: What bit-exact continuation relies on.
             config: What `config.json` holds.
 
         Raises:
+            FloatingPointError: If a variable is not finite; nothing is published then.
             OSError: If something cannot be written; nothing is published then, and what was
                 written of it is removed.
         """
@@ -101,16 +104,19 @@ class Checkpoints:
         previous = self._published
         if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
             return
+        states = {name: split(component.state()) for name, component in components.items()}
+        arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
         try:
-            parts = self._write_parts(steps, updates, write_networks, policy, episodes)
+            parts = self._write_parts(steps, updates, variables, arrays)
             manifest = Manifest(
                 steps=steps,
                 updates=updates,
                 parts=parts,
+                in_round=in_round,
                 replay=self._append_replay(buffer, previous, parts),
-                best=self._keep_best(best, previous, parts),
                 growing={name: self._grown.described(name) for name in growing},
-                state=state,
+                state={name: document for name, (document, _) in states.items()},
+                spaces=spaces,
                 conditions=conditions,
                 config=config,
             )
@@ -130,9 +136,8 @@ class Checkpoints:
         self,
         steps: int,
         updates: int,
-        write_networks: Callable[[str], None],
-        policy: Mapping[str, np.ndarray],
-        episodes: Mapping[str, np.ndarray],
+        variables: VariableCheckpoint,
+        arrays: Mapping[str, Mapping[str, np.ndarray]],
     ) -> dict[str, Described]:
         folder = folder_name(steps, updates)
         self._files.make_folder("checkpoints")
@@ -140,7 +145,7 @@ class Checkpoints:
         self._files.make_folder(folder, is_new=True)
         with self._files.for_tensorflow(folder) as path:
             try:
-                write_networks(f"{path}/networks")
+                variables.write(f"{path}/networks")
             except OSError as error:  # which names the path that TensorFlow was given
                 told = str(error.strerror).replace(path, str(self._files.path / folder))
                 raise OSError(error.errno, told) from error
@@ -148,9 +153,9 @@ class Checkpoints:
         for name in self._files.names(folder):
             self._files.sync(name)
             parts[name] = self._files.described(name)
-        for name, arrays in (("policy", policy), ("episodes", episodes)):
+        for name, content in arrays.items():
             part = f"{folder}/{name}.npz"
-            parts[part] = self._files.write(part, npz_chunks(arrays))
+            parts[part] = self._files.write(part, npz_chunks(content))
         return parts
 
     def _append_replay(
@@ -165,28 +170,12 @@ class Checkpoints:
         if start < buffer.added:
             name = f"replay/{start:012d}-{buffer.added:012d}.npy"
             self._files.make_folder("replay")
-            rows = buffer.stored(start, buffer.added)
+            rows = buffer.rows(start, buffer.added)
             parts[name] = self._files.write(name, npy_chunks(rows))
             kept.append(Segment(start, buffer.added, name))
         return tuple(kept)
 
-    def _keep_best(
-        self,
-        best: tuple[int, Mapping[str, np.ndarray]] | None,
-        previous: list[Manifest],
-        parts: dict[str, Described],
-    ) -> str | None:
-        if best is None:
-            return None
-        name = f"policies/best-{best[0]:012d}.npz"
-        written = previous[-1].parts.get(name) if previous else None
-        if written is None:
-            self._files.make_folder("policies")
-            written = self._files.write(name, npz_chunks(best[1]))
-        parts[name] = written
-        return name
-
-    def cut_back(self, manifest: Manifest | None, say: Say) -> None:
+    def cut_back(self, manifest: Manifest | None) -> None:
         """Removes what was written after a checkpoint, or everything where there is none.
 
         Tables and event files are cut to the lengths they had, so that a step that is done again
@@ -194,7 +183,6 @@ class Checkpoints:
 
         Args:
             manifest: The checkpoint.
-            say: Takes a line about each file that is not as it was.
         """
         files, growing = self._files, manifest.growing if manifest else {}
         for name in files.names():
@@ -203,13 +191,16 @@ class Checkpoints:
         for name, expected in growing.items():
             if files.size(name) < expected["bytes"] or not files.is_file(name):
                 path = files.path / name
-                say(f"{path} is missing or shorter than it was: points of its curves are lost")
+                _log.warning(
+                    "%s is missing or shorter than it was: points of its curves are lost", path
+                )
                 if not files.is_file(name):  # a link would lead elsewhere, a pipe would wait
                     files.remove_folder(name)
                 continue
             files.cut(name, expected["bytes"])
-            if self._grown.described(name) != expected and "sha256" in expected:
-                say(f"{files.path / name} is damaged: points of its curves may be lost or wrong")
+            if self._grown.described(name) != expected:
+                path = files.path / name
+                _log.warning("%s is damaged: points of its curves may be lost or wrong", path)
         found = published(files.path)
         kept = [m for m in found if manifest and m.folder <= manifest.folder]
         for newer in found[len(kept) :]:
@@ -225,7 +216,7 @@ class Checkpoints:
                 files.remove_folder(f"{folder}/manifest.json")  # no longer counts
                 files.remove_folder(folder)
         named = {name for manifest in manifests for name in manifest.parts}
-        for name in (*files.names("replay"), *files.names("policies")):
+        for name in files.names("replay"):
             if name not in named and _OURS.fullmatch(name):
                 files.remove(name)
         for folder in ("", "videos", *sorted(kept)):

@@ -32,6 +32,12 @@ class RunConfig:
     steps: int = setting(
         1_000_000, "Length of the run", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
     )
+    stop_at_return: float | None = setting(
+        None,
+        "Finish the run once an evaluation has this mean return, before its steps are done",
+        unit="mean return",
+        free=True,
+    )
     seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
     init_from: str = setting(
         "", "Another run, whose policy the actor of a new run begins with", unit="run directory"
@@ -153,3 +159,13 @@ class RunConfig:
                 f"replay_capacity must be at least num_envs ({self.num_envs}); "
                 f"got {self.replay_capacity}"
             )
+
+    def is_reached(self, steps: int, best_return: float) -> bool:
+        """Whether a run is finished: it has its steps, or the return at which it stops.
+
+        Args:
+            steps: Environment steps done.
+            best_return: Mean return of the best evaluation, -inf before the first one.
+        """
+        wanted = self.stop_at_return
+        return steps >= self.steps or (wanted is not None and best_return >= wanted)

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly.errors import RunError
+from eagerly.state import split
 from eagerly.storage.checkpoint_reader import Saved, newest_intact
 from eagerly.storage.run import open_run
 
@@ -35,26 +36,21 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
         RunError: If there is no intact checkpoint.
     """
     run = open_run(path, None, {})
-    saved = newest_intact(path, lambda line: None)
+    saved = newest_intact(path)
     if saved is None:
         raise RunError(f"{path} has no checkpoint yet")
     points = curves(path) if points is None else points
     found = {
         **_variables(saved),
         "replay buffer": _of_arrays([_replay(saved, run.config.replay_capacity)]),
-        "policy": _of_arrays(saved.arrays("policy").values()),
-        "episodes in progress": _of_arrays(saved.arrays("episodes").values()),
-        "steps, updates, random states": _of_json(
-            [saved.manifest.steps, saved.manifest.updates, saved.manifest.state]
-        ),
+        **{name: _of_state(saved.state(name)) for name in saved.manifest.state},
+        "steps and updates": _of_json([saved.manifest.steps, saved.manifest.updates]),
         "evaluations.csv": _of_bytes(
             [run.evaluations_path.read_bytes() if run.evaluations_path.exists() else b""]
         ),
         "TensorBoard: training returns": _of_points(points, "training/"),
         "TensorBoard: all scalars": _of_points(points, ""),
     }
-    if saved.manifest.best is not None:
-        found["best policy"] = _of_arrays(saved.best_policy().values())
     return found
 
 
@@ -101,6 +97,11 @@ def _of_points(points: dict[Point, list[np.ndarray]], prefix: str) -> str:
             if tag.startswith(prefix)
         ]
     )
+
+
+def _of_state(state: Any) -> str:
+    document, arrays = split(state)
+    return _of_json([document, _of_arrays(arrays[name] for name in sorted(arrays))])
 
 
 def _of_arrays(arrays: Iterable[np.ndarray]) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any
 
+from eagerly.errors import RunError
 from eagerly.storage.files import RunFiles
 
 # More than any run writes: what claims to be larger is not one of its documents.
@@ -78,3 +79,24 @@ def unsealed(document: dict[str, Any]) -> dict[str, Any]:
 def checksum(document: dict[str, Any]) -> str:
     """Returns the SHA-256 of a document, however its JSON is laid out."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def check_format(version: Any, known: int, what: str) -> None:
+    """Refuses a document in another format than this version writes.
+
+    Raises:
+        ValueError: If `version` is no number of a format.
+        RunError: If it is another one's.
+    """
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"its format is {version!r}")
+    if version > known:
+        raise RunError(
+            f"{what} was written by a newer eagerly (format {version}; this one reads {known}): "
+            "upgrade to continue it, or begin another --run-dir"
+        )
+    if version < known:
+        raise RunError(
+            f"{what} was written before eagerly's first release (format {version}; this one reads "
+            f"{known}): begin another --run-dir"
+        )

@@ -10,7 +10,7 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import LAST, read_results
 from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.lock import is_locked
-from eagerly.storage.manifest import folders_of, published
+from eagerly.storage.manifest import folders_of, is_finished, published
 from eagerly.storage.run import read_document_of
 
 
@@ -64,7 +64,7 @@ def summary(path: Path) -> RunSummary:
     elif not manifests:
         state = "not begun"
     else:
-        complete = saved >= settings.steps and not manifests[-1].in_round
+        complete = is_finished(manifests[-1], settings)
         state = "finished" if complete else "stopped"
     return RunSummary(
         path,

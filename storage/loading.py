@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ def load_policy(
     which: str = "best",
     *,
     settings: Mapping[str, Any] | None = None,
-    say: Callable[[str], None] | None = None,
     trust: bool = False,
 ) -> Policy:
     """Loads the policy of a run as its newest checkpoint has it.
@@ -38,7 +37,6 @@ def load_policy(
         which: "best", the policy with the best evaluation so far, or "latest".
         settings: The factory of its models where that is not `module:factory` but from a Python
             program, as `{"actor": factory}` or `{"models": factory}`.
-        say: Takes a line about a damaged checkpoint that is passed over; None ignores it.
         trust: Whether to import the agent or the models that the directory names, whoever made it.
             Those of runs that you have trained there are imported without.
 
@@ -48,41 +46,35 @@ def load_policy(
     """
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
-    tell = say or (lambda line: None)
     run = open_run(Path(run_dir), None, settings or {}, trust=trust)
-    for note in run.notes:
-        tell(note)
-    saved = newest_intact(run.path, tell, with_replay=False)
+    saved = newest_intact(run.path, with_replay=False)
     if saved is None:
         raise RunError(f"{run.path} has no checkpoint yet: train it first")
-    manifest = saved.manifest
-    if "spaces" not in manifest.state:
-        raise RunError(
-            f"{run.path} was saved before policies knew their action bounds: continue it once, "
-            "with `eagerly resume` and more --steps"
-        )
-    if which == "best" and manifest.best is None:
-        raise RunError(
-            f"{run.path} has no evaluation yet: ask for the latest policy, --which latest "
-            'or which="latest"'
-        )
     try:
-        return _policy(run, saved, which)
+        policy = _policy(run, saved, which)
     except RunError:
         raise
     except Exception as error:  # whatever is in a directory that somebody handed over
         raise RunError(
             f"the policy of {run.path} does not fit its settings: {type(error).__name__}: {error}"
         ) from error
+    if policy is None:
+        raise RunError(
+            f"{run.path} has no evaluation yet: ask for the latest policy, --which latest "
+            'or which="latest"'
+        )
+    return policy
 
 
-def _policy(run: Run, saved: Saved, which: str) -> Policy:
-    manifest = saved.manifest
+def _policy(run: Run, saved: Saved, which: str) -> Policy | None:
+    """Makes the policy; None where the best one is asked for and there is none yet."""
+    policies, steps = saved.state("policies"), saved.manifest.steps
+    weights = policies["latest"]
     if which == "best":
-        weights, steps = saved.best_policy(), int(manifest.state["best"][0])
-    else:
-        weights, steps = saved.arrays("policy"), manifest.steps
-    spaces = restored_spaces(manifest.state["spaces"])
+        if policies["best"] is None:
+            return None
+        weights, steps = policies["best"]["weights"], int(policies["best"]["step"])
+    spaces = restored_spaces(saved.manifest.spaces)
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
     builder = kind.Builder(config, *spaces, seed=seed)
     least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())

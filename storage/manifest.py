@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import stat
 from contextlib import suppress
@@ -10,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.errors import RunError
-from eagerly.storage.documents import checksum, read_document, sealed, unsealed
+from eagerly.storage.config import RunConfig
+from eagerly.storage.documents import check_format, read_document, sealed, unsealed
 from eagerly.storage.files import RunFiles
 
-FORMAT = 2
+FORMAT = 3
 # Names are compared with these before anything is opened: none leads out of the run directory.
 FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}")
 PART = re.compile(
-    rf"{FOLDER.pattern}/(networks\.(index|data-00000-of-00001)|(policy|episodes)\.npz)"
-    r"|replay/\d{12}-\d{12}\.npy|policies/best-\d{12}\.npz"
+    rf"{FOLDER.pattern}/(networks\.(index|data-00000-of-00001)|[a-z_]{{1,40}}\.npz)"
+    r"|replay/\d{12}-\d{12}\.npy"
 )
 GROWING = re.compile(r"evaluations\.csv|events\.out\.tfevents\.[\w.-]+")
 _LARGEST = 10**12  # steps: what twelve digits hold
@@ -42,29 +44,26 @@ class Manifest:
         steps: Environment steps done.
         updates: Updates done.
         parts: Size and checksum of every file that belongs to it.
+        in_round: Whether a signal stopped the run inside a round, with calls still owed.
         replay: The segments that together hold the replay buffer.
-        best: The file of the best policy, if there was an evaluation.
         growing: Event files and tables, with the size and the checksum that they had: what a
             continued run cuts them back to.
-        state: Counters and random states, as JSON.
+        state: The state of each component, without its arrays.
+        spaces: Those of the environment, see `spaces.serialization`.
         conditions: What bit-exact continuation relies on: versions, threads, device.
-        config: What `config.json` held; None in a run of format 1.
+        config: What `config.json` held.
     """
 
     steps: int
     updates: int
     parts: dict[str, dict[str, Any]]
+    in_round: bool
     replay: tuple[Segment, ...]
-    best: str | None
     growing: dict[str, dict[str, Any]]
     state: dict[str, Any]
+    spaces: dict[str, Any]
     conditions: dict[str, Any]
-    config: dict[str, Any] | None
-
-    @property
-    def in_round(self) -> bool:
-        """Whether a signal stopped the run inside a round, with calls still owed."""
-        return bool(self.state["in_round"])
+    config: dict[str, Any]
 
     @property
     def folder(self) -> str:
@@ -94,25 +93,28 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
     Raises:
         ValueError: If it is not one, or not as it was written, or names what no run has.
         OSError: If the file cannot be read.
-        RunError: If a newer eagerly wrote it.
+        RunError: If another version of eagerly wrote it.
     """
     document = read_document(files, f"{folder}/manifest.json")
-    document = _format_1(document) if "manifest" in document else unsealed(document)
+    document = unsealed(document)
     try:
-        version = document.pop("format")
-        if not isinstance(version, int):
-            raise ValueError(f"its format is {version!r}")
-        if version > FORMAT:
-            raise RunError(
-                f"{files.path / folder} was written by a newer eagerly: upgrade to continue it, or "
-                "begin another --run-dir"
-            )
+        check_format(document.pop("format"), FORMAT, str(files.path / folder))
         document["replay"] = tuple(Segment(**segment) for segment in document["replay"])
         manifest = Manifest(**document)
         _check(manifest, folder)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not a manifest: {error!r}") from error
     return manifest
+
+
+def is_finished(manifest: Manifest, config: RunConfig) -> bool:
+    """Whether a run with these settings has nothing left to do after this checkpoint."""
+    try:
+        best = manifest.state["policies"]["best"]
+        best_return = -math.inf if best is None else float(best["return"])
+    except (KeyError, TypeError, ValueError):  # not what was written: loading it says so
+        best_return = -math.inf
+    return config.is_reached(manifest.steps, best_return) and not manifest.in_round
 
 
 def folders_of(files: RunFiles) -> list[str]:
@@ -136,16 +138,6 @@ def published(run: Path) -> list[Manifest]:
     return manifests
 
 
-def _format_1(outer: dict[str, Any]) -> dict[str, Any]:
-    """Translates what runs before the first release wrote: no settings, lengths alone."""
-    document = outer["manifest"]
-    if not isinstance(document, dict) or checksum(document) != outer.get("sha256"):
-        raise ValueError("it is not as it was written (its checksum differs)")
-    lengths = document.pop("lengths", {})
-    document["growing"] = {name: {"bytes": length} for name, length in lengths.items()}
-    return {**document, "config": None}
-
-
 def _check(manifest: Manifest, folder: str) -> None:
     """Checks what is believed before a part is opened; the parts check the rest."""
     for count in (manifest.steps, manifest.updates):
@@ -160,9 +152,7 @@ def _check(manifest: Manifest, folder: str) -> None:
                 raise ValueError(f"it names {name!r}, which no run has")
             if not 0 <= size < _LARGEST_FILE:
                 raise ValueError(f"{name} is to have {size} bytes")
-    if not (manifest.best is None or manifest.best in manifest.parts):
-        raise ValueError(f"its best policy {manifest.best!r} is not one of its parts")
-    own = {"networks.index", "networks.data-00000-of-00001", "policy.npz", "episodes.npz"}
+    own = {"networks.index", "networks.data-00000-of-00001"}
     if not {f"{manifest.folder}/{name}" for name in own} <= manifest.parts.keys():
         raise ValueError("it has not all the parts of a checkpoint")
     stop = None
@@ -171,22 +161,8 @@ def _check(manifest: Manifest, folder: str) -> None:
         if segment.path not in manifest.parts or not follows or segment.stop <= segment.start:
             raise ValueError(f"the replay segment {segment.path} does not follow the one before")
         stop = segment.stop
-    for name in ("state", "conditions"):
+    for name in ("state", "spaces", "conditions", "config"):
         if not isinstance(getattr(manifest, name), dict):
             raise ValueError(f"its {name} is not a JSON object")
-    config, best = manifest.config, manifest.state.get("best")
-    if config is not None and not isinstance(config, dict):
-        raise ValueError("its config is not a JSON object")
-    if not isinstance(manifest.state.get("in_round"), bool):
+    if not isinstance(manifest.in_round, bool):
         raise ValueError("it does not say whether a round is complete")
-    if best is not None and not (
-        isinstance(best, list)
-        and len(best) == 2
-        and isinstance(best[0], int)
-        and 0 <= best[0] < _LARGEST
-        and isinstance(best[1], int | float)
-    ):
-        raise ValueError(f"its best policy is of {best!r}")
-    rows = manifest.state.get("rows", manifest.steps)
-    if (stop or 0) != rows:
-        raise ValueError(f"its replay segments end at {stop}, not at {rows}")

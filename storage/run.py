@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
+import logging
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -16,7 +17,7 @@ from eagerly.environments.factory import EnvironmentMaker, environment_maker, en
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
 from eagerly.storage.config import RunConfig
-from eagerly.storage.documents import read_document, sealed, unsealed
+from eagerly.storage.documents import check_format, read_document, sealed, unsealed
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.manifest import folders_of, published
@@ -39,10 +40,11 @@ from eagerly.storage.trust import (
     would_import,
 )
 
-FORMAT = 2
+_log = logging.getLogger(__name__)
+FORMAT = 3
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 _IMPORTED_FIRST = {"agent", *FACTORIES}
-_FOLDERS = ("checkpoints", "replay", "policies", "videos", "plugins", "plugins/profile")
+_FOLDERS = ("checkpoints", "replay", "videos", "plugins", "plugins/profile")
 
 
 @dataclass
@@ -58,7 +60,6 @@ class Run:
         made_up: Whether the path was made up, so that it must be nobody else's.
         overridden: The settings that are being overridden: name to saved and new value.
         history: What was overridden before, and when: kept in `config.json`.
-        notes: What its user should read about how it was opened.
         preset: Which preset stands under the settings of a new run, in words.
         trusts_init_from: Whether the user trusts the run directory that `init_from` names.
         untrusted: What its directory alone names, and nobody has vouched for (`trust.named_by`).
@@ -72,7 +73,6 @@ class Run:
     made_up: bool = False
     overridden: dict[str, list[Any]] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     preset: str = ""
     trusts_init_from: bool = False
     untrusted: dict[str, Any] = field(default_factory=dict)
@@ -262,9 +262,8 @@ def open_run(
     settings, preset = expanded(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings)
     check_needs(config, agent_config, given)
-    notes = []
     if config.steps <= config.warmup_steps:
-        notes.append(
+        _log.warning(
             f"all {config.steps} steps are random and nothing is learned: --warmup-steps is "
             f"{config.warmup_steps} (preset {preset})"
         )
@@ -276,7 +275,6 @@ def open_run(
         is_new=True,
         made_up=path is None,
         preset=preset,
-        notes=notes,
         trusts_init_from=trust,
     )
 
@@ -297,7 +295,7 @@ def _check_path(path: Path) -> None:
 def _continued(
     path: Path, agent: str | None, given: Mapping[str, Any], override: bool, trusted: bool
 ) -> Run:
-    document, notes = _read(path)
+    document = _read(path)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
         raise RunError(
@@ -330,7 +328,6 @@ def _continued(
         is_new=False,
         overridden=changed,
         history=document["history"],
-        notes=notes,
         trusts_init_from=trusted and "init_from" in given,
         untrusted=untrusted,
     )
@@ -420,7 +417,7 @@ def read_document_of(path: Path) -> dict[str, Any]:
     """
     if not _is_run(path):
         raise RunError(f"{path} is not a run directory")
-    return _read(path)[0]
+    return _read(path, logging.DEBUG)
 
 
 def _is_run(path: Path) -> bool:
@@ -448,33 +445,31 @@ def _is_empty(path: Path) -> bool:
     return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and says so."""
+def _read(path: Path, level: int = logging.WARNING) -> dict[str, Any]:
+    """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and logs so."""
     files = RunFiles(path)
     try:
-        document, notes = _checked(read_document(files, "config.json")), []
+        document = _checked(read_document(files, "config.json"))
     except (OSError, ValueError) as error:
         why = f"{path / 'config.json'} cannot be read: {error}"
-        document, line = _of_a_manifest(path, why)
-        notes = [line]
+        document = _of_a_manifest(path, why, level)
     try:
         check_sections(document)
     except ValueError as error:
         raise RunError(f"{path / 'config.json'}: {error}") from error
-    return document, notes
+    return document
 
 
-def _of_a_manifest(path: Path, why: str) -> tuple[dict[str, Any], str]:
-    """Finds what the newest manifest that can be read keeps of `config.json`, and says so."""
+def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
+    """Finds what the newest manifest that can be read keeps of `config.json`, and logs so."""
     for manifest in reversed(published(path)):
-        if manifest.config is None:
-            continue
         try:
             document = _checked(manifest.config, is_sealed=False)
         except ValueError:
             continue
         taken = f"the settings are those of the checkpoint of step {manifest.steps}"
-        return document, f"{why}; {taken}. (--override changes settings.)"
+        _log.log(level, "%s; %s. (--override changes settings.)", why, taken)
+        return document
     raise RunError(f"{why}. (--override changes settings; the file is not to be edited.)")
 
 
@@ -483,10 +478,9 @@ def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, A
 
     Raises:
         ValueError: If it is not as it was written, or not a run's.
-        RunError: If a newer eagerly wrote it.
+        RunError: If another version of eagerly wrote it.
     """
-    # What stands in a manifest is under the manifest's checksum; format 1 had none.
-    if is_sealed and ("sha256" in document or document.get("format") != 1):
+    if is_sealed:  # what stands in a manifest is under the manifest's checksum
         document = unsealed(document)
     kinds = {"format": int, "agent": str, "run": dict, "agent_settings": dict, "history": list}
     if unknown := document.keys() - kinds.keys():
@@ -494,11 +488,7 @@ def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, A
     for key, kind in kinds.items():
         if not isinstance(document.get(key), kind):
             raise ValueError(f"{key} is not a {kind.__name__}")
-    if document["format"] > FORMAT:
-        raise RunError(
-            f"this run was written by a newer eagerly (format {document['format']}; this one reads "
-            f"up to {FORMAT}): upgrade to continue it, or begin another --run-dir"
-        )
+    check_format(document["format"], FORMAT, "this run")
     for entry in document["history"]:
         if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
             raise ValueError(f"history holds {entry!r}")

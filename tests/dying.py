@@ -95,7 +95,7 @@ def survivals(scenario: str, folder: Path) -> list[Survival]:
                 **died,
                 published=max(published, default=0),
                 equal=digests(copy) == expected,
-                said=again.reporter.lines,
+                said=again.lines,
                 left=sorted(_names(copy) ^ names),
             )
         )

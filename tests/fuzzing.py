@@ -154,7 +154,7 @@ class Fuzzer:
                 return "BAD: refused, but changed the directory", f"{sorted(changed)}: {error}"
             return "refused", str(error)
         with closing(trainer):
-            lines = trainer.reporter.lines
+            lines = trainer.lines
             said = " / ".join(lines)
             expected = self._states.get(trainer.steps, ("", ""))[0]
             if _digest_of(trainer) != expected:
@@ -178,10 +178,14 @@ class Fuzzer:
 
 
 def _opened(path: Path) -> Any:
+    """Continues a run, without training; what was logged is in `lines`."""
     from eagerly import Trainer, open_run
-    from tests.small_runs import Listener
+    from tests.small_runs import logged
 
-    return Trainer(open_run(path, None, {}), Listener())
+    with logged() as lines:
+        trainer = Trainer(open_run(path, None, {}))
+    trainer.lines = lines  # type: ignore[attr-defined]
+    return trainer
 
 
 def _policy_digest(path: Path) -> str:
@@ -195,33 +199,19 @@ def _policy_digest(path: Path) -> str:
 
 def _digest_of(trainer: Any) -> str:
     """Everything that the next step of a run depends on, as it is in memory."""
+    from eagerly.state import split
     from tests.helpers import weights_of
 
     digest = hashlib.sha256()
     for name, values in sorted(weights_of(trainer.agent).items()):
         digest.update(name.encode() + values.tobytes())
-    buffer, episodes = trainer.buffer, trainer.environments.state()
-    digest.update(buffer.stored(buffer.added - len(buffer), buffer.added).tobytes())
-    remembered = [part for _, part in sorted(trainer.agent.remembered().items())]
-    for array in (*episodes.pop("actions"), episodes.pop("observations"), *remembered):
-        digest.update(array.tobytes())
-    best = trainer.best
-    if best:
-        for name, values in sorted(best[2].items()):
-            digest.update(name.encode() + values.tobytes())
-    state = {
-        "counts": [trainer.steps, trainer.updates, buffer.added, str(trainer.debt.updates)],
-        "best": best[:2] if best else None,
-        "episodes": episodes,
-        "replay": buffer.state(),
-        "random": [
-            trainer.agent.exploration.state(),
-            buffer.random_state,
-            trainer.warmup.bit_generator.state,
-        ],
-        "summaries": trainer.summaries.state(),
-        "settings": trainer.run.settings() | {"steps": 0},
-    }
+    buffer = trainer.buffer
+    digest.update(buffer.rows(buffer.added - len(buffer), buffer.added).tobytes())
+    components = trainer._checkpointing._components
+    state, arrays = split({name: part.state() for name, part in components.items()})
+    for name, array in sorted(arrays.items()):
+        digest.update(name.encode() + array.tobytes())
+    state = [state, trainer.updates, trainer.run.settings() | {"steps": 0}]
     digest.update(json.dumps(state, sort_keys=True).encode())
     return digest.hexdigest()
 

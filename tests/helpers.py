@@ -22,6 +22,7 @@ from eagerly.buffers import (
     Transition,
     replay_buffer,
 )
+from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.documents import sealed, unsealed
 
 ROOT = Path(__file__).parents[1]
@@ -101,11 +102,12 @@ def buffer_for(
     return buffer
 
 
-def acted(agent: Agent, observations: np.ndarray, *, explore: bool) -> np.ndarray:
-    """One step of whoever collects: what is observed, done, and came of it."""
-    agent.observe(observations)
-    actions = agent.act(observations, explore=explore)
-    agent.stepped(actions, np.ones(len(observations)), np.zeros(len(observations), bool))
+def stepped(
+    behavior: BehaviorPolicy, observations: np.ndarray, *, explore: bool = True
+) -> np.ndarray:
+    """One step of whoever collects: what is done, and what came of it."""
+    actions = behavior.act(observations, explore=explore)
+    behavior.observe(np.ones(len(observations)), np.zeros(len(observations), bool))
     return actions
 
 
@@ -144,3 +146,9 @@ def weights_of(agent: Agent) -> dict[str, np.ndarray]:
 
 def equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
+
+
+def restore_networks(agent: Agent, prefix: str) -> None:
+    """Reads back what `agent.networks.checkpoint.write` wrote."""
+    agent.networks.checkpoint.read(prefix)
+    agent.networks.refresh()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from eagerly import Trainer, open_run
 from eagerly.storage.digests import curves
-from eagerly.training.callbacks import Reporter
 from tests import toys
 
 toys.register()
@@ -35,31 +35,48 @@ SMALL: dict[str, Any] = {
 TD3S = ("policy_delay",)  # what is of TD3 alone
 
 
-class Listener(Reporter):
-    """Remembers what it heard."""
-
+class _Lines(logging.Handler):
     def __init__(self) -> None:
+        super().__init__()
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
-        self.lines.append(line)
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
 
 
-TrainRun = Callable[..., Trainer]
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """Gathers what the package logs meanwhile."""
+    logger, handler = logging.getLogger("eagerly"), _Lines()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield handler.lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
-def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settings: Any) -> Trainer:
-    """Trains a small run in a directory, or continues the one that is there."""
+TrainRun = Callable[..., Any]
+
+
+def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settings: Any) -> Any:
+    """Trains a small run in a directory, or continues the one that is there.
+
+    What was logged meanwhile is in `trainer.lines`.
+    """
     is_new = not (path / "config.json").exists()
     others = (() if agent == "td3" else TD3S) + (("batch_size",) if "memory" in settings else ())
     if "models" in settings or {"actor", "critic"} <= set(settings):
         others += ("hidden_sizes",)
     small = {name: value for name, value in SMALL.items() if name not in others}
     given = small | settings if is_new else settings
-    run = open_run(path, agent if is_new else None, given, override=override)
-    trainer = Trainer(run, Listener())
-    with closing(trainer):
-        trainer.train()
+    with logged() as lines:
+        run = open_run(path, agent if is_new else None, given, override=override)
+        with Trainer(run) as trainer:
+            trainer.train()
+    trainer.lines = lines
     return trainer
 
 

@@ -290,17 +290,17 @@ def _read(stage: Path) -> list[str]:
 
 def _trained(run: Path, goes_on: bool) -> list[str]:
     from eagerly import Trainer, open_run
-    from tests.small_runs import Listener
+    from tests.small_runs import logged
 
-    listener = Listener()
-    opened = open_run(run, None, {})
-    if goes_on:
-        newest = max((int(p.name[:12]) for p in run.glob("checkpoints/*-*")), default=0)
-        opened = open_run(run, None, {"steps": max(newest, 0) + STEPS})
-    with Trainer(opened, listener) as trainer:
-        if goes_on and trainer.config.steps - trainer.steps <= 2 * STEPS:
-            trainer.train()
-    return listener.lines
+    with logged() as lines:
+        opened = open_run(run, None, {})
+        if goes_on:
+            newest = max((int(p.name[:12]) for p in run.glob("checkpoints/*-*")), default=0)
+            opened = open_run(run, None, {"steps": max(newest, 0) + STEPS})
+        with Trainer(opened) as trainer:
+            if goes_on and trainer.config.steps - trainer.steps <= 2 * STEPS:
+                trainer.train()
+    return lines
 
 
 def _invoked(words: list[str]) -> tuple[str, str]:

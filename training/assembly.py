@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,8 @@ from eagerly.training.hardware import (
 )
 from eagerly.training.video import Camera
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Assembly:
@@ -58,24 +60,21 @@ class Assembly:
     camera: Camera | None
 
 
-def assemble(
-    run: Run, watchdog: Watchdog, opened: ExitStack, say: Callable[[str], None]
-) -> Assembly:
+def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     """Makes the parts of a run; nothing is read from its directory or written there.
 
     Args:
         run: The run.
         watchdog: Watches the environments in this process.
         opened: Takes what must be closed.
-        say: Takes what the user should read.
 
     Raises:
         RunError: If the environment is not supported, or something does not fit into memory.
     """
     config = run.config
-    set_device(config.device, say)
-    set_threads(config.intra_op_threads, config.inter_op_threads, say)
-    check_precision(run.agent_config.precision, run.agent_config.mode, say)
+    set_device(config.device)
+    set_threads(config.intra_op_threads, config.inter_op_threads)
+    check_precision(run.agent_config.precision, run.agent_config.mode)
     make = run.environment()
     with watchdog.calling(f"making environment {make.name!r}"):
         env = make()
@@ -90,7 +89,7 @@ def assemble(
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
-            check_environment(env, make.name, say, masks=run.agent_config.action_masks)
+            check_environment(env, make.name, masks=run.agent_config.action_masks)
     timeout = config.environment_timeout_seconds
     camera = None
     if config.video_every_steps:
@@ -109,7 +108,9 @@ def assemble(
         and run.agent_config.mode == "xla"
         and not tf.config.list_logical_devices("GPU")
     ):
-        say("XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time")
+        _log.warning(
+            "XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time"
+        )
     environments = Environments(
         partial(make_flat, make, observations, actions),
         config.num_envs,

@@ -1,21 +1,167 @@
-"""How a run tells what happens: to a terminal, a log, or nobody."""
+"""Callbacks: they hear what happens in a run, and can stop it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from eagerly.training.evaluation import Evaluation
+import numpy as np
+from tqdm.auto import tqdm
+
+from eagerly.agents.agent import Agent
+from eagerly.buffers import Buffer
+from eagerly.environments.vector import VectorStep
+from eagerly.policies.policy import Policy
+from eagerly.storage.evaluations import written
+from eagerly.storage.run import Run
+from eagerly.training.evaluation import Evaluation
 
 
-class Reporter:
-    """Hears what happens in a run; this one keeps silent."""
+class Training(Protocol):
+    """What a callback may use of the trainer that calls it.
 
-    def say(self, line: str) -> None:
-        """Takes a line that the user should read."""
+    Attributes:
+        run: The run: its directory and settings.
+        agent: The agent.
+        buffer: The replay buffer.
+    """
 
-    def stepped(self, steps: int) -> None:
-        """Takes the environment steps done so far."""
+    run: Run
+    agent: Agent
+    buffer: Buffer
 
-    def evaluated(self, steps: int, evaluation: Evaluation, best: bool) -> None:
-        """Takes an evaluation, and whether it is the best so far."""
+    @property
+    def steps(self) -> int:
+        """Environment steps so far, counting every environment."""
+
+    @property
+    def updates(self) -> int:
+        """Updates so far."""
+
+    @property
+    def policy(self) -> Policy:
+        """The deterministic policy as it is now."""
+
+    @property
+    def best_return(self) -> float:
+        """The best mean return of an evaluation so far, -inf before the first one."""
+
+    def stop(self, reason: str) -> None:
+        """Ends `train` at the next place where nothing is lost; everything is saved."""
+
+
+class Callback:
+    """Hears what happens in a run; derive from it and override what you need.
+
+    An exception in a callback ends the run: everything is saved, then its traceback is shown.
+    """
+
+    def on_begin(self, training: Training) -> None:
+        """Called when `train` begins, also to continue."""
+
+    def on_step(self, training: Training, step: VectorStep) -> None:
+        """Called after every environment was stepped once, with what that gave."""
+
+    def on_update(self, training: Training, metrics: Mapping[str, np.ndarray]) -> None:
+        """Called after a call of the train body, with its metrics, one number per update."""
+
+    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+        """Called after an evaluation, which has the best mean return so far or not."""
+
+    def on_round(self, training: Training) -> None:
+        """Called when a step's updates and evaluation are done; checkpoints follow."""
+
+    def on_checkpoint(self, training: Training) -> None:
+        """Called after a checkpoint was written."""
+
+    def on_end(self, training: Training) -> None:
+        """Called when `train` ends without an error, after the last checkpoint."""
+
+
+class Callbacks:
+    """Calls callbacks one after the other, until one of them raises.
+
+    Args:
+        callbacks: Those of the user.
+
+    Attributes:
+        failed: What was raised, and by which method; None while nothing was.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+        self.failed: tuple[str, Exception] | None = None
+
+    def call(self, event: str, training: Training, *about: Any) -> None:
+        """Calls the method `event` of each; the first exception asks the run to stop."""
+        for callback in self._callbacks:
+            if self.failed:
+                return
+            try:
+                getattr(callback, event)(training, *about)
+            except Exception as error:
+                self.failed = f"{type(callback).__name__}.{event}", error
+                training.stop(f"{self.failed[0]} raised {type(error).__name__}")
+
+
+class ProgressBar(Callback):
+    """Shows steps, speed and the last evaluation: a bar in a terminal, a widget in a notebook.
+
+    Args:
+        disable: Whether to show nothing; None shows nothing where standard error is no terminal,
+            outside notebooks.
+    """
+
+    def __init__(self, *, disable: bool | None = None) -> None:
+        self._disable = disable
+        self._bar: tqdm[Any] | None = None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a bar."""
+        return self._bar is not None and not self._bar.disable
+
+    def on_begin(self, training: Training) -> None:
+        """Draws the bar."""
+        self._bar = tqdm(
+            total=training.run.config.steps,
+            initial=training.steps,
+            unit=" steps",
+            disable=self._disable,
+            dynamic_ncols=True,
+            smoothing=0.05,
+            file=sys.stderr,
+        )
+
+    # A terminal that has gone away must not end the run.
+
+    def on_round(self, training: Training) -> None:
+        """Moves the bar."""
+        with suppress(OSError):
+            if self._bar is not None:
+                self._bar.update(training.steps - self._bar.n)
+
+    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+        """Shows the return beside the bar."""
+        with suppress(OSError):
+            if self._bar is not None:
+                self._bar.set_postfix_str(f"evaluation {shown(evaluation, is_best)}")
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
+        with suppress(OSError):
+            if self._bar is not None:
+                self._bar.close()
+
+    def on_end(self, training: Training) -> None:
+        """Closes the bar."""
+        self.close()
+
+
+def shown(evaluation: Evaluation, is_best: bool) -> str:
+    """Writes the mean return of an evaluation with its deviation, and whether it is the best."""
+    figures = evaluation.summary()
+    text = f"{written(figures['return_mean'])} ± {written(figures['return_std'])}"
+    return text + (" (best so far)" if is_best else "")

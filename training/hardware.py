@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import platform
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import tensorflow as tf
 
 from eagerly.errors import RunError
 
+_log = logging.getLogger(__name__)
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 _CPU_FLAGS = Path("/proc/cpuinfo")
 
 
-def set_device(device: str, say: Callable[[str], None]) -> None:
+def set_device(device: str) -> None:
     """Chooses the device of this process: "auto" takes a GPU where there is one.
 
     A GPU gives memory as it is needed, and operations that repeat themselves bit for bit.
@@ -42,7 +43,7 @@ def set_device(device: str, say: Callable[[str], None]) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError:  # it was started before
         if tf.config.get_visible_devices("GPU") != used:
-            say(
+            _log.warning(
                 f"TensorFlow is already running in this process with other devices: --device "
                 f"{device} does not act"
             )
@@ -50,7 +51,7 @@ def set_device(device: str, say: Callable[[str], None]) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
-def set_threads(intra_op: int, inter_op: int, say: Callable[[str], None]) -> None:
+def set_threads(intra_op: int, inter_op: int) -> None:
     """Fixes TensorFlow's thread counts; says so where the process has started others already."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
@@ -58,7 +59,7 @@ def set_threads(intra_op: int, inter_op: int, say: Callable[[str], None]) -> Non
     except RuntimeError:
         running = threads()
         if running != {"intra_op_threads": intra_op, "inter_op_threads": inter_op}:
-            say(
+            _log.warning(
                 f"TensorFlow is already running in this process with {running} (0 means all "
                 "cores): the thread settings of the run do not act"
             )
@@ -95,7 +96,7 @@ def continuation_note() -> str:
     )
 
 
-def check_precision(precision: str, mode: str, say: Callable[[str], None]) -> None:
+def check_precision(precision: str, mode: str) -> None:
     """Refuses a precision that would only cost here, and warns of one that does not pay.
 
     Raises:
@@ -105,7 +106,7 @@ def check_precision(precision: str, mode: str, say: Callable[[str], None]) -> No
         return
     flags = _cpu_flags()
     if flags is None:
-        say(
+        _log.warning(
             "whether this processor has bfloat16 instructions is unknown: without them "
             "mixed_bfloat16 is slower than float32"
         )
@@ -115,7 +116,7 @@ def check_precision(precision: str, mode: str, say: Callable[[str], None]) -> No
             "mixed_bfloat16 would be slower than float32 here; leave --precision float32"
         )
     if mode == "xla":
-        say(
+        _log.warning(
             "XLA does not use the bfloat16 instructions of a CPU: mixed_bfloat16 is slower than "
             "float32 in this mode; --mode graph --intra-op-threads 1 --inter-op-threads 2 uses them"
         )

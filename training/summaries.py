@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.agents import agent_names, config_class
+from eagerly.environments.vector import VectorStep
 from eagerly.storage.config import RunConfig
 from eagerly.storage.event_log import EventLog
+from eagerly.training.callbacks import Callback, Training
 from eagerly.training.evaluation import Evaluation
 
 BEST = "evaluation/return_best"
@@ -76,7 +78,7 @@ def _layout() -> bytes:
     return content
 
 
-class Summaries:
+class Summaries(Callback):
     """Gathers what happens between two points of the curves, and writes the means.
 
     A (tag, step) is written once, whatever happens in between: episodes that end in the same
@@ -85,19 +87,21 @@ class Summaries:
     Args:
         path: Where the event file is made.
         num_envs: N.
+        config: Says how often points are written, and whether histograms are.
     """
 
-    def __init__(self, path: Path, num_envs: int) -> None:
+    def __init__(self, path: Path, num_envs: int, config: RunConfig) -> None:
         self._log = EventLog(path)
+        self._every, self._histograms = config.summarize_every_steps, config.histograms
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
 
-    def begin(self, steps: int, updates: int) -> None:
+    def on_begin(self, training: Training) -> None:
         """Starts the clock of the speed curves, and the event file, which says when that was."""
-        self._log.add(steps, lambda: None)
-        self._last = (time.perf_counter(), steps, updates)
+        self._log.add(training.steps, lambda: None)
+        self._last = (time.perf_counter(), training.steps, training.updates)
 
     def settings(self, agent: str, settings: Mapping[str, Any], run: str, steps: int) -> None:
         """Writes the settings as a table, and for the hparams dashboard.
@@ -154,10 +158,9 @@ class Summaries:
 
         self._log.add(steps, emit)
 
-    def stepped(
-        self, rewards: np.ndarray, ended: np.ndarray, infos: Sequence[Mapping[str, float]]
-    ) -> None:
-        """Takes rewards `[N]`, whether each episode ended `[N]`, and the infos of those."""
+    def on_step(self, training: Training, step: VectorStep) -> None:
+        """Takes rewards, which episodes ended, and the infos of those."""
+        rewards, ended, infos = step.rewards, step.ended, step.infos
         self._returns += rewards
         self._lengths += 1
         if infos:  # one for each episode that ended
@@ -169,7 +172,7 @@ class Summaries:
             for name, value in info.items():
                 self._add(f"training_info/{name}", np.array([value]))
 
-    def learned(self, metrics: Mapping[str, np.ndarray]) -> None:
+    def on_update(self, training: Training, metrics: Mapping[str, np.ndarray]) -> None:
         """Takes the metrics of a call of the train body, some values each."""
         for name, values in metrics.items():
             self._add(name, values)
@@ -179,8 +182,12 @@ class Summaries:
         entry[0] += float(values.sum(dtype=np.float64))
         entry[1] += len(values)
 
-    def write(self, steps: int, updates: int) -> None:
-        """Writes the means since the last point, and the speed."""
+    def on_round(self, training: Training) -> None:
+        """Writes a point of the curves where one is due: means since the last one, and speed."""
+        steps, updates = training.steps, training.updates
+        if steps % self._every >= len(self._returns):
+            return
+        training.run.check_lock()
         now = time.perf_counter()
         last, last_steps, last_updates = self._last
         elapsed = now - last
@@ -190,13 +197,17 @@ class Summaries:
         self._scalars(means, steps)
         self._sums.clear()
         self._last = (now, steps, updates)
+        if self._histograms:
+            networks = training.agent.networks
+            self.histograms((networks.actor, networks.critic), steps)
 
-    def evaluated(self, evaluation: Evaluation, best: float, steps: int) -> None:
+    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
         """Writes the figures of an evaluation, and the best mean return so far."""
         figures = {f"evaluation/{name}": value for name, value in evaluation.summary().items()}
         infos = evaluation.info_means().items()
-        figures |= {BEST: best} | {f"evaluation_info/{name}": value for name, value in infos}
-        self._scalars(figures, steps)
+        figures |= {f"evaluation_info/{name}": value for name, value in infos}
+        figures[BEST] = training.best_return
+        self._scalars(figures, training.steps)
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         """Writes many scalars as one record: each operation of TensorFlow's would take 0.5 ms."""
@@ -226,13 +237,16 @@ class Summaries:
             "sums": self._sums,
         }
 
-    def restore(self, state: dict[str, Any], lost: list[int]) -> None:
-        """Continues from `state`; the environments `lost` began a fresh episode."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state`; of another number of environments the sums alone."""
         if len(state["returns"]) == len(self._returns):
             self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
-            self._returns[lost], self._lengths[lost] = 0.0, 0
         sums = state["sums"].items()
         self._sums = {tag: [float(total), int(count)] for tag, (total, count) in sums}
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Says in which environments, `[N]` bool, an episode begins though none ended."""
+        self._returns[began], self._lengths[began] = 0.0, 0
 
 
 def _compared(names: Iterable[str]) -> list[str]:

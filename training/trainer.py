@@ -1,35 +1,38 @@
-"""The loop around an agent: act, step, store, learn; evaluate, summarise, checkpoint."""
+"""The training loop: collect, learn, evaluate, checkpoint."""
 
 from __future__ import annotations
 
+import logging
 import time
+import traceback
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from fractions import Fraction
 
-import numpy as np
 import tensorflow as tf
 
-from eagerly.buffers import Transition
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
-from eagerly.seeding import Stream, seed_sequence
+from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Saved, newest_intact
-from eagerly.storage.checkpoint_writer import Checkpoints
 from eagerly.storage.documents import is_full
 from eagerly.storage.evaluations import EvaluationTable
-from eagerly.storage.files import RunFiles
 from eagerly.storage.run import Run
-from eagerly.training import checkpointing
 from eagerly.training.assembly import assemble
-from eagerly.training.callbacks import Reporter
+from eagerly.training.best_policy import Policies
+from eagerly.training.callbacks import Callback, Callbacks
+from eagerly.training.checkpointing import Checkpointing
+from eagerly.training.collector import Collector
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
 from eagerly.training.summaries import Summaries
-from eagerly.training.update_budget import Debt
-from eagerly.training.video import preview
+from eagerly.training.update_budget import UpdateBudget
+from eagerly.training.video import record_in_run
 from eagerly.training.warm_start import begin_with_policy_of
+
+_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -37,19 +40,20 @@ class Trainer:
 
     Args:
         run: The run, as `open_run` returned it.
-        reporter: Hears what happens.
+        callbacks: Hear what happens, and can stop the run.
         newest: The newest intact checkpoint, where the caller has looked already.
         profile_calls: Calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
-        steps: Environment steps done, counting every environment.
-        updates: Updates done.
-        debt: The updates owed by the steps done and not yet paid.
-        observations: How observations are laid out as rows.
-        actions: How actions are.
+        run: As given.
+        config: The settings of the run.
         agent: The agent.
         buffer: The replay buffer.
-        best: Step, score and weights of the best policy so far.
+        observations: How observations are laid out as rows.
+        actions: How actions are.
+        collector: Acts in the environments and fills the buffer.
+        policies: The best policy so far.
+        stop_reason: Why a callback stopped the run; "" while none did.
         checkpoint_seconds: Wall time that this process has spent in checkpoints.
 
     Raises:
@@ -60,19 +64,16 @@ class Trainer:
     def __init__(
         self,
         run: Run,
-        reporter: Reporter | None = None,
+        callbacks: Iterable[Callback] = (),
         *,
         newest: Saved | None = None,
         profile_calls: int = 0,
     ) -> None:
-        self.run, self.config, self.reporter = run, run.config, reporter or Reporter()
+        self.run, self.config = run, run.config
+        self._callbacks = Callbacks(callbacks)
         self._opened, self._closed = ExitStack(), False
         self._opened.callback(run.unlock)
-        self.checkpoint_seconds = 0.0
-        self.steps, self.updates = 0, 0
-        ratio = Fraction(str(self.config.replay_ratio))
-        self.debt = Debt(ratio, self.config.updates_per_call)
-        self.best: tuple[int, float, dict[str, np.ndarray]] | None = None
+        self.checkpoint_seconds, self.stop_reason = 0.0, ""
         try:
             self._build()
             self._begin(newest)
@@ -83,18 +84,23 @@ class Trainer:
         self._opened.callback(self._profile.close)
 
     def _build(self) -> None:
-        watchdog = Watchdog(
-            self.config.environment_timeout_seconds, lambda: f"after step {self.steps}"
-        )
+        config, run = self.config, self.run
+        watchdog = Watchdog(config.environment_timeout_seconds, lambda: f"after step {self.steps}")
         self._opened.callback(watchdog.close)
-        parts = assemble(self.run, watchdog, self._opened, self.reporter.say)
+        parts = assemble(run, watchdog, self._opened)
         self.observations, self.actions = parts.observations, parts.actions
         self.agent, self.buffer = parts.agent, parts.buffer
-        self.environments, self._evaluation_env = parts.environments, parts.evaluation_env
-        self._camera = parts.camera
-        self.warmup = np.random.Generator(
-            np.random.PCG64(seed_sequence(self.config.seed, Stream.WARMUP))
+        self._evaluation_env, self._camera = parts.evaluation_env, parts.camera
+        self.collector = Collector(
+            self.agent,
+            parts.environments,
+            self.buffer,
+            warmup_steps=config.warmup_steps,
+            discount=config.discount,
         )
+        ratio = Fraction(str(config.replay_ratio))
+        self._budget = UpdateBudget(ratio, config.updates_per_call, config.warmup_steps)
+        self.policies = Policies(self.agent.networks.policy_weights)
 
     def _begin(self, newest: Saved | None) -> None:
         try:
@@ -106,35 +112,109 @@ class Trainer:
             raise RunError(f"{self.run.path} cannot be used: {error}") from error
 
     def _continue(self, saved: Saved | None) -> None:
-        run, say = self.run, self.reporter.say
-        for note in run.notes:
-            say(note)
+        run, config = self.run, self.config
         if not run.is_new:
             run.lock()
-            saved = saved or newest_intact(run.path, say)
-        summaries = Summaries(run.path, self.config.num_envs)
-        self.summaries = self._opened.enter_context(closing(summaries))
+            saved = saved or newest_intact(run.path)
+        self.summaries = self._opened.enter_context(
+            closing(Summaries(run.path, config.num_envs, config))
+        )
+        spaces = recorded_spaces(
+            self.observations.space, self.actions, own_models=run.agent_config.has_own_models
+        )
+        self._checkpointing = Checkpointing(
+            run,
+            self.agent.networks.checkpoint,
+            self.buffer,
+            {
+                "agent": self.agent,
+                "budget": self._budget,
+                "policies": self.policies,
+                "summaries": self.summaries,
+                "collector": self.collector,
+            },
+            spaces,
+        )
         if saved:
-            checkpointing.restore(self, saved)
+            self._checkpointing.restore(saved)
+            self._after_restoring()
         else:
-            if self.config.init_from:
-                begin_with_policy_of(self, self.config.init_from)
-            self.environments.start()
+            if config.init_from:
+                begin_with_policy_of(run, self.agent, spaces)
+            self.collector.begin()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
         if note := run.write(self.steps):
-            say(note)
-        manifest = saved.manifest if saved else None
-        self._checkpoints = Checkpoints(run.path, self.config.keep_checkpoints)
-        self._checkpoints.cut_back(manifest, say)
+            _log.warning(note)
+        self._checkpointing.cut_back(saved)
         self.evaluations = EvaluationTable(run.evaluations_path)
-        if not manifest:
+        if not saved:
             self.summaries.layout()
             self.summaries.graph(self.agent.graph())
-        if not manifest or (manifest.config and manifest.config.get("history") != run.history):
+        if not saved or saved.manifest.config.get("history") != run.history:
             self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
 
+    def _after_restoring(self) -> None:
+        # After an override scores may not be comparable: the search for the best begins anew.
+        overridden_at = [self.steps] if self.run.overridden else self.run.overridden_at()
+        best = self.policies.best_step
+        if best is not None and best <= max(overridden_at, default=-1):
+            self.policies.forget_best()
+        environments = self.collector.environments
+        if environments.lost.any():
+            self.summaries.begin_episodes(environments.lost)
+            _log.warning(
+                "environments %s began a fresh episode, and the run differs from one that never "
+                "stopped: %s",
+                environments.lost.nonzero()[0].tolist(),
+                environments.why_lost,
+            )
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far, counting every environment."""
+        return self.collector.steps if hasattr(self, "collector") else 0
+
+    @property
+    def updates(self) -> int:
+        """Updates so far."""
+        return self.agent.updates
+
+    @property
+    def owed(self) -> Fraction:
+        """Updates owed by the steps done and not yet made."""
+        return self._budget.owed
+
+    @property
+    def best_return(self) -> float:
+        """The best mean return of an evaluation so far, -inf before the first one."""
+        return self.policies.best_return
+
+    @property
+    def policy(self) -> Policy:
+        """The deterministic policy as it is now."""
+        act = self.agent.networks.policy
+        return Policy(act, self.observations, self.actions, self.steps)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its steps, or its return, and the last round is complete."""
+        return self.config.is_reached(self.steps, self.best_return) and not self.in_round
+
+    @property
+    def in_round(self) -> bool:
+        """Whether a call of the train body is owed: inside a round, or where one was stopped."""
+        return self._budget.is_call_due
+
+    def stop(self, reason: str) -> None:
+        """Ends `train` at the next place where nothing is lost; everything is saved.
+
+        Args:
+            reason: Why, for the log; the run goes on when it is continued.
+        """
+        self.stop_reason = reason or "asked to stop"
+
     def train(self) -> StopSignals:
-        """Runs until the run has its steps, or a signal asks to stop; then saves.
+        """Runs until the run is finished, or a signal or a callback asks to stop; then saves.
 
         Returns:
             The signals, whose `received` says which one asked.
@@ -142,16 +222,20 @@ class Trainer:
         Raises:
             RunError: If something is NaN or infinite, naming it and the step, cannot be written,
                 or an environment in a process fails. The newest checkpoint stays the last one.
-                Also if the trainer is closed: the directory may be another's by now.
+                If a callback raised: everything was saved then. Also if the trainer is closed: the
+                directory may be another's by now.
         """
         self._check_open()
-        self.summaries.begin(self.steps, self.updates)
+        self.stop_reason = ""
+        self.summaries.on_begin(self)
         self._last_checkpoint = time.monotonic()
         with StopSignals() as signals, single_blas_thread():
             try:
-                while not self.finished and not signals.received:
+                self._callbacks.call("on_begin", self)
+                while not (self.finished or signals.received or self.stop_reason):
                     self._round(signals)
                 self.checkpoint()
+                self._callbacks.call("on_end", self)
             except (
                 FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
             ) as error:  # fmt: skip
@@ -160,77 +244,48 @@ class Trainer:
                 raise RunError(
                     f"stopped after step {self.steps}: {what}No checkpoint was written from it."
                 ) from error
+        if self._callbacks.failed:
+            method, raised = self._callbacks.failed
+            told = "".join(traceback.format_exception(raised)).rstrip()
+            raise RunError(
+                f"stopped after step {self.steps}, with a checkpoint: {method} raised\n{told}"
+            ) from raised
         return signals
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run has its steps and the last round is complete."""
-        return self.steps >= self.config.steps and not self.in_round
-
-    @property
-    def in_round(self) -> bool:
-        """Whether a call of the train body is owed: inside a round, or where one was stopped."""
-        return self.debt.is_call
-
     def _round(self, signals: StopSignals) -> None:
-        """Steps every environment once, pays the updates owed, and does what is due."""
+        """Steps every environment once, makes the updates owed, and does what is due."""
         if not self.in_round:  # else a round that was stopped is completed first
             self._collect()
         while self.in_round:
-            if signals.received:
+            if signals.received or self.stop_reason:
                 return
             self._learn()
         if self._due(self.config.evaluate_every_steps):
             self._evaluate()
-        if self._due(self.config.summarize_every_steps):
-            self.run.check_lock()
-            self.summaries.write(self.steps, self.updates)
-            if self.config.histograms:
-                networks = self.agent.networks
-                self.summaries.histograms((networks.actor, networks.critic), self.steps)
+        self.summaries.on_round(self)
         if self._due(self.config.video_every_steps):
             self._record()
+        self._callbacks.call("on_round", self)
         if self._due(self.config.checkpoint_every_steps) or self._waited_long():
             self._try_checkpoint()
-        self.reporter.stepped(self.steps)
 
     def _collect(self) -> None:
-        observations = self.environments.observations
-        self.agent.observe(observations)
-        if self.steps < self.config.warmup_steps:
-            mask = self.observations.mask_of(observations)
-            actions = self.actions.random(self.warmup, len(observations), mask)
-        else:
-            actions = self.agent.act(observations, explore=True)
-        step = self.environments.step(self.actions.to_environment(actions))
-        # Truncated episodes go on, as far as values are concerned: only termination is final.
-        discounts = self.config.discount * ~step.terminated
-        try:
-            self.buffer.add(
-                Transition(observations, actions, step.rewards, discounts, step.observations),
-                step.ended,
-            )
-        except ValueError as error:  # images that are not stacked as they must be
-            raise RunError(f"the replay buffer does not take the next step: {error}") from error
-        self.agent.stepped(actions, step.rewards, step.ended)
-        self.summaries.stepped(step.rewards, step.ended, step.infos)
-        self.steps += len(self.environments)
-        beyond = self.steps - self.config.warmup_steps
-        if beyond > 0:
-            self.debt.step(min(beyond, len(self.environments)))
+        step = self.collector.collect()
+        self._budget.stepped(self.steps, len(step.rewards))
+        self.summaries.on_step(self, step)
+        self._callbacks.call("on_step", self, step)
 
     def _learn(self) -> None:
-        """Pays updates in one call of the train body."""
-        updates = self.config.updates_per_call
+        """Makes the updates of one call of the train body."""
         with self._profile.call():
-            metrics = self.agent.train(self.buffer, updates)
-        self.summaries.learned(metrics)
-        self.updates += updates
-        self.debt.pay()
+            metrics = self.agent.train(self.buffer, self.config.updates_per_call)
+        self._budget.paid()
+        self.summaries.on_update(self, metrics)
+        self._callbacks.call("on_update", self, metrics)
 
     def _due(self, every: int) -> bool:
         """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
-        return every > 0 and self.steps % every < len(self.environments)
+        return every > 0 and self.steps % every < self.config.num_envs
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
@@ -239,22 +294,12 @@ class Trainer:
         except ValueError as error:  # of what the environment gave
             raise RunError(str(error)) from error
         figures = evaluation.summary()
-        score = figures["return_mean"]
-        best = self.best
-        if best is None or score > best[1]:
-            best = (self.steps, score, self.agent.networks.policy_weights())
-        improved, self.best = best is not self.best, best
+        is_best = self.policies.evaluated(self.steps, figures["return_mean"])
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
         self.run.check_lock()
         self.evaluations.append(row)
-        self.summaries.evaluated(evaluation, best[1], self.steps)
-        self.reporter.evaluated(self.steps, evaluation, improved)
-
-    @property
-    def policy(self) -> Policy:
-        """The deterministic policy as it is now."""
-        act = self.agent.networks.policy
-        return Policy(act, self.observations, self.actions, self.steps)
+        self.summaries.on_evaluation(self, evaluation, is_best)
+        self._callbacks.call("on_evaluation", self, evaluation, is_best)
 
     def _record(self) -> None:
         """Records the first evaluation episode as it would be played now."""
@@ -262,14 +307,12 @@ class Trainer:
         assert self._camera is not None
         self.run.check_lock()
         try:
-            RunFiles(self.run.path).make_folder("videos")
-            video = self.run.path / "videos" / f"step-{self.steps:012d}.mp4"
-            self._camera.record(self.policy, seed, video)
-            self.summaries.video(preview(video), self.steps)
+            preview = record_in_run(self._camera, self.policy, seed, self.run.path)
+            self.summaries.video(preview, self.steps)
         except RunError as error:  # no reason to end a run
-            self.reporter.say(f"no video of step {self.steps}: {error}")
+            _log.warning("no video of step %s: %s", self.steps, error)
         except OSError as error:
-            self.reporter.say(f"no video of step {self.steps}: it cannot be written: {error}")
+            _log.warning("no video of step %s: it cannot be written: %s", self.steps, error)
 
     def _waited_long(self) -> bool:
         minutes = self.config.checkpoint_every_minutes
@@ -282,9 +325,11 @@ class Trainer:
         except OSError as error:
             if not is_full(error):
                 raise
-            self.reporter.say(
-                f"NO CHECKPOINT at step {self.steps}: {error}. Make space: the next one tries "
-                "again, and the run fails if the last one does."
+            _log.warning(
+                "NO CHECKPOINT at step %s: %s. Make space: the next one tries again, and the run "
+                "fails if the last one does.",
+                self.steps,
+                error,
             )
 
     def checkpoint(self) -> None:
@@ -298,10 +343,15 @@ class Trainer:
         self._check_open()
         began = time.monotonic()
         try:
-            checkpointing.save(self, self._checkpoints)
+            self.run.check_lock()
+            growing = [*self.evaluations.flush(), *self.summaries.flush()]
+            self._checkpointing.save(
+                self.steps, self.updates, in_round=self.in_round, growing=growing
+            )
         finally:
             self._last_checkpoint = time.monotonic()
             self.checkpoint_seconds += self._last_checkpoint - began
+        self._callbacks.call("on_checkpoint", self)
 
     def _check_open(self) -> None:
         if self._closed:

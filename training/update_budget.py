@@ -1,46 +1,75 @@
-"""The updates that steps owe, counted exactly and cheaply."""
+"""The update budget: how many updates the steps done allow, counted exactly and cheaply."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
+
+_FRACTION = re.compile(r"\d{1,15}(/\d{1,15})?")
+# What the largest settings leave after a round: a call, and the updates of 4096 environments.
+_LARGEST = 100_000 + 1000 * 4096
 
 
-class Debt:
-    """Updates owed by the steps done and not yet paid; paid in calls of a fixed size.
+class UpdateBudget:
+    """Updates owed by the steps done and not yet made; made in calls of a fixed size.
 
     It is counted in whole numbers of a fraction of an update: Python's fractions would cost more at
     every step than storing the transition does.
 
     Args:
-        per_step: Updates owed for each step.
-        per_call: Updates paid at once.
+        replay_ratio: Updates per step.
+        per_call: Updates made in one call.
+        warmup_steps: Steps that owe nothing.
     """
 
-    def __init__(self, per_step: Fraction, per_call: int) -> None:
-        self._per_step, self._per_call = per_step, per_call
-        self.updates = Fraction(0)
+    def __init__(self, replay_ratio: Fraction, per_call: int, warmup_steps: int = 0) -> None:
+        self._ratio, self._per_call, self._warmup = replay_ratio, per_call, warmup_steps
+        self.owed = Fraction(0)
 
     @property
-    def updates(self) -> Fraction:
-        """Updates owed, a fraction where `per_step` is one."""
+    def owed(self) -> Fraction:
+        """Updates owed, a fraction where the replay ratio is one."""
         return Fraction(self._owed, self._unit)
 
-    @updates.setter
-    def updates(self, updates: Fraction) -> None:
-        self._unit = math.lcm(self._per_step.denominator, updates.denominator)
+    @owed.setter
+    def owed(self, updates: Fraction) -> None:
+        self._unit = math.lcm(self._ratio.denominator, updates.denominator)
         self._owed = int(updates * self._unit)
-        self._step, self._call = int(self._per_step * self._unit), self._per_call * self._unit
+        self._step, self._call = int(self._ratio * self._unit), self._per_call * self._unit
 
     @property
-    def is_call(self) -> bool:
+    def is_call_due(self) -> bool:
         """Whether a whole call is owed."""
         return self._owed >= self._call
 
-    def step(self, steps: int) -> None:
-        """Takes that so many more steps are done."""
-        self._owed += self._step * steps
+    def stepped(self, total: int, new: int) -> None:
+        """Counts steps.
 
-    def pay(self) -> None:
-        """Takes that a call was made."""
+        Args:
+            total: Steps done so far, with the new ones.
+            new: How many of them are new.
+        """
+        if (beyond := total - self._warmup) > 0:
+            self._owed += self._step * min(beyond, new)
+
+    def paid(self) -> None:
+        """Counts a call."""
         self._owed -= self._call
+
+    def state(self) -> dict[str, Any]:
+        """Returns the updates owed, exactly."""
+        return {"owed": str(self.owed)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, also with another ratio or size of calls.
+
+        Raises:
+            ValueError: If it is more than any round leaves.
+        """
+        owed = str(state["owed"])
+        if not _FRACTION.fullmatch(owed) or Fraction(owed) > _LARGEST:
+            raise ValueError(f"{owed} updates are owed, which no round leaves")
+        self.owed = Fraction(owed)

@@ -20,6 +20,7 @@ from eagerly.environments import choose_renderer
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.environments.remote import RemoteEnvironment
 from eagerly.errors import RunError
+from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
 from eagerly.training.evaluation import Evaluation, PlaysEpisodes, evaluate
 
@@ -188,3 +189,22 @@ class Camera:
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
+
+
+def record_in_run(camera: Camera, policy: Policy, seed: int, path: Path) -> tuple[int, int, bytes]:
+    """Records an episode into the folder of videos of a run, and returns its `preview`.
+
+    Args:
+        camera: Records it.
+        policy: Acts in it, and says of which step it is.
+        seed: Reset seed of the episode.
+        path: The run directory.
+
+    Raises:
+        RunError: If it cannot be recorded.
+        OSError: If it cannot be written.
+    """
+    RunFiles(path).make_folder("videos")
+    video = path / "videos" / f"step-{policy.steps:012d}.mp4"
+    camera.record(policy, seed, video)
+    return preview(video)

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from eagerly.agents.agent import Agent
 from eagerly.errors import RunError
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import newest_intact
 from eagerly.storage.loading import assign_weights
-from eagerly.storage.run import open_run
+from eagerly.storage.run import Run, open_run
 from eagerly.storage.settings import flag_name
-from eagerly.training.checkpointing import spaces_of
 
-if TYPE_CHECKING:
-    from eagerly.training.trainer import Trainer
-
-
+_log = logging.getLogger(__name__)
 # Settings that make another actor of the same weights.
 _SAME_SHAPES = ("activation", "layer_norm", "memory", "attention_heads")
 
 
-def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
-    """Gives the actor, and its target, the weights of another run's policy.
+def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
+    """Gives the actor, and its target, the weights of the policy of the run that is named.
 
     It is the best one, or the latest where nothing was evaluated; with it come the statistics of
     normalised observations. Critics, optimisers and all else begin afresh. Where that run's spaces
-    are others, of the same sizes, the reporter is told.
+    are others, of the same sizes, a warning is logged.
+
+    Args:
+        run: The new run, whose setting `init_from` names the other one.
+        agent: Its agent.
+        spaces: Its spaces, as a checkpoint keeps them.
 
     Raises:
         RunError: If the directory is no run with a checkpoint, or its actor is another one.
     """
-    agent, say = trainer.agent, trainer.reporter.say
-    trainer.run.check_vouched_for("init_from")
+    run_dir = run.config.init_from
+    run.check_vouched_for("init_from")
     try:
-        other = open_run(Path(run_dir), None, {}, trust=trainer.run.trusts_init_from)
+        other = open_run(Path(run_dir), None, {}, trust=run.trusts_init_from)
     except RunError as error:
         raise RunError(f"--init-from: {error}") from error
-    saved = newest_intact(other.path, say, with_replay=False)
+    saved = newest_intact(other.path, with_replay=False)
     if saved is None:
         raise RunError(f"--init-from: {run_dir} has no checkpoint yet")
-    state = saved.manifest.state
     mine, theirs = agent.config, other.agent_config
     for name in _SAME_SHAPES:
         if getattr(mine, name) != getattr(theirs, name):
@@ -49,26 +51,26 @@ def begin_with_policy_of(trainer: Trainer, run_dir: str) -> None:
                 f"--init-from: {flag_name(name)} is {getattr(theirs, name)} in {run_dir} and "
                 f"{getattr(mine, name)} in this run: its actor would be another one"
             )
-    is_best = saved.manifest.best is not None
     try:
-        weights = saved.best_policy() if is_best else saved.arrays("policy")
-        actions = Actions(restored_spaces(state["spaces"])[1])
-        if (actions.continuous, actions.choices) != (
-            trainer.actions.continuous,
-            trainer.actions.choices,
-        ):
+        policies = saved.state("policies")
+        best = policies["best"]
+        weights, step = policies["latest"], saved.manifest.steps
+        if best is not None:
+            weights, step = best["weights"], int(best["step"])
+        actions = Actions(restored_spaces(saved.manifest.spaces)[1])
+        mine_too = agent.actions.continuous, agent.actions.choices
+        if (actions.continuous, actions.choices) != mine_too:
             raise ValueError(f"its actions are {actions.space}")
         assign_weights(agent.networks.actor, weights)
         if agent.normalization is not None:
-            agent.normalization.restore(state["normalization"])
+            agent.normalization.restore(saved.state("agent")["normalization"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
         ) from error
     agent.networks.actor_target.set_weights(agent.networks.actor.get_weights())
     agent.networks.policy.refresh()
-    spaces = spaces_of(trainer)
-    if state["spaces"].keys() == spaces.keys() and state["spaces"] != spaces:
-        say(f"note: {run_dir} has other spaces than this run: {state['spaces']}, not {spaces}")
-    step = int(state["best"][0]) if is_best else saved.manifest.steps
-    say(f"begins with the policy of {run_dir}, of step {step}")
+    other_spaces = saved.manifest.spaces
+    if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
+        _log.warning("%s has other spaces than this run: %s, not %s", run_dir, other_spaces, spaces)
+    _log.info("begins with the policy of %s, of step %s", run_dir, step)

@@ -88,31 +88,32 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
     watch = StopWatch(list(ends))
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(Path(folder) / "run", "td3", settings_for({"env": env}, ends[-1]))
-        with Trainer(run, watch) as trainer:
+        with Trainer(run, [watch]) as trainer:
             stages["importing the rest, building everything"] = time.time() - mark
             agent, mark = trainer.agent, time.time()
             two = (
-                (trainer.environments, "step", "environment, with its wrappers"),
+                (trainer.collector.environments, "step", "environment, with its wrappers"),
                 (agent, "_compiled_train_body", "compiled call"),
             )
             parts = (
-                (agent, "act", "acting"),
+                (trainer.collector._behavior, "act", "acting"),
                 (trainer.actions, "to_environment", "acting"),
                 (trainer.buffer, "add", "adding"),
                 (trainer.buffer, "sample_rows", "sampling"),
                 (agent, "_transferred", "transfer"),
                 (agent, "train", "metrics, finite checks"),
-                (trainer.summaries, "stepped", "summaries"),
-                (trainer.summaries, "learned", "summaries"),
-                (trainer.summaries, "write", "summaries"),
+                (trainer.summaries, "on_step", "summaries"),
+                (trainer.summaries, "on_update", "summaries"),
+                (trainer.summaries, "on_round", "summaries"),
                 (trainer, "checkpoint", "checkpoints"),
                 (trainer, "_round", "the loop itself"),
             )
             compiled, found = agent._compiled_train_body, []
-            reached = watch.stepped
+            reached = watch.on_round
 
-            def stepped(done: int) -> None:
-                reached(done)
+            def on_round(training: Any) -> None:
+                reached(training)
+                done = training.steps
                 if done not in ends:
                     return
                 marks.append(time.perf_counter())
@@ -132,7 +133,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 return result
 
             agent._compiled_train_body = first_call
-            watch.stepped = stepped  # type: ignore[method-assign, assignment]
+            watch.on_round = on_round  # type: ignore[method-assign]
             trainer.train()
     _, began, middle, ended = marks
     _, per_step, last = ({k: 1e6 * v / steps for k, v in part.items()} for part in found)

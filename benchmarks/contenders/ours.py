@@ -18,10 +18,10 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from eagerly import Trainer, open_run
-from eagerly.training.callbacks import Reporter
+from eagerly.training.callbacks import Callback, Training
 
 
-class StopWatch(Reporter):
+class StopWatch(Callback):
     """Takes the time at which steps are reached.
 
     Args:
@@ -32,10 +32,10 @@ class StopWatch(Reporter):
         self._marks = list(marks)
         self.times: list[tuple[int, float]] = []
 
-    def stepped(self, steps: int) -> None:
-        """Takes that so many steps are done."""
-        if self._marks and steps >= self._marks[0]:
-            self.times.append((steps, time.perf_counter()))
+    def on_round(self, training: Training) -> None:
+        """Takes the time where a mark is reached."""
+        if self._marks and training.steps >= self._marks[0]:
+            self.times.append((training.steps, time.perf_counter()))
             self._marks.pop(0)
 
 
@@ -54,7 +54,7 @@ def timed_run(agent: str, settings: dict[str, Any], start: int, stop: int) -> di
     watch = StopWatch([start, stop])
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(Path(folder) / "run", agent, settings_for(settings, stop))
-        with Trainer(run, watch) as trainer:
+        with Trainer(run, [watch]) as trainer:
             trainer.train()
             updates = trainer.updates
     (first, began), (last, ended) = watch.times

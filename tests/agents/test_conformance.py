@@ -19,12 +19,13 @@ from eagerly.agents.inputs import Batch
 from eagerly.buffers import ReplayBuffer, Transition
 from eagerly.settings import check_settings, setting
 from tests.helpers import (
-    acted,
     buffer_for,
     equal_weights,
     filled_buffer,
     random_transitions,
+    restore_networks,
     small_agent,
+    stepped,
     trained_cheetah,
     weights_of,
 )
@@ -235,9 +236,9 @@ def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
 def test_acting_without_exploration_is_deterministic_and_in_bounds(make: Make) -> None:
     agent = make()
     observations = np.random.default_rng(0).normal(size=(5, 4)) * 100
-    actions = agent.act(observations, explore=False)
-    agent.act(observations, explore=True)
-    np.testing.assert_array_equal(actions, agent.act(observations, explore=False))
+    actions = agent.act(observations)
+    stepped(agent.behavior(), observations)
+    np.testing.assert_array_equal(actions, agent.act(observations))
     assert actions.shape == (5, 2)
     assert actions.dtype == np.float32
     assert np.abs(actions).max() <= 1
@@ -249,39 +250,56 @@ def test_exploration_adds_noise_of_the_given_size_and_stays_in_bounds(
 ) -> None:
     observations = np.zeros((20_000, 4))
     agent = make(exploration=exploration, exploration_noise=0.1)
-    noise = agent.act(observations, explore=True) - agent.act(observations, explore=False)
+    noise = agent.behavior().act(observations) - agent.act(observations)
     assert abs(noise.std() - 0.1) < 0.002
     loud = make(exploration=exploration, exploration_noise=5.0)
-    assert np.abs(loud.act(observations, explore=True)).max() == 1
+    assert np.abs(loud.behavior().act(observations)).max() == 1
 
 
 def test_correlated_noise_begins_anew_with_an_episode(make: Make) -> None:
     observations = np.zeros((2, 4))
     agent = make(exploration="ornstein_uhlenbeck", exploration_noise=0.01)
-    for _ in range(200):
-        agent.act(observations, explore=True)
-    began = np.array([True, False])
-    agent.begin_episodes(began)
-    current = agent.exploration.state()["current"]
-    assert not np.any(current[0])
-    assert np.all(current[1])
+    behavior, told = agent.behavior(), agent.behavior()
+    for last in [False] * 199 + [True]:
+        for each in (behavior, told):
+            each.act(observations)
+            ended = [each is behavior and last, False]
+            each.observe(np.zeros(2), np.array(ended))
+    told.begin_episodes(np.array([True, False]))
+    for each in (behavior, told):
+        current = each.state()["exploration"]["current"]
+        assert not np.any(current[0])
+        assert np.all(current[1])
+
+
+def test_acting_and_what_came_of_it_are_told_in_turn(make: Make) -> None:
+    behavior, observations = make().behavior(), np.zeros((2, 4))
+    with pytest.raises(ValueError, match="observe was called before act"):
+        behavior.observe(np.zeros(2), np.zeros(2, bool))
+    behavior.act(observations)
+    with pytest.raises(ValueError, match=r"act was called twice: call observe\(rewards, ended\)"):
+        behavior.act(observations)
+    with pytest.raises(ValueError, match=r"rewards and ended must have shape \[2\]; got \(3,\)"):
+        behavior.observe(np.zeros(3), np.zeros(3, bool))
+    behavior.observe(np.zeros(2), np.zeros(2, bool))
+    behavior.act(observations)
 
 
 def test_an_action_that_is_not_finite_is_named(make: Make) -> None:
     agent = make()
     variable = agent.networks.actor.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
-    for explore in (True, False):
+    for act in (agent.act, agent.behavior().act):
         with pytest.raises(FloatingPointError, match=r"action became .*nan"):
-            agent.act(np.ones((2, 4)), explore=explore)
+            act(np.ones((2, 4)))
 
 
 def test_acting_follows_the_actor_after_training(make: Make) -> None:
     agent, buffer = make(actor_learning_rate=0.1), filled_buffer()
     observations = np.ones((3, 4), np.float32)
-    before = agent.act(observations, explore=False)
+    before = agent.act(observations)
     agent.train(buffer, 4)
-    after = agent.act(observations, explore=False)
+    after = agent.act(observations)
     assert not np.allclose(before, after)
     np.testing.assert_allclose(after, agent.networks.actor(observations), atol=1e-6)
 
@@ -289,8 +307,9 @@ def test_acting_follows_the_actor_after_training(make: Make) -> None:
 def test_observations_and_buffers_of_other_sizes_are_refused(make: Make) -> None:
     agent = make()
     for shape in ((4,), (3, 5), (1, 3, 4)):
-        with pytest.raises(ValueError, match=r"observations must have shape \[N, 4\], got"):
-            agent.act(np.zeros(shape), explore=False)
+        for act in (agent.act, agent.behavior().act):
+            with pytest.raises(ValueError, match=r"observations must have shape \[N, 4\], got"):
+                act(np.zeros(shape))
     with pytest.raises(ValueError, match=r"buffer must hold .*observation_size=4.*size=5"):
         agent.train(ReplayBuffer(10, 5, 2), 1)
 
@@ -312,23 +331,25 @@ def test_a_restored_agent_makes_the_same_next_update(name: str, mode: str, tmp_p
     settings = {"mode": mode, "exploration": "ornstein_uhlenbeck"}
     agent, buffer = make(**settings), filled_buffer()
     agent.train(buffer, 3)
-    agent.act(np.ones((2, 4)), explore=True)
-    agent.networks.save(str(tmp_path / "networks"))
-    exploration, sampling = agent.exploration.state(), buffer.random_state
+    behavior = agent.behavior()
+    stepped(behavior, np.ones((2, 4)))
+    agent.networks.checkpoint.write(str(tmp_path / "networks"))
+    collecting, sampling = behavior.state(), buffer.state()
     saved = weights_of(agent)
     agent.train(buffer, 3)
-    acted = agent.act(np.ones((2, 4)), explore=True)
+    acted = behavior.act(np.ones((2, 4)))
 
     restored, again = make(seed=9, **settings), filled_buffer()
     restored._seed = 0  # the seed is a setting of the run, not part of a checkpoint
-    restored.networks.restore(str(tmp_path / "networks"))
+    restore_networks(restored, str(tmp_path / "networks"))
     assert equal_weights(saved, weights_of(restored))
     assert restored.updates == 3
-    restored.exploration.restore(exploration)
-    again.random_state = sampling
+    other = restored.behavior()
+    other.restore(collecting)
+    again.restore(sampling)
     restored.train(again, 3)
     assert equal_weights(weights_of(agent), weights_of(restored))
-    np.testing.assert_array_equal(restored.act(np.ones((2, 4)), explore=True), acted)
+    np.testing.assert_array_equal(other.act(np.ones((2, 4))), acted)
 
 
 def test_every_variable_is_saved(make: Make, tmp_path: Path) -> None:
@@ -339,23 +360,23 @@ def test_every_variable_is_saved(make: Make, tmp_path: Path) -> None:
     for optimizer in (agent.networks.actor_optimizer, agent.networks.critic_optimizer):
         for variable in optimizer.variables[2:]:
             variable.assign(np.random.default_rng(1).uniform(size=variable.shape))
-    agent.networks.save(str(tmp_path / "networks"))
+    agent.networks.checkpoint.write(str(tmp_path / "networks"))
     fresh = make(seed=3)
-    fresh.networks.restore(str(tmp_path / "networks"))
+    restore_networks(fresh, str(tmp_path / "networks"))
     assert equal_weights(weights_of(agent), weights_of(fresh))
 
 
 def test_other_networks_are_not_restored(make: Make, tmp_path: Path) -> None:
-    make().networks.save(str(tmp_path / "networks"))
+    make().networks.checkpoint.write(str(tmp_path / "networks"))
     for settings in ({"hidden_sizes": (8, 8)}, {"hidden_sizes": (16,)}, {"layer_norm": True}):
         with pytest.raises(ValueError, match=r"networks|[Ss]hape"):
-            make(**settings).networks.restore(str(tmp_path / "networks"))
+            restore_networks(make(**settings), str(tmp_path / "networks"))
 
 
 def test_a_new_learning_rate_survives_restoring(make: Make, tmp_path: Path) -> None:
-    make(actor_learning_rate=1e-3).networks.save(str(tmp_path / "networks"))
+    make(actor_learning_rate=1e-3).networks.checkpoint.write(str(tmp_path / "networks"))
     agent = make(actor_learning_rate=1e-5)
-    agent.networks.restore(str(tmp_path / "networks"))
+    restore_networks(agent, str(tmp_path / "networks"))
     assert np.isclose(float(agent.networks.actor_optimizer.learning_rate), 1e-5)
 
 
@@ -364,7 +385,7 @@ def test_what_is_not_finite_is_named_and_not_saved(make: Make, tmp_path: Path) -
     variable = agent.networks.critic_target.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     with pytest.raises(FloatingPointError, match=r"hidden_0/kernel of critic_target is not finite"):
-        agent.networks.save(str(tmp_path / "networks"))
+        agent.networks.checkpoint.write(str(tmp_path / "networks"))
     assert not list(tmp_path.iterdir())
 
 
@@ -378,21 +399,21 @@ def test_weights_go_out_and_in_by_name(make: Make, tmp_path: Path) -> None:
         "critic_target",
     }
     observations = np.ones((2, 4))
-    before = other.act(observations, explore=False)
+    before = other.act(observations)
     np.savez(tmp_path / "weights.npz", **weights)
     with np.load(tmp_path / "weights.npz", allow_pickle=False) as saved:
         other.set_weights(dict(saved))
     assert equal_weights(other.get_weights(), weights)
-    after = other.act(observations, explore=False)
-    np.testing.assert_array_equal(after, agent.act(observations, explore=False))
+    after = other.act(observations)
+    np.testing.assert_array_equal(after, agent.act(observations))
     assert not np.allclose(before, after)
 
 
 def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
     agent, other = (make(seed=seed, normalize_observations=True) for seed in (0, 1))
-    agent.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
+    agent.normalization.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
     agent.train(filled_buffer(), 2)
-    other.observe(np.ones((1, 4)))
+    other.normalization.observe(np.ones((1, 4)))
     weights = agent.get_weights()
     other.set_weights(weights)
     assert equal_weights(other.get_weights(), weights)
@@ -481,12 +502,11 @@ def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dic
 @functools.cache
 def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     agent = small_agent(name, **dict(settings))  # nothing is traced
-    agent.observe(np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
-    if agent.config.remembers:
-        agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+    behavior = agent.behavior()
+    stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     agent.train(buffer_for(agent), 3)
     compiled = getattr(agent._compiled_train_body, "_jit_compile", None)
-    actions = [acted(agent, np.ones((2, 4)), explore=True).tobytes() for _ in range(2)]
+    actions = [stepped(behavior, np.ones((2, 4))).tobytes() for _ in range(2)]
     return (compiled, *actions, *(weights.tobytes() for weights in weights_of(agent).values()))
 
 
@@ -561,7 +581,9 @@ def test_normalised_observations_train_like_observations_in_other_units(
     settings |= {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
     plain = small_agent(name, **settings)
     scaled = small_agent(name, normalize_observations=True, **settings)
-    scaled.observe(np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4]))  # mean 7, deviation 50
+    scaled.normalization.observe(
+        np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4])
+    )  # mean 7, deviation 50
     transitions = random_transitions(200)
     for agent, rows in ((plain, transitions), (scaled, _shifted(transitions))):
         buffer = ReplayBuffer(1000, 4, 2, seed=0)
@@ -572,8 +594,8 @@ def test_normalised_observations_train_like_observations_in_other_units(
         np.testing.assert_allclose(after[path], values, 1e-4, 1e-5, err_msg=path)
     observation = np.array([[0.5, -1.0, 0.0, 2.0]])
     np.testing.assert_allclose(
-        scaled.act(observation * 50 + 7, explore=False),
-        plain.act(observation, explore=False),
+        scaled.act(observation * 50 + 7),
+        plain.act(observation),
         1e-4,
         1e-5,
     )
@@ -582,7 +604,9 @@ def test_normalised_observations_train_like_observations_in_other_units(
 @pytest.mark.parametrize("name", agent_names())
 def test_a_loop_that_counts_no_observations_is_told(name: str) -> None:
     agent = small_agent(name, normalize_observations=True)
-    with pytest.raises(ValueError, match=r"no observation was counted: call agent\.observe"):
+    with pytest.raises(
+        ValueError, match=r"no observation was counted: collect with agent\.behavior"
+    ):
         agent.train(filled_buffer(), 4)
 
 
@@ -592,16 +616,16 @@ def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_trainin
 ) -> None:
     agent = small_agent(name, normalize_observations=True)
     assert agent.normalization is not None
-    agent.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
+    agent.normalization.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
     agent.train(filled_buffer(), 4)
     mean, scale = agent.normalization.mean.numpy(), agent.normalization.scale.numpy()
     for part in ("actor", "actor_target", "critic", "critic_target"):
         variables = {v.path: v for v in getattr(agent.networks, part).variables}
         assert variables["observation_normalization/mean"] is agent.normalization.mean
     row = np.ones((1, 4))
-    acted = agent.act(row, explore=False)
-    agent.observe(np.full((1000, 4), 100.0))
-    np.testing.assert_array_equal(agent.act(row, explore=False), acted)
+    acted = agent.act(row)
+    agent.normalization.observe(np.full((1000, 4), 100.0))
+    np.testing.assert_array_equal(agent.act(row), acted)
     np.testing.assert_array_equal(agent.normalization.mean.numpy(), mean)
     np.testing.assert_array_equal(agent.normalization.scale.numpy(), scale)
     agent.train(filled_buffer(), 4)

@@ -17,10 +17,11 @@ from eagerly.agents.inputs import Batch
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.heads import scores as scores_of
+from eagerly.policies import Episodes
 from eagerly.policies.heads import ActionHead
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID
-from tests.helpers import equal_weights, weights_of
+from tests.helpers import equal_weights, restore_networks, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -136,7 +137,7 @@ def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
     agent = agent_of("td3", Discrete(3), exploration_epsilon=0.3)
     shares = np.array([0.7, 0.3, 0.0])
     scores = np.where(shares > 0, np.log(np.maximum(shares, 1e-9)), INVALID).astype(np.float32)
-    drawn = agent.exploration(np.tile(scores, (20_000, 1)))
+    drawn = agent.behavior()._exploration(np.tile(scores, (20_000, 1)))
     expected = 0.7 * shares + 0.3 * np.array([0.5, 0.5, 0])
     np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.02)
     assert not drawn[:, 2].any()
@@ -209,9 +210,9 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
         after[mode] = weights_of(agent)
     for path, values in after["eager"].items():
         np.testing.assert_allclose(values, after["graph"][path], rtol=1e-9, atol=1e-12)
-    agent.networks.save(str(tmp_path / "n"))
+    agent.networks.checkpoint.write(str(tmp_path / "n"))
     again = agent_of(name, space, mode="graph", precision="float64")
-    again.networks.restore(str(tmp_path / "n"))
+    restore_networks(again, str(tmp_path / "n"))
     for one in (agent, again):
         one.train(filled(one, seed=1), 2)
     assert equal_weights(weights_of(agent), weights_of(again))
@@ -226,14 +227,14 @@ def test_a_memory_makes_choices_too(memory: str) -> None:
     buffer = replay_buffer(agent.layout, 100, seed=0)
     mask = np.tile(np.array([[1, 0, 1, 1, 0, 1, 1]], np.float32), (2, 1))
     now = np.concatenate([draws.normal(size=(2, 3)).astype(np.float32), mask], axis=1)
+    behavior = agent.behavior()
     for step in range(12):
-        agent.observe(now)
-        taken = agent.act(now, explore=True)
+        taken = behavior.act(now)
         assert not taken[:, actions.continuous :][mask == 0].any()
         then = np.concatenate([draws.normal(size=(2, 3)).astype(np.float32), mask], axis=1)
         ended = np.array([step == 5, False])
         buffer.add(Transition(now, taken, np.ones(2), np.full(2, 0.9), then), ended)
-        agent.stepped(taken, np.ones(2), ended)
+        behavior.observe(np.ones(2), ended)
         now = then
     metrics = agent.train(buffer, 2)
     assert all(np.isfinite(values).all() for values in metrics.values())
@@ -249,8 +250,8 @@ def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
     np.testing.assert_array_equal(kernel.numpy()[:, 1], before[0])
     np.testing.assert_array_equal(bias.numpy()[1], before[1])
     rows = np.concatenate([np.random.default_rng(0).normal(size=(500, 3)), [[1, 0, 1]] * 500], 1)
-    for explore in (True, False):
-        taken = agent.act(rows.astype(np.float32), explore=explore)
+    for act in (agent.act, agent.behavior().act):
+        taken = act(rows.astype(np.float32))
         assert not taken[:, 1].any()
         assert (taken.sum(axis=1) == 1).all()
 
@@ -292,7 +293,7 @@ def test_parts_of_a_dictionary_are_in_the_row() -> None:
     agent = kind(space, Box(-1, 1, (2,)), kind.Config(hidden_sizes=(8,), mode="graph"))
     assert agent.layout.observation_size == 6
     row = agent.observations.flatten({"where": np.zeros(2, np.float32), "what": 2})
-    assert agent.act(row[np.newaxis], explore=False).shape == (1, 2)
+    assert agent.act(row[np.newaxis]).shape == (1, 2)
 
 
 def test_a_memory_does_not_see_the_mask() -> None:
@@ -301,9 +302,8 @@ def test_a_memory_does_not_see_the_mask() -> None:
     for mask in ([1, 1, 1, 1], [1, 1, 0, 0]):
         agent = agent_of("td3", Discrete(4), **memory, sequences_per_update=3, batch_size=256)
         row = np.concatenate([np.ones(3), mask])[np.newaxis].astype(np.float32)
-        agent.observe(row)
-        agent.act(row, explore=False)
-        found.append(agent._scores[0, :2] - agent._scores[0, 0])
+        scores = Episodes(agent.networks.policy, 1).act(row)
+        found.append(scores[0, :2] - scores[0, 0])
     np.testing.assert_array_equal(*found)
 
 

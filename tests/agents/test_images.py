@@ -17,7 +17,7 @@ from eagerly.agents.inputs import batch_of
 from eagerly.buffers import PixelReplayBuffer, Transition, replay_buffer
 from eagerly.networks import ActingPolicy
 from eagerly.spaces import Observations
-from tests.helpers import equal_weights, weights_of
+from tests.helpers import equal_weights, restore_networks, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -133,16 +133,17 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
     after = {}
     for mode in ("eager", *compiled):
         agent = agent_of(space, name, mode=mode, **settings)
-        agent.observe(filled(agent).sample(1, 8).observation[0])
+        if agent.normalization is not None:
+            agent.normalization.observe(filled(agent).sample(1, 8).observation[0])
         metrics = agent.train(filled(agent), 2)
         assert all(np.isfinite(values).all() for values in metrics.values())
         after[mode] = weights_of(agent)
     for path, values in after["eager"].items():
         for mode in compiled:
             np.testing.assert_allclose(values, after[mode][path], rtol=1e-3, atol=2e-5)
-    agent.networks.save(str(tmp_path / "n"))
+    agent.networks.checkpoint.write(str(tmp_path / "n"))
     again = agent_of(space, name, mode=compiled[-1], **settings)
-    again.networks.restore(str(tmp_path / "n"))
+    restore_networks(again, str(tmp_path / "n"))
     if agent.normalization is not None:
         again.normalization.restore(agent.normalization.state())
     for one in (agent, again):
@@ -163,9 +164,7 @@ def test_an_actor_alone_is_that_of_the_agent() -> None:
     alone = agent.Builder(agent.config, CAMERA, ACTIONS, seed=0).actor()
     assert [v.path for v in alone.variables] == [v.path for v in agent.networks.actor.variables]
     rows = filled(agent).sample(1, 3).observation[0]
-    np.testing.assert_allclose(
-        ActingPolicy(alone)(rows), agent.act(rows, explore=False), rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(ActingPolicy(alone)(rows), agent.act(rows), rtol=1e-5, atol=1e-6)
 
 
 def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
@@ -220,7 +219,7 @@ def test_normalised_observations_leave_pixels_and_choices_as_they_are() -> None:
     rows = np.stack([agent.observations.flatten(agent.observations.space.sample())] * 2)
     rows[1] += 1000.0
     speeds = agent.observations.scalable
-    agent.observe(rows)
+    agent.normalization.observe(rows)
     agent.normalization.publish()
     scaled = agent.normalization(rows[:1]).numpy()
     np.testing.assert_array_equal(scaled[:, ~speeds], rows[:1, ~speeds])
@@ -231,8 +230,8 @@ def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
     space = Dict({"far": Box(-np.inf, np.inf, (1,)), "near": Box(-1, 1, (1,))})
     agent = agent_of(space, precision="mixed_bfloat16", normalize_observations=True)
     rows = np.array([[998.5, 0], [999.5, 0], [1000.5, 0], [1001.5, 0]], np.float32)
-    agent.observe(rows)
+    agent.normalization.observe(rows)
     agent.normalization.publish()
-    actions = agent.act(rows, explore=False)
+    actions = agent.act(rows)
     assert len(np.unique(actions, axis=0)) > 2
     np.testing.assert_array_equal(actions, agent.networks.actor(tf.constant(rows)).numpy())

@@ -19,8 +19,17 @@ from eagerly.buffers.rows import aligned
 from eagerly.buffers.window import BURN_IN, LEARNED
 from eagerly.networks import History
 from eagerly.networks.cores import MEMORIES
+from eagerly.policies import Episodes
 from tests.agents.reference_memory import ReferenceUpdate
-from tests.helpers import acted, buffer_for, equal_weights, small_agent, spaces, weights_of
+from tests.helpers import (
+    buffer_for,
+    equal_weights,
+    restore_networks,
+    small_agent,
+    spaces,
+    stepped,
+    weights_of,
+)
 
 MODES = ("eager", "graph", "xla")
 pytestmark = pytest.mark.usefixtures("unoptimized")
@@ -102,10 +111,12 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
 ) -> None:
     results = []
     agent = agent_with(name, memory, mode=mode, normalize_observations=mode == "eager")
-    agent.observe(np.arange(8.0).reshape(2, 4))
-    agent.networks.save(str(tmp_path / "networks"))
+    if agent.normalization is not None:
+        agent.normalization.observe(np.arange(8.0).reshape(2, 4))
+    agent.networks.checkpoint.write(str(tmp_path / "networks"))
     for change in (lambda shape: 0.0, FILLS[fill]):
-        agent.networks.restore(str(tmp_path / "networks"))  # what was compiled stays
+        agent.networks.checkpoint.read(str(tmp_path / "networks"))  # what was compiled stays
+        agent.networks.refresh()
         rows = with_padding(buffer_for(agent).sample_rows(1, 5), change)
         metrics = agent.train(Given(agent.layout, rows), 2)
         results.append((metrics, weights_of(agent)))
@@ -255,11 +266,13 @@ def test_acting_step_by_step_is_acting_on_the_whole_episode(name: str, memory: s
     rewards = random.normal(size=(2, 9)).astype(np.float32)
     ends = {3: 0, 6: 1}  # step: environment whose episode ends with it
     chosen, done = np.zeros((2, 9, 2)), np.zeros((2, 9, 2), np.float32)
+    quiet, loud = agent.behavior(), agent.behavior()
     for step in range(9):
-        agent.observe(observations[:, step])
-        chosen[:, step] = agent.act(observations[:, step], explore=False)
-        done[:, step] = agent.act(observations[:, step], explore=True)
-        agent.stepped(done[:, step], rewards[:, step], np.arange(2) == ends.get(step))
+        ended = np.arange(2) == ends.get(step)
+        chosen[:, step] = quiet.act(observations[:, step], explore=False)
+        done[:, step] = loud.act(observations[:, step])
+        loud.observe(rewards[:, step], ended)
+        quiet.observe(rewards[:, step], ended, done[:, step])
     for row, end in ((0, 4), (1, 7)):
         for piece in (slice(0, end), slice(end, 9)):
             count = piece.stop - piece.start
@@ -272,41 +285,42 @@ def test_acting_step_by_step_is_acting_on_the_whole_episode(name: str, memory: s
             np.testing.assert_allclose(chosen[row, piece], whole, 1e-5, 1e-6)
 
 
-def test_what_is_told_out_of_turn_is_refused() -> None:
+def test_a_memory_acts_through_its_behavior_policy_alone() -> None:
     agent, observations = agent_with("td3", "gru"), np.zeros((2, 4))
-    with pytest.raises(ValueError, match=r"call agent\.observe\(observations\), \[N, O\], before"):
-        agent.act(observations, explore=True)
-    agent.observe(observations)
-    with pytest.raises(ValueError, match="two observations without the action and reward between"):
-        agent.observe(observations)
-    for shapes in ([(2, 3), 2, 2], [(2, 2), 1, 2], [(2, 2), 2, 3]):
-        with pytest.raises(ValueError, match=r"must have the shapes \[\(2, 2\), \(2,\), \(2,\)\]"):
-            agent.stepped(*map(np.zeros, shapes))
-    agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+    with pytest.raises(ValueError, match=r"has a memory: collect with agent\.behavior\(\)"):
+        agent.act(observations)
+    behavior = agent.behavior()
+    behavior.act(observations)
+    with pytest.raises(ValueError, match=r"must have the shapes \[\(2, 2\), \(2,\), \(2,\)\]"):
+        behavior.observe(np.zeros(2), np.zeros(2, bool), np.zeros((2, 3)))
+    behavior.observe(np.zeros(2), np.zeros(2, bool))
+    episodes = Episodes(agent.networks.policy, 2)
     with pytest.raises(ValueError, match="an action without an observation before it"):
-        agent.stepped(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+        episodes.acted(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
+    episodes.act(observations)
+    with pytest.raises(ValueError, match="two observations without the action and reward between"):
+        episodes.act(observations)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memory: str) -> None:
     agent, random = agent_with("td3", memory), np.random.default_rng(0)
+    behavior = agent.behavior()
     for _ in range(8):
-        acted(agent, random.normal(size=(2, 4)), explore=True)
-    other = agent_with("td3", memory)
-    other.remember(agent.remembered())
+        stepped(behavior, random.normal(size=(2, 4)))
+    other = agent_with("td3", memory).behavior()
+    other.restore(behavior.state())
     observations = random.normal(size=(2, 4))
-    for each, began in ((agent, np.array([False, True])), (other, np.array([0, 1]))):
+    both = []
+    for each, began in ((behavior, np.array([False, True])), (other, np.array([0, 1]))):
         each.begin_episodes(began)
-        each.observe(observations)
-    both = agent.act(observations, explore=False), other.act(observations, explore=False)
+        both.append(each.act(observations, explore=False))
     np.testing.assert_array_equal(*both)
-    fresh = agent_with("td3", memory)
-    fresh.observe(observations)
-    new = fresh.act(observations, explore=False)
+    new = agent_with("td3", memory).behavior().act(observations, explore=False)
     np.testing.assert_array_equal(new[1], both[0][1])
     assert not np.allclose(new[0], both[0][0])
     with pytest.raises(ValueError, match="expected a memory of"):
-        agent_with("td3", memory, memory_units=16).remember(agent.remembered())
+        agent_with("td3", memory, memory_units=16).behavior().restore(behavior.state())
 
 
 # --- as every agent -----------------------------------------------------------------------------
@@ -317,7 +331,7 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
 def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_path: Path) -> None:
     agents = {m: agent_with(name, memory, precision="float64", mode=m) for m in MODES}
     beginning, middle, whole = str(tmp_path / "0"), str(tmp_path / "2"), {}
-    agents["graph"].networks.save(beginning)
+    agents["graph"].networks.checkpoint.write(beginning)
     for mode, agent in agents.items():
         agent.train(buffer_for(agent), 4)
         whole[mode] = weights_of(agent)
@@ -326,15 +340,15 @@ def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_pat
             np.testing.assert_allclose(whole[mode][path], values, 1e-7, 1e-12, err_msg=path)
     for mode in ("eager", "graph"):
         agent = agents[mode]
-        agent.networks.restore(beginning)
+        restore_networks(agent, beginning)
         buffer = buffer_for(agent)
         agent.train(buffer, 2)
-        agent.networks.save(middle + mode)
+        agent.networks.checkpoint.write(middle + mode)
         agent.train(buffer, 2)
         assert equal_weights(whole[mode], weights_of(agent))
     restored = agent_with(name, memory, precision="float64", mode="eager", seed=9)
     restored._seed = 0
-    restored.networks.restore(middle + "eager")
+    restore_networks(restored, middle + "eager")
     buffer = buffer_for(restored)
     buffer.sample_rows(2, 5)
     restored.train(buffer, 2)

@@ -16,7 +16,7 @@ from eagerly import TD3, TD3Config
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.networks.variables import named_variables
-from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
+from tests.helpers import equal_weights, filled_buffer, restore_networks, spaces, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 SMALL = {"batch_size": 8, "policy_delay": 1}
@@ -157,8 +157,8 @@ def test_every_kind_trains_in_every_mode_and_goes_on_where_it_was(
         agent, buffer = agent_of(*KINDS[kind], mode=mode), filled_buffer()
         before = weights_of(agent)
         agent.train(buffer, 2)
-        agent.networks.save(str(tmp_path / "networks"))
-        sampling = buffer.random_state
+        agent.networks.checkpoint.write(str(tmp_path / "networks"))
+        sampling = buffer.state()
         agent.train(buffer, 2)
         after[mode] = weights_of(agent)
         moved = {n for n, v in after[mode].items() if not np.array_equal(before[n], v)}
@@ -169,13 +169,13 @@ def test_every_kind_trains_in_every_mode_and_goes_on_where_it_was(
         np.testing.assert_allclose(after[mode][name], values, 1e-3, 1e-5, err_msg=name)
     again, buffer = agent_of(*KINDS[kind], seed=3, mode=mode), filled_buffer()
     again._seed = 0
-    again.networks.restore(str(tmp_path / "networks"))
-    buffer.random_state = sampling
+    restore_networks(again, str(tmp_path / "networks"))
+    buffer.restore(sampling)
     again.train(buffer, 2)
     assert equal_weights(after[mode], weights_of(again))
     observations = np.random.default_rng(0).normal(size=(3, 4))
-    actions = again.act(observations, explore=False)
-    np.testing.assert_array_equal(actions, agent.act(observations, explore=False))
+    actions = again.act(observations)
+    np.testing.assert_array_equal(actions, agent.act(observations))
     assert np.abs(actions).max() <= 1
 
 
@@ -231,7 +231,7 @@ def test_running_statistics_are_copied_and_follow_training_alone(kind: Any) -> N
 
     before = statistics(nets.critic)
     assert len(before) == 2
-    agent.act(np.ones((3, 4)), explore=False)
+    agent.act(np.ones((3, 4)))
     np.testing.assert_array_equal(statistics(nets.critic), before)
     agent.train(filled_buffer(), 2)
     after = statistics(nets.critic)
@@ -319,7 +319,7 @@ def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> No
     assert sorted(v.path for v in nets.critic.variables) == ["c", "w"]
     (shared,) = (v for v in nets.actor.variables if v.path == "w")
     assert any(v.value is shared.value for v in nets.critic.variables)
-    nets.save(str(tmp_path / "networks"))
+    nets.checkpoint.write(str(tmp_path / "networks"))
     saved = [name for name, _ in tf.train.list_variables(str(tmp_path / "networks"))]
     assert sorted(n.partition("/.A")[0] for n in saved if "optimizer" not in n)[1:] == [
         "actor/k",
@@ -608,7 +608,7 @@ class Embedded(keras.Model):
 def test_an_actor_may_look_its_observation_up() -> None:
     spaces_ = gymnasium.spaces.Discrete(5), gymnasium.spaces.Box(-1.0, 1.0, (2,))
     config = TD3Config(batch_size=8, mode="eager", actor=lambda o, a: Embedded())
-    assert TD3(*spaces_, config, seed=0).act(np.eye(5), explore=False).shape == (5, 2)
+    assert TD3(*spaces_, config, seed=0).act(np.eye(5)).shape == (5, 2)
 
 
 class Deaf(keras.Model):

@@ -16,7 +16,7 @@ from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from tests.agents.test_own_models import agent_of, functional_critic
-from tests.helpers import equal_weights, filled_buffer, spaces, weights_of
+from tests.helpers import equal_weights, filled_buffer, restore_networks, spaces, weights_of
 
 torch = pytest.importorskip("torch", reason="PyTorch, an extra, is not installed")
 
@@ -87,8 +87,8 @@ def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Pa
         agent, buffer = agent_of(actor, critic, mode=mode), filled_buffer()
         before = weights_of(agent)
         agent.train(buffer, 2)
-        agent.networks.save(str(tmp_path / mode))
-        sampling = buffer.random_state
+        agent.networks.checkpoint.write(str(tmp_path / mode))
+        sampling = buffer.state()
         agent.train(buffer, 2)
         after[mode] = weights_of(agent)
         assert not np.array_equal(before["actor: net.0.weight"], after[mode]["actor: net.0.weight"])
@@ -98,11 +98,11 @@ def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Pa
         np.testing.assert_allclose(after["graph"][name], values, 1e-3, 1e-5, err_msg=name)
     again, buffer = agent_of(actor, critic, seed=4, mode="graph"), filled_buffer()
     again._seed = 0
-    again.networks.restore(str(tmp_path / "graph"))
-    buffer.random_state = sampling
+    restore_networks(again, str(tmp_path / "graph"))
+    buffer.restore(sampling)
     again.train(buffer, 2)
     assert equal_weights(weights_of(again), after["graph"])
-    assert again.act(np.ones((3, 4)), explore=False).shape == (3, 2)
+    assert again.act(np.ones((3, 4))).shape == (3, 2)
 
 
 def test_the_seed_of_a_run_is_that_of_its_modules() -> None:
@@ -225,12 +225,12 @@ def test_a_module_with_dropout_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
     agent, buffer = agent_of(actor, dropping, mode="graph"), filled_buffer()
     agent.train(buffer, 2)
-    agent.networks.save(str(tmp_path / "agent"))
-    sampling = buffer.random_state
+    agent.networks.checkpoint.write(str(tmp_path / "agent"))
+    sampling = buffer.state()
     agent.train(buffer, 2)
     again, buffer = agent_of(actor, dropping, mode="graph"), filled_buffer()
-    again.networks.restore(str(tmp_path / "agent"))
-    buffer.random_state = sampling
+    restore_networks(again, str(tmp_path / "agent"))
+    buffer.restore(sampling)
     again.train(buffer, 2)
     assert equal_weights(weights_of(again), weights_of(agent))
     one, other = (v for v in agent.networks.critic.variables if v.path.endswith("seed"))

@@ -97,9 +97,8 @@ def test_a_restored_buffer_goes_on_as_the_one_that_was_saved(capacity: int) -> N
     buffer, player = filled(2, 100, capacity)
     again = PixelReplayBuffer(capacity, LAYOUT, seed=9)
     oldest = buffer.added - len(buffer)
-    again.restore(oldest, buffer.stored(oldest, buffer.added))
-    again.restore_state(buffer.state())
-    again.random_state = buffer.random_state
+    again.restore_rows(oldest, buffer.rows(oldest, buffer.added))
+    again.restore(buffer.state())
     for _ in range(2):
         one, other = (each.sample_rows(2, 50).copy() for each in (buffer, again))
         np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32))
@@ -164,6 +163,6 @@ def test_samples_are_right_where_there_were_more_environments_before() -> None:
                 for part, expected in zip(flat, made[float(flat[2])], strict=True):
                     np.testing.assert_array_equal(part, expected)
     again = PixelReplayBuffer(500, LAYOUT)
-    again.restore(buffer.added - len(buffer), buffer.stored(buffer.added - 500, buffer.added))
-    again.restore_state(buffer.state())
+    again.restore_rows(buffer.added - len(buffer), buffer.rows(buffer.added - 500, buffer.added))
+    again.restore(buffer.state())
     assert again._least == buffer._least

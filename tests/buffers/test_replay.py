@@ -89,12 +89,12 @@ def test_how_sampling_is_cut_into_calls_does_not_change_the_rows(calls: tuple[in
 
 def test_the_seed_and_the_random_state_decide_the_sample() -> None:
     one, same, other = buffer_of(10, 7), buffer_of(10, 7), buffer_of(10, 7, seed=1)
-    state = one.random_state
+    state = one.state()
     first = one.sample_rows(2, 5).copy()
     np.testing.assert_array_equal(first, same.sample_rows(2, 5))
     assert not np.array_equal(first, other.sample_rows(2, 5))
     assert not np.array_equal(first, one.sample_rows(2, 5))
-    one.random_state = state
+    one.restore(state)
     np.testing.assert_array_equal(first, one.sample_rows(2, 5))
 
 
@@ -104,7 +104,7 @@ def test_stored_rows_restore_an_equal_buffer(added: int) -> None:
     oldest = added - len(buffer)
     middle = oldest + len(buffer) // 3
     for start, stop in ((oldest, middle), (middle, added)):
-        copy.restore(start, buffer.stored(start, stop))
+        copy.restore_rows(start, buffer.rows(start, stop))
     assert copy.added == added
     np.testing.assert_array_equal(copy.sample_rows(3, 50), buffer.sample_rows(3, 50))
     for each in (buffer, copy):
@@ -114,21 +114,21 @@ def test_stored_rows_restore_an_equal_buffer(added: int) -> None:
 
 def test_a_smaller_buffer_takes_over_the_newest_rows() -> None:
     buffer, smaller = buffer_of(10, 9), ReplayBuffer(4, 2, 1)
-    smaller.restore(0, buffer.stored(0, 9))
+    smaller.restore_rows(0, buffer.rows(0, 9))
     assert sampled_numbers(smaller) == {5, 6, 7, 8}
 
 
 def test_overwritten_rows_cannot_be_read() -> None:
     with pytest.raises(ValueError, match=r"rows 2 to 5 are not stored; .* 3 to 13"):
-        buffer_of(10, 13).stored(2, 5)
+        buffer_of(10, 13).rows(2, 5)
 
 
 def test_rows_are_restored_in_order() -> None:
     buffer = buffer_of(10, 3)
     with pytest.raises(ValueError, match="must continue at 3; got 5"):
-        buffer.restore(5, np.zeros((2, 7), np.float32))
+        buffer.restore_rows(5, np.zeros((2, 7), np.float32))
     with pytest.raises(ValueError, match=r"float32 of shape \[n, 7\]; got float64 \(2, 7\)"):
-        buffer.restore(3, np.zeros((2, 7)))
+        buffer.restore_rows(3, np.zeros((2, 7)))
 
 
 @pytest.mark.parametrize(

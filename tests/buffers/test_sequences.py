@@ -145,10 +145,9 @@ def test_a_buffer_that_was_put_back_gives_the_same_windows_ever_after(
     copy = SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=2, seed=9)
     start = buffer.added - len(buffer)
     middle = start + len(buffer) // 2
-    copy.restore(start, buffer.stored(start, middle))
-    copy.restore(middle, buffer.stored(middle, buffer.added))
-    copy.restore_state(json.loads(json.dumps(buffer.state())))
-    copy.random_state = buffer.random_state
+    copy.restore_rows(start, buffer.rows(start, middle))
+    copy.restore_rows(middle, buffer.rows(middle, buffer.added))
+    copy.restore(json.loads(json.dumps(buffer.state())))
     again = Feeder(copy, feeder.lengths)
     again.episode, again.step = feeder.episode.copy(), feeder.step.copy()
     for _ in range(12):
@@ -164,11 +163,11 @@ def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> No
     for _ in range(6):
         start = feeder.buffer.added
         feeder.feed(4)
-        segments.append((start, feeder.buffer.stored(start, feeder.buffer.added)))
+        segments.append((start, feeder.buffer.rows(start, feeder.buffer.added)))
     copy = SequenceReplayBuffer(30, 2, 1, length=4)
     for start, rows in segments[2:]:
-        copy.restore(start, rows)
-    copy.restore_state(feeder.buffer.state())
+        copy.restore_rows(start, rows)
+    copy.restore(feeder.buffer.state())
     np.testing.assert_array_equal(copy.sample_rows(5, 50), feeder.buffer.sample_rows(5, 50))
 
 
@@ -245,10 +244,10 @@ def test_rows_that_are_no_steps_are_not_put_back() -> None:
         rows = np.zeros((3, SequenceLayout(2, 1, 4).width), np.float32)
         rows[1, -1] = wrong
         with pytest.raises(ValueError, match="are no steps of episodes"):
-            SequenceReplayBuffer(10, 2, 1, length=4).restore(0, rows)
+            SequenceReplayBuffer(10, 2, 1, length=4).restore_rows(0, rows)
     buffer = buffer_of(rounds=2)
     with pytest.raises(ValueError, match="which are not there"):
-        buffer.restore_state({"last": [999, -1]})
+        buffer.restore(buffer.state() | {"last": [999, -1]})
 
 
 def test_an_observation_is_kept_once() -> None:

@@ -16,6 +16,7 @@ from eagerly.environments.factory import environment_maker, environment_name
 from eagerly.environments.vector import numeric_items
 from eagerly.errors import RunError
 from tests import toys
+from tests.small_runs import logged
 
 toys.register()
 
@@ -175,27 +176,27 @@ def test_an_environment_that_breaks_gymnasiums_interface_is_refused(
     kind: Any, message: str
 ) -> None:
     with pytest.raises(RunError, match=rf"(?s)'toy' fails Gymnasium's checker: .*{message}"):
-        check_environment(kind(), "toy", lambda line: None)
+        check_environment(kind(), "toy")
 
 
 def test_a_reward_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(RunError, match=r"reward must be a number; got .* of shape \(2,\)"):
-        check_environment(ArrayReward(), "toy", lambda line: None)
+        check_environment(ArrayReward(), "toy")
 
 
 @pytest.mark.parametrize(
     "env", ["HalfCheetah-v5", "Pendulum-v1", "Terminating-v0", "Bandit-v0", "Regulator-v0"]
 )
 def test_nothing_is_said_about_a_good_environment(env: str) -> None:
-    lines: list[str] = []
-    check_environment(environment_maker(env)(), env, lines.append)
+    with logged() as lines:
+        check_environment(environment_maker(env)(), env)
     assert lines == []
 
 
 def test_an_environment_that_does_not_repeat_itself_is_told_of_and_trained_on() -> None:
-    lines: list[str] = []
     env = environment_maker("Noisy-v0")()
-    check_environment(env, "Noisy-v0", lines.append)
+    with logged() as lines:
+        check_environment(env, "Noisy-v0")
     (line,) = lines
     assert "'Noisy-v0' does not repeat itself from its seed" in line
     assert env.spec.nondeterministic is False  # as it was

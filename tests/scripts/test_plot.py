@@ -16,7 +16,7 @@ from eagerly.errors import RunError
 from eagerly.scripts.plot import main
 from eagerly.storage.config import RunConfig
 from eagerly.storage.documents import sealed
-from eagerly.storage.run import read_settings
+from eagerly.storage.run import FORMAT, read_settings
 
 
 def _table(folder: Path, name: str, returns: list[float], seconds: bool = True) -> Path:
@@ -260,7 +260,7 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
         found = []
         for number, settings in enumerate(runs):
             of_run = {field.name for field in dataclasses.fields(RunConfig)}
-            document: dict[str, Any] = {"format": 2, "agent": "td3", "history": []}
+            document: dict[str, Any] = {"format": FORMAT, "agent": "td3", "history": []}
             document["run"] = {k: v for k, v in settings.items() if k in of_run} | {"seed": 0}
             document["agent_settings"] = {k: v for k, v in settings.items() if k not in of_run}
             path = tmp_path / str(number)

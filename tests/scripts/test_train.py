@@ -99,7 +99,7 @@ def test_a_mujoco_run_is_interrupted_continued_and_evaluated(tmp_path: Path) -> 
     straight = tmp_path / "runs" / "straight"
     words[words.index("runs/pole")] = "runs/straight"
     assert script("train.py", *words, cwd=tmp_path).returncode == 0
-    for name in ("networks.index", "networks.data-00000-of-00001", "policy.npz", "episodes.npz"):
+    for name in ("networks.index", "networks.data-00000-of-00001", "policies.npz", "collector.npz"):
         (one,), (other,) = (path.glob(f"checkpoints/*1500-*/{name}") for path in (run, straight))
         assert one.read_bytes() == other.read_bytes(), name
     assert (run / "evaluations.csv").read_bytes() == (straight / "evaluations.csv").read_bytes()
@@ -329,7 +329,7 @@ def test_a_damaged_checkpoint_is_told_of_once(tmp_path: Path) -> None:
     words = ["td3", "--env", "Long-v0", "--run-dir", str(run), "--mode", "graph"]
     for steps in ("10", "20"):
         assert invoke(train.main, *words, "--steps", steps)[0] == 0
-    (newest,) = run.glob("checkpoints/*20-*/policy.npz")
+    (newest,) = run.glob("checkpoints/*20-*/policies.npz")
     newest.write_bytes(b"")
     code, output = invoke(train.main, *words, "--steps", "30")
     assert code == 0
@@ -362,7 +362,7 @@ def test_a_signal_ends_with_its_code_and_says_how_to_continue(
     def signalling(*arguments: Any) -> None:
         signal.raise_signal(number)
 
-    monkeypatch.setattr("eagerly.training.summaries.Summaries.stepped", signalling)
+    monkeypatch.setattr("eagerly.training.summaries.Summaries.on_step", signalling)
     words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run"), *SMALL]
     ended, output = invoke(train.main, *words, "--steps", "150")
     assert ended == code

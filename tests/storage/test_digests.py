@@ -15,7 +15,7 @@ from tests.small_runs import TrainRun, train_in
 TOUCHED: dict[str, tuple[Any, set[str]]] = {
     "evaluation_seed": (5, {"evaluations.csv", "TensorBoard: all scalars"}),
     "tau": (0.01, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),
-    "seed": (1, {"actor", "critic", "replay buffer", "policy", "best policy"}),
+    "seed": (1, {"actor", "critic", "replay buffer", "policies", "collector"}),
     "env_kwargs": ({"g": 5.0}, {"replay buffer", "TensorBoard: training returns"}),
 }
 
@@ -45,11 +45,12 @@ def test_the_same_run_has_the_same_digests(
 
 
 def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path) -> None:
+    from eagerly.storage.config import RunConfig
     from eagerly.training.summaries import Summaries
 
     train(steps=200)
     before = digests(tmp_path / "run")
-    summaries = Summaries(tmp_path / "run", 1)
+    summaries = Summaries(tmp_path / "run", 1, RunConfig(env="Pendulum-v1"))
     summaries._scalars({"losses/critic": 0.0}, 150)
     summaries.close()
     assert len(curves(tmp_path / "run")["losses/critic", 150]) == 2

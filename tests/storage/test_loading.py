@@ -88,7 +88,7 @@ def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
     policy = load_policy(tmp_path / "run", "latest")
     actions = Actions(toys.Counting.action_space)
     rows = np.random.default_rng(0).normal(size=(5, 2)) * 10
-    expected = actions.to_environment(trainer.agent.act(rows, explore=False))
+    expected = actions.to_environment(trainer.agent.act(rows))
     batch = policy(rows)
     np.testing.assert_array_equal(batch, expected)
     assert (batch.shape, batch.dtype) == ((5, 2), np.float32)
@@ -107,19 +107,19 @@ def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
 
 def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
     trainer = train(evaluate_every_steps=100, actor_learning_rate=0.03)
-    assert trainer.best is not None
+    assert trainer.policies.best_step is not None
     best, latest = load_policy(tmp_path / "run"), load_policy(tmp_path / "run", "latest")
-    assert best.steps == trainer.best[0] != 400
+    assert best.steps == trainer.policies.best_step != 400
     assert latest.steps == 400
     rows = np.ones((1, 3), np.float32)
     actor = trainer.agent.Builder(trainer.agent.config, *spaces(3, 1), seed=9).actor()
-    assign_weights(actor, trainer.best[2])
+    assign_weights(actor, trainer.policies.state()["best"]["weights"])
     np.testing.assert_array_equal(
         best(rows), trainer.actions.to_environment(actor.snapshot()(rows))
     )
     assert not np.array_equal(best(rows), latest(rows))
     np.testing.assert_array_equal(
-        latest(rows), trainer.actions.to_environment(trainer.agent.act(rows, explore=False))
+        latest(rows), trainer.actions.to_environment(trainer.agent.act(rows))
     )
 
 

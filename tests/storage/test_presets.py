@@ -15,6 +15,7 @@ from eagerly.storage.presets import ENVIRONMENTS, preset_names
 from eagerly.storage.run import Run
 from eagerly.storage.settings import flag_name, shown
 from tests.helpers import ROOT
+from tests.small_runs import logged
 
 
 def _opened(tmp_path: Path, agent: str = "td3", **given: Any) -> Run:
@@ -55,12 +56,16 @@ def test_what_is_given_goes_before_the_preset(tmp_path: Path) -> None:
 
 
 def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
-    (note,) = _opened(tmp_path, env="Ant-v5", steps=25_000).notes
-    assert note == (
+    with logged() as lines:
+        _opened(tmp_path, env="Ant-v5", steps=25_000)
+    (line,) = lines
+    assert line == (
         "all 25000 steps are random and nothing is learned: --warmup-steps is 25000 "
         "(preset Ant-v5: warmup_steps 25000)"
     )
-    assert not _opened(tmp_path, env="Ant-v5", steps=25_001).notes
+    with logged() as lines:
+        _opened(tmp_path, env="Ant-v5", steps=25_001)
+    assert not lines
 
 
 def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:

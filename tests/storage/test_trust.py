@@ -20,7 +20,7 @@ from eagerly.importing import import_module, place_of
 from eagerly.scripts import evaluate, plot, train
 from eagerly.storage import trust
 from tests.helpers import edit_sealed
-from tests.small_runs import SMALL, Listener, TrainRun, train_in
+from tests.small_runs import SMALL, TrainRun, logged, train_in
 
 # A module that leaves a trace wherever it is imported, and offers what a setting can name.
 EVIL = """
@@ -117,7 +117,7 @@ def test_what_a_stranger_names_is_said_in_one_line_and_not_imported(
         place = stage.folder / "evil.py"
         assert f"would import {NAMED[role][2]} ({role}, in {place}): add --trust" in line
     with pytest.raises(RunError, match=r"was not trained here by you, and would import"):
-        Trainer(open_run(stage.run, None, {"steps": 160}), Listener()).close()
+        Trainer(open_run(stage.run, None, {"steps": 160})).close()
     if role != "env":  # of which a policy has no need
         with pytest.raises(RunError, match="would import"):
             load_policy(stage.run)
@@ -144,7 +144,7 @@ def test_trust_imports_it_from_the_working_directory(stage: Stage, role: str) ->
 def test_what_the_user_names_too_needs_no_trust(stage: Stage) -> None:
     stage.put("evil.py")
     stage.name(*NAMED["env"])
-    Trainer(open_run(stage.run, None, {"env": "evil:Evil-v0"}), Listener()).close()
+    Trainer(open_run(stage.run, None, {"env": "evil:Evil-v0"})).close()
     assert stage.ran
 
 
@@ -251,16 +251,16 @@ def test_training_remembers_that_a_run_is_the_users_own(
     monkeypatch.setenv("XDG_STATE_HOME", str(stage.folder / "state"))
     stage.put("evil.py")
     settings = SMALL | {"env": "evil:Evil-v0", "steps": 150}
-    with Trainer(open_run("mine", "td3", settings), Listener()) as trainer:
+    with logged() as lines, Trainer(open_run("mine", "td3", settings)) as trainer:
         trainer.train()
-    assert trainer.reporter.lines == []
+    assert lines == []
     (entry,) = (json.loads(path.read_text()) for path in trust._list().glob("*.json"))
     assert entry == {
         "path": str(stage.folder / "mine"),
         "names": {"env": "evil:Evil-v0"},
         "places": {"env": str(stage.folder / "evil.py")},
     }
-    with Trainer(open_run("mine", None, {"steps": 160}), Listener()) as trainer:
+    with Trainer(open_run("mine", None, {"steps": 160})) as trainer:
         trainer.train()
     assert CliRunner().invoke(evaluate.main, ["mine", "--episodes", "1"]).exit_code == 0
     # Neither a copy nor another name at the same place is the user's own.
@@ -271,7 +271,7 @@ def test_training_remembers_that_a_run_is_the_users_own(
         result = CliRunner().invoke(evaluate.main, [path])
         assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
     # Whoever goes on with a copy makes it theirs.
-    with Trainer(open_run("copy", None, {"steps": 170}, trust=True), Listener()):
+    with Trainer(open_run("copy", None, {"steps": 170}, trust=True)):
         pass
     assert CliRunner().invoke(evaluate.main, ["copy", "--episodes", "1"]).exit_code == 0
 
@@ -280,7 +280,7 @@ def test_a_name_that_means_another_module_elsewhere_is_not_the_users_own(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (stage.folder / "evil.py").write_text(EVIL.format(trace=str(stage.folder / "fine")))
-    with Trainer(open_run("mine", "evil:Agent", SMALL | {"steps": 110}), Listener()) as trainer:
+    with Trainer(open_run("mine", "evil:Agent", SMALL | {"steps": 110})) as trainer:
         trainer.train()
     _forget_modules()
     stage.put("elsewhere/evil.py")
@@ -304,9 +304,9 @@ def test_a_list_that_cannot_be_written_is_said_and_ends_nothing(
     monkeypatch.setenv("XDG_STATE_HOME", str(stage.folder / "home"))
     stage.put("evil.py")
     settings = SMALL | {"env": "evil:Evil-v0", "steps": 110}
-    with Trainer(open_run("mine", "td3", settings), Listener()) as trainer:
+    with logged() as lines, Trainer(open_run("mine", "td3", settings)) as trainer:
         trainer.train()
-    (line,) = trainer.reporter.lines
+    (line,) = lines
     assert "cannot be remembered" in line
     assert "to resume, evaluate or plot it, add --trust" in line
 

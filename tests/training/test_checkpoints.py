@@ -58,15 +58,14 @@ def test_a_run_directory_holds_what_its_page_says(train: TrainRun, tmp_path: Pat
         "config.json",
         "evaluations.csv",
         "lock",
-        "policies",
         "replay",
     ]
     assert names(run / "checkpoints" / "000000000200-000000000002") == [
-        "episodes.npz",
+        "collector.npz",
         "manifest.json",
         "networks.data-00000-of-00001",
         "networks.index",
-        "policy.npz",
+        "policies.npz",
     ]
 
 
@@ -83,9 +82,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         "networks.data-00000-of-00001",
         "networks.index",
-        "episodes.npz",
+        "collector.npz",
         "manifest.json",
-        "policy.npz",
+        "policies.npz",
     ],
 )
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
@@ -103,9 +102,9 @@ def test_a_damaged_checkpoint_is_passed_over(
     trainer = train(steps=210)
     assert trainer.steps == 210
     if part == "manifest.json" and damage == "gone":
-        assert trainer.reporter.lines == []  # a checkpoint without one was never published
+        assert trainer.lines == []  # a checkpoint without one was never published
     else:
-        (line,) = trainer.reporter.lines
+        (line,) = trainer.lines
         assert "000000000200-000000000002 is damaged" in line
 
 
@@ -134,10 +133,10 @@ def test_damaged_curves_are_said_and_change_nothing_of_the_run(
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     harmed, whole = train(steps=230), train("whole", steps=230)
-    (line,) = harmed.reporter.lines
+    (line,) = harmed.lines
     assert "points of its curves may be lost or wrong" in line
     assert equal_weights(weights_of(harmed.agent), weights_of(whole.agent))
-    np.testing.assert_array_equal(harmed.buffer.stored(0, 230), whole.buffer.stored(0, 230))
+    np.testing.assert_array_equal(harmed.buffer.rows(0, 230), whole.buffer.rows(0, 230))
 
 
 def test_what_was_half_written_is_removed_and_what_is_not_ours_stays(
@@ -146,7 +145,7 @@ def test_what_was_half_written_is_removed_and_what_is_not_ours_stays(
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     before = {path for path in run.rglob("*") if not path.name.startswith("events")}
     half = ["config.json.tmp", "evaluations.csv.tmp", "lock.tmp", "videos/x.mp4.tmp"]
-    half += ["replay/000000000200-000000000210.npy.tmp", "policies/best-000000000210.npz"]
+    half += ["replay/000000000200-000000000210.npy.tmp"]
     half += ["checkpoints/000000000210-000000000003/networks.index"]
     for name in (*half, "notes.tmp"):
         (run / name).parent.mkdir(exist_ok=True)
@@ -177,5 +176,5 @@ def test_a_table_that_lost_rows_is_said_and_not_filled_with_zeros(
     table = tmp_path / "run" / "evaluations.csv"
     table.write_text(table.read_text().splitlines()[0] + "\n")
     trainer = train(steps=210)
-    assert any("evaluations.csv is missing or shorter" in line for line in trainer.reporter.lines)
+    assert any("evaluations.csv is missing or shorter" in line for line in trainer.lines)
     assert b"\0" not in table.read_bytes()

@@ -20,11 +20,12 @@ from eagerly import Trainer, open_run
 from eagerly.errors import RunError
 from eagerly.storage.checkpoint_reader import newest_intact
 from eagerly.storage.digests import curves, digests  # noqa: F401  - programs below use them
+from eagerly.training.callbacks import Callback, Training
 from tests.helpers import ROOT
 from tests.small_runs import (  # noqa: F401
     SMALL,
-    Listener,
     TrainRun,
+    logged,
     train_in,
 )
 
@@ -42,8 +43,8 @@ FAULTS = {
 
 def assert_whole(run: Path, steps: int) -> None:
     """The newest checkpoint is the one of `steps`, intact, and nothing is half-written."""
-    lines: list[str] = []
-    saved = newest_intact(run, lines.append)
+    with logged() as lines:
+        saved = newest_intact(run)
     assert (saved and saved.manifest.steps, lines) == (steps, [])
     assert list(run.rglob("*.tmp")) == []
     assert all((folder / "manifest.json").exists() for folder in run.glob("checkpoints/*"))
@@ -104,7 +105,7 @@ def test_an_environment_that_fails_while_its_episode_is_repeated(
         train(env=Moody, steps=140)
     assert_whole(tmp_path / "run", 120)
     Moody.works = True
-    assert train(env=Moody, steps=140).reporter.lines == []
+    assert train(env=Moody, steps=140).lines == []
 
 
 @pytest.mark.parametrize("fault", ["dtype", "hangs", "dies"])
@@ -199,20 +200,23 @@ def test_a_buffer_that_does_not_fit_is_refused_before_the_run_with_both_numbers(
     train(replay_capacity=10**8, steps=120)  # of which it will fill 120
 
 
-class Meddler(Listener):
+class Meddler(Callback):
     """Does something to the surroundings when a step is reached."""
 
     def __init__(self, step: int, deed: Any) -> None:
         super().__init__()
         self._step, self._deed = step, deed
 
-    def stepped(self, steps: int) -> None:
+    def on_round(self, training: Training) -> None:
+        self.reached(training.steps)
+
+    def reached(self, steps: int) -> None:
         if steps == self._step:
             self._deed()
 
 
 def meddled(run: Path, step: int, deed: Any, **settings: Any) -> None:
-    trainer = Trainer(open_run(run, "td3", SMALL | settings), Meddler(step, deed))
+    trainer = Trainer(open_run(run, "td3", SMALL | settings), [Meddler(step, deed)])
     with closing(trainer):
         trainer.train()
 
@@ -316,14 +320,14 @@ def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_space(tmp_path: P
         straight = train_in(Path({str(tmp_path)!r}) / "straight", **settings)
 
         class Both(Meddler):
-            def stepped(self, steps):
+            def reached(self, steps):
                 fill() if steps == 250 else None
                 filler.unlink() if steps == 450 else None
 
-        reporter = Both(0, None)
-        with closing(Trainer(open_run(run, "td3", settings), reporter)) as trainer:
-            trainer.train()
-        print(*reporter.lines, sep="\\n")
+        with logged() as lines:
+            with Trainer(open_run(run, "td3", settings), [Both(0, None)]) as trainer:
+                trainer.train()
+        print(*lines, sep="\\n")
         assert digests(run) == digests(straight.run.path)
         assert {{len(values) for values in curves(run).values()}} == {{1}}
         assert_whole(run, 600)
@@ -348,13 +352,13 @@ def test_a_run_that_is_killed_while_its_points_wait_for_space_makes_them_again(
         settings = SMALL | {{"steps": 600, "summarize_every_steps": 10, "evaluate_every_steps": 50}}
 
         class Dies(Meddler):
-            def stepped(self, steps):
+            def reached(self, steps):
                 fill() if steps == 250 else None
                 os.kill(os.getpid(), signal.SIGKILL) if steps == 350 else None
 
         child = os.fork()  # before TensorFlow has threads
         if child == 0:
-            with closing(Trainer(open_run(run, "td3", settings), Dies(0, None))) as trainer:
+            with closing(Trainer(open_run(run, "td3", settings), [Dies(0, None)])) as trainer:
                 trainer.train()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         assert_whole(run, 200)

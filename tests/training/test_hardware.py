@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from eagerly import RunError, Trainer, open_run
 from eagerly.training import hardware
-from tests.small_runs import SMALL, Listener, TrainRun
+from tests.small_runs import SMALL, TrainRun, logged
 
 ROOT = Path(__file__).parents[2]
 GPUS = tf.config.list_physical_devices("GPU")
@@ -44,7 +44,7 @@ def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
     config = tf.config.experimental
     monkeypatch.setattr(config, "set_memory_growth", lambda *given: called.append("grows"))
     monkeypatch.setattr(config, "enable_op_determinism", lambda: called.append("deterministic"))
-    hardware.set_device("auto", print)
+    hardware.set_device("auto")
     assert called == ["grows", "deterministic"]
     assert "never measured" in hardware.continuation_note()
 
@@ -99,17 +99,17 @@ def test_what_does_not_pay_is_said(
         _with_flags(tmp_path / "cpuinfo", monkeypatch, flags)
     else:
         monkeypatch.setattr(hardware, "_CPU_FLAGS", tmp_path / "nothing")
-    listener = Listener()
-    hardware.check_precision("mixed_bfloat16", mode, listener.say)
-    assert len(listener.lines) == (said is not None)
-    assert not said or said in listener.lines[0]
+    with logged() as lines:
+        hardware.check_precision("mixed_bfloat16", mode)
+    assert len(lines) == (said is not None)
+    assert not said or said in lines[0]
 
 
 def test_other_precisions_are_nobodys_business(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "_CPU_FLAGS", Path("nowhere"))
-    listener = Listener()
-    hardware.check_precision("float32", "xla", listener.say)
-    assert not listener.lines
+    with logged() as lines:
+        hardware.check_precision("float32", "xla")
+    assert not lines
 
 
 def test_a_run_in_bfloat16_keeps_float32_weights_and_continues(

@@ -32,7 +32,7 @@ def trained(path: Path, **settings: Any) -> Trainer:
 def test_a_bandit_finds_its_arm(tmp_path: Path) -> None:
     trainer = trained(tmp_path, env="Bandit-v0", steps=2500)
     observations = np.linspace(-1, 1, 9, dtype=np.float32)[:, np.newaxis]
-    actions = trainer.agent.act(observations, explore=False)
+    actions = trainer.agent.act(observations)
     assert np.abs(actions - [0.5, -0.25]).max() < 0.1
 
 
@@ -45,7 +45,7 @@ def test_a_regulator_finds_the_gain_of_the_riccati_equation(tmp_path: Path) -> N
         p = 1 + discount * p - (discount * p * b) ** 2 / (r + discount * p * b**2)
     gain = discount * p * b / (r + discount * p * b**2)
     states = np.array([[-0.8], [-0.4], [0.4], [0.8]], np.float32)
-    actions = trainer.actions.to_environment(trainer.agent.act(states, explore=False))
+    actions = trainer.actions.to_environment(trainer.agent.act(states))
     gains = -actions / states
     assert abs(gains.mean() - gain) < 0.1 * gain, (gains, gain)
 

@@ -36,7 +36,7 @@ def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) ->
     trainer = train(actor=late_actor, steps=250)
     policy = load_policy(tmp_path / "run", "latest", settings={"actor": late_actor})
     observation = np.array([0.5, -0.5, 1.0], np.float32)
-    acted = trainer.agent.act(observation[np.newaxis], explore=False)
+    acted = trainer.agent.act(observation[np.newaxis])
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
     again = "the Python factory tests.agents.test_own_models:late_actor: give it again"
     with pytest.raises(RunError, match=again):
@@ -54,7 +54,7 @@ def test_a_named_factory_is_found_by_whoever_loads_the_policy(
     trainer = train(**named, normalize_observations=True, steps=250)
     policy = load_policy(tmp_path / "run", "latest")
     observation = np.array([0.5, -0.5, 1.0], np.float32)
-    acted = trainer.agent.act(observation[np.newaxis], explore=False)
+    acted = trainer.agent.act(observation[np.newaxis])
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])
 
 

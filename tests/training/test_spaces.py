@@ -60,7 +60,7 @@ def test_a_run_with_images_that_was_extended_equals_one_that_was_not(
     observation, _ = env.reset(seed=0)
     action = load_policy(tmp_path / "parts", "latest")(observation)
     rows = straight.observations.flatten(observation)[np.newaxis]
-    np.testing.assert_array_equal(action, straight.agent.act(rows, explore=False)[0])
+    np.testing.assert_array_equal(action, straight.agent.act(rows)[0])
 
 
 def test_the_policy_takes_and_gives_what_the_environment_does(
@@ -116,7 +116,7 @@ class Misspelt(toys.Gears):
 def test_a_mask_that_is_not_there_is_missed(train: TrainRun) -> None:
     with pytest.raises(RunError, match=r"step 3 .*info holds no action_mask, but that of reset on"):
         train(**GEARS | {"env": Forgetful}, check_env=False)
-    lines = train("other", **GEARS | {"env": Misspelt}).reporter.lines
+    lines = train("other", **GEARS | {"env": Misspelt}).lines
     assert any("info holds 'action_masks', but no 'action_mask'" in line for line in lines)
 
 

@@ -35,16 +35,16 @@ def test_episodes_begin_afresh_on_request_with_a_line(train: TrainRun, tmp_path:
     settings = {"env": "Long-v0", "num_envs": 2, "steps": 90}  # 45 steps in, 5 into an episode
     for name in ("yes", "no"):
         train(name, **settings)
-    assert train("yes", steps=92).reporter.lines == []
+    assert train("yes", steps=92).lines == []
     trainer = train("no", steps=92, restore_episodes="no")
-    (line,) = trainer.reporter.lines
+    (line,) = trainer.lines
     assert "environments [0, 1] began a fresh episode" in line
     assert line.endswith("--restore-episodes no")
-    assert trainer.environments.observations[:, 1].tolist() == [1.0, 1.0]
-    assert trainer.environments.state()["episodes"] == [2, 2]
+    assert trainer.collector.environments.observations[:, 1].tolist() == [1.0, 1.0]
+    assert trainer.collector.environments.state()["episodes"] == [2, 2]
     # Nothing was kept that could be repeated, and that is said if it is asked for again.
     again = train("no", steps=94, restore_episodes="yes")
-    assert "began a fresh episode" in again.reporter.lines[0]
+    assert "began a fresh episode" in again.lines[0]
 
 
 def started(run: Path) -> subprocess.Popen[str]:

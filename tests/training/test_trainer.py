@@ -18,18 +18,18 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
 from eagerly.errors import RunError
-from eagerly.storage.checkpoint_writer import Checkpoints
+from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.manifest import encoded, published
 from eagerly.training.evaluation import evaluate
 from eagerly.training.signals import StopSignals
 from tests.helpers import equal_weights, spaces, weights_of
-from tests.small_runs import SMALL, Listener, TrainRun, scalars, train_in
+from tests.small_runs import SMALL, TrainRun, logged, scalars, train_in
 
 
 def stored(trainer: Trainer) -> dict[str, np.ndarray]:
-    rows = trainer.buffer.stored(0, trainer.buffer.added)
+    rows = trainer.buffer.rows(0, trainer.buffer.added)
     return trainer.buffer.layout.unpack(rows)._asdict()
 
 
@@ -105,7 +105,7 @@ def test_evaluation_does_not_touch_training(train: TrainRun) -> None:
     often = train("often", evaluate_every_steps=50, steps=300)
     never = train("never", evaluate_every_steps=10_000, steps=300)
     assert equal_weights(weights_of(often.agent), weights_of(never.agent))
-    np.testing.assert_array_equal(often.buffer.stored(0, 300), never.buffer.stored(0, 300))
+    np.testing.assert_array_equal(often.buffer.rows(0, 300), never.buffer.rows(0, 300))
 
 
 def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: Path) -> None:
@@ -115,10 +115,11 @@ def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: P
     with trainer.run.evaluations_path.open() as file:
         rows = list(csv.DictReader(file))
     best = max(rows, key=lambda row: float(row["return_mean"]))
-    assert trainer.best is not None
-    assert (trainer.best[0], trainer.best[1]) == (int(best["steps"]), float(best["return_mean"]))
-    files = list((tmp_path / "run" / "policies").iterdir())
-    assert [file.name for file in files] == [f"best-{int(best['steps']):012d}.npz"]
+    assert trainer.policies.best_step is not None
+    assert (trainer.policies.best_step, trainer.policies.best_return) == (
+        int(best["steps"]),
+        float(best["return_mean"]),
+    )
 
 
 # --- stopping and continuing ------------------------------------------------------------------
@@ -129,13 +130,10 @@ def _same(one: Trainer, other: Trainer) -> None:
     assert one.buffer.added == other.buffer.added
     start = one.buffer.added - len(one.buffer)
     np.testing.assert_array_equal(
-        one.buffer.stored(start, one.buffer.added), other.buffer.stored(start, other.buffer.added)
+        one.buffer.rows(start, one.buffer.added), other.buffer.rows(start, other.buffer.added)
     )
-    assert (one.steps, one.updates, one.best and one.best[:2]) == (
-        other.steps,
-        other.updates,
-        other.best and other.best[:2],
-    )
+    best = [(t.policies.best_step, t.policies.best_return) for t in (one, other)]
+    assert (one.steps, one.updates, best[0]) == (other.steps, other.updates, best[1])
     tables = [t.run.evaluations_path for t in (one, other)]
     assert [t.exists() for t in tables] in ([True, True], [False, False])
     if tables[0].exists():
@@ -216,7 +214,7 @@ def test_a_run_that_was_saved_before_its_first_step_goes_on(
 ) -> None:
     settings = settings | {"steps": 130, "warmup_steps": 80}
     small = {k: v for k, v in SMALL.items() if k != "batch_size" or "memory" not in settings}
-    with Trainer(open_run(tmp_path / "parts", "td3", small | settings), Listener()) as trainer:
+    with Trainer(open_run(tmp_path / "parts", "td3", small | settings)) as trainer:
         trainer.checkpoint()
     _same(train("parts"), train("straight", **settings))
 
@@ -326,15 +324,15 @@ def test_a_signal_in_an_evaluation_lets_it_end(
 def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer, tmp_path: Path
 ) -> None:
-    original = Checkpoints._append_replay
+    original = CheckpointWriter._append_replay
 
-    def signalling(checkpoints: Checkpoints, buffer: Any, *arguments: Any) -> Any:
+    def signalling(checkpoints: CheckpointWriter, buffer: Any, *arguments: Any) -> Any:
         if buffer.added == 200:
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGINT)
         return original(checkpoints, buffer, *arguments)
 
-    monkeypatch.setattr(Checkpoints, "_append_replay", signalling)
+    monkeypatch.setattr(CheckpointWriter, "_append_replay", signalling)
     with pytest.raises(KeyboardInterrupt):
         train("parts", env="Long-v0")
     monkeypatch.undo()
@@ -377,7 +375,7 @@ def test_an_environment_that_does_not_repeat_itself_is_said_and_the_run_goes_on(
     train(env="Noisy-v0", steps=120, num_envs=2)
     trainer = train(steps=200)
     assert trainer.steps == 200
-    (line,) = (line for line in trainer.reporter.lines if "began a fresh episode" in line)
+    (line,) = (line for line in trainer.lines if "began a fresh episode" in line)
     assert "[0, 1]" in line
     assert line.endswith("did not come back to where they were")
 
@@ -385,7 +383,7 @@ def test_an_environment_that_does_not_repeat_itself_is_said_and_the_run_goes_on(
 @pytest.mark.parametrize("name", ["tensorflow", "device", "instruction_set", "XLA_FLAGS"])
 def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path, name: str) -> None:
     train(steps=120)
-    assert train(steps=130).reporter.lines == []
+    assert train(steps=130).lines == []
     (path,) = (tmp_path / "run" / "checkpoints").glob("000000000130-*/manifest.json")
     manifest = published(tmp_path / "run")[-1]
     assert {"python", "eagerly", "keras", "numpy", "gymnasium", "mujoco"} <= set(
@@ -394,7 +392,7 @@ def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path, name: st
     assert manifest.conditions["intra_op_threads"] == manifest.conditions["inter_op_threads"] == 2
     manifest.conditions[name] = "another"
     path.write_bytes(encoded(manifest))
-    (line,) = train(steps=140).reporter.lines
+    (line,) = train(steps=140).lines
     assert "last bits may differ" in line
     assert f"{name} was another" in line
 
@@ -481,14 +479,15 @@ def test_correlated_noise_begins_anew_with_every_episode(train: TrainRun) -> Non
     settings = {"env": "Terminating-v0", "exploration": "ornstein_uhlenbeck", "warmup_steps": 100}
     trainer = train(**settings, steps=102, hidden_sizes=(8,), exploration_noise=0.01)
     assert trainer.steps % 3 == 0  # an episode has just ended
-    assert not np.any(trainer.agent.exploration.state()["current"])
+    noise = trainer.collector.state()["behavior"]["exploration"]
+    assert not np.any(noise["current"])
 
 
 def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path) -> None:
     from tests.toys import Counting
 
     trainer = train(env=Counting, env_kwargs={"length": 5}, steps=60, num_envs=2)
-    assert trainer.environments.step(np.zeros((2, 2), np.float32)).ended.sum() == 0
+    assert trainer.collector.environments.step(np.zeros((2, 2), np.float32)).ended.sum() == 0
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["run"]
     assert (saved["env"], saved["env_kwargs"]) == ("factory tests.toys:Counting", {"length": 5})
     assert train(env=Counting, env_kwargs={"length": 5}, steps=80).steps == 80
@@ -533,6 +532,7 @@ ELSEWHERE = {
     "checkpoint_every_minutes",
     "restore_episodes",
     "environment_timeout_seconds",
+    "stop_at_return",
 }
 
 
@@ -550,7 +550,7 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
         [segment["path"] for segment in json.loads(newest.read_text())["replay"]],
         sorted(events.Tags()["tensors"]),
         sorted(path.glob("videos/*")),
-        type(trainer.environments._envs).__name__,
+        type(trainer.collector.environments._envs).__name__,
     ]
 
 
@@ -585,6 +585,7 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
         "checkpoint_every_minutes": 0.001,
         "restore_episodes": "no",  # which acts where a run is continued
         "environment_timeout_seconds": 100.0,
+        "stop_at_return": 1e9,
     }
     assert free == {"steps", *changed}
     _same(train("one", **changed, steps=250), train("other", steps=250))
@@ -635,9 +636,9 @@ def test_a_new_replay_ratio_acts_from_now_on(train: TrainRun) -> None:
 
 def test_an_override_begins_the_search_for_the_best_policy_anew(train: TrainRun) -> None:
     train(steps=200)
-    assert train(override=True, activation="tanh", steps=220).best is None
-    assert train(steps=240).best is None
-    assert train(steps=300).best[0] == 300
+    assert train(override=True, activation="tanh", steps=220).policies.best_step is None
+    assert train(steps=240).policies.best_step is None
+    assert train(steps=300).policies.best_step == 300
 
 
 def test_an_override_counts_from_where_a_run_fell_back_to(train: TrainRun, tmp_path: Path) -> None:
@@ -647,10 +648,11 @@ def test_an_override_counts_from_where_a_run_fell_back_to(train: TrainRun, tmp_p
         shutil.rmtree(next((tmp_path / "run" / "checkpoints").glob(f"*{newer}-*")))
     at_150 = train(steps=160)
     assert at_150.run.overridden_at() == [100]
-    assert at_150.best is not None
     again = train(steps=170)
-    assert again.best is not None
-    assert again.best[:2] == at_150.best[:2]
+    assert (again.policies.best_step, again.policies.best_return) == (
+        at_150.policies.best_step,
+        at_150.policies.best_return,
+    )
 
 
 def test_a_directory_or_a_buffer_that_cannot_be_made_is_said(
@@ -670,9 +672,9 @@ def test_a_full_buffer_cannot_grow(train: TrainRun) -> None:
 
 
 def test_a_trainer_in_a_process_with_other_threads_says_so(tmp_path: Path) -> None:
-    listener = Listener()
-    Trainer(open_run(tmp_path / "run", "td3", SMALL | {"intra_op_threads": 7}), listener).close()
-    assert "already running" in listener.lines[0]
+    with logged() as lines:
+        Trainer(open_run(tmp_path / "run", "td3", SMALL | {"intra_op_threads": 7})).close()
+    assert "already running" in lines[0]
 
 
 def test_what_the_buffer_refuses_stops_the_run_with_its_words(

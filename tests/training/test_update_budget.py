@@ -6,27 +6,36 @@ from fractions import Fraction
 
 import pytest
 
-from eagerly.training.update_budget import Debt
+from eagerly.training.update_budget import UpdateBudget
 
 
 @pytest.mark.parametrize("ratio", ["1", "0.5", "0.3", "2.75", "0.001"])
 def test_what_is_paid_and_what_is_owed_make_what_the_steps_owe(ratio: str) -> None:
-    debt, paid = Debt(Fraction(ratio), 7), 0
-    for steps in range(1, 2000):
-        debt.step(3)
-        while debt.is_call:
-            debt.pay()
+    budget, paid = UpdateBudget(Fraction(ratio), 7), 0
+    for rounds in range(1, 2000):
+        budget.stepped(3 * rounds, 3)
+        while budget.is_call_due:
+            budget.paid()
             paid += 7
-        assert debt.updates + paid == Fraction(ratio) * 3 * steps
-        assert 0 <= debt.updates < 7
+        assert budget.owed + paid == Fraction(ratio) * 3 * rounds
+        assert 0 <= budget.owed < 7
 
 
-def test_a_debt_of_another_ratio_is_taken_over_exactly() -> None:
-    debt = Debt(Fraction("0.5"), 2)
-    debt.updates = Fraction(3, 10)
-    debt.step(1)
-    assert debt.updates == Fraction(8, 10)
-    debt.step(3)
-    assert debt.is_call
-    debt.pay()
-    assert debt.updates == Fraction(3, 10)
+def test_steps_of_the_warm_up_owe_nothing() -> None:
+    budget = UpdateBudget(Fraction(1), 10, warmup_steps=5)
+    for total, owed in ((4, 0), (8, 3), (12, 7)):
+        budget.stepped(total, 4)
+        assert budget.owed == owed
+
+
+def test_a_budget_of_another_ratio_is_taken_over_exactly() -> None:
+    before = UpdateBudget(Fraction("0.3"), 2)
+    before.stepped(1, 1)
+    budget = UpdateBudget(Fraction("0.5"), 2)
+    budget.restore(before.state())
+    budget.stepped(2, 1)
+    assert budget.owed == Fraction(8, 10)
+    budget.stepped(5, 3)
+    assert budget.is_call_due
+    budget.paid()
+    assert budget.owed == Fraction(3, 10)

@@ -167,7 +167,7 @@ def test_a_video_that_cannot_be_written_does_not_end_a_run(train: TrainRun, tmp_
     (tmp_path / "run" / "videos").write_text("")
     trainer = train(steps=400)
     assert trainer.steps == 400
-    told = [line for line in trainer.reporter.lines if "no video of step" in line]
+    told = [line for line in trainer.lines if "no video of step" in line]
     assert len(told) == 2
     assert "cannot be written" in told[0]
 

@@ -29,7 +29,7 @@ def test_a_run_begins_with_the_best_policy_of_another(
     policy = load_policy(tmp_path / "first")
     trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=60)
     line = f"begins with the policy of {tmp_path / 'first'}, of step {policy.steps}"
-    assert line in trainer.reporter.lines
+    assert line in trainer.lines
     for model in (trainer.agent.networks.actor, trainer.agent.networks.actor_target):
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
         expected = policy(OBSERVATION)
@@ -39,8 +39,8 @@ def test_a_run_begins_with_the_best_policy_of_another(
     _same(train("second", steps=200), straight)
     other = train("other", **settings, seed=1, steps=200)
     assert not np.array_equal(
-        straight.agent.act(OBSERVATION[np.newaxis], explore=False),
-        other.agent.act(OBSERVATION[np.newaxis], explore=False),
+        straight.agent.act(OBSERVATION[np.newaxis]),
+        other.agent.act(OBSERVATION[np.newaxis]),
     )
 
 
@@ -70,8 +70,8 @@ def test_a_run_of_other_spaces_is_told_of(train: TrainRun, tmp_path: Path) -> No
     told = "first has other spaces than this run"
     settings = {"init_from": str(tmp_path / "first"), "steps": 50}
     same = train("same", **settings)
-    assert not any(told in line for line in same.reporter.lines)
+    assert not any(told in line for line in same.lines)
     other = train("other", **settings, env=Weaker)
-    (line,) = (line for line in other.reporter.lines if told in line)
+    (line,) = (line for line in other.lines if told in line)
     assert "'action_high': [2.0], 'action_dtype'" in line
     assert "'action_high': [1.0], 'action_dtype'" in line

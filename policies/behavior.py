@@ -1,0 +1,178 @@
+"""The behaviour policy: what an agent does while it collects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.exploration import GaussianNoise
+from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.spaces import Actions, Observations
+
+
+class CountsObservations(Protocol):
+    """The running mean and deviation that observations are normalised by."""
+
+    def observe(self, observations: np.ndarray) -> None:
+        """Counts observations `[N, O]`."""
+
+
+class BehaviorPolicy:
+    """Acts in N environments as the agent's policy does now, with exploration noise.
+
+    `act` and `observe` are called in turn: first actions for what the environments show, then what
+    came of them. Noise that is correlated in time, memories and the statistics of normalised
+    observations all follow from these two calls; `Agent.behavior` makes one.
+
+    Args:
+        policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes.
+        exploration: The noise.
+        observations: How observations are laid out as rows.
+        actions: How actions are.
+        normalization: Counts what is observed; None where observations are not normalised.
+        seed: Seed of uniformly random actions.
+    """
+
+    def __init__(
+        self,
+        policy: RowPolicy | EpisodePolicy,
+        exploration: GaussianNoise,
+        observations: Observations,
+        actions: Actions,
+        *,
+        normalization: CountsObservations | None,
+        seed: np.random.SeedSequence,
+    ) -> None:
+        self._policy, self._exploration = policy, exploration
+        self._observations, self._actions = observations, actions
+        self._normalization = normalization
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self._episodes: Episodes | None = None
+        self._acted: np.ndarray | None = None  # waits for what comes of it
+
+    def act(
+        self, observations: np.ndarray, *, explore: bool = True, uniform: bool = False
+    ) -> np.ndarray:
+        """Chooses actions for N environments.
+
+        Args:
+            observations: `[N, O]`, as `Observations.flatten` lays them out.
+            explore: Whether exploration noise is added, and discrete choices are drawn.
+            uniform: Whether the actions are uniformly random instead, among the valid ones, as in
+                a warm-up.
+
+        Returns:
+            `[N, A]`, float32, in [-1, 1]; `Actions.to_environment` converts them.
+
+        Raises:
+            ValueError: If the observations have another shape, or `observe` was not told what came
+                of the actions before.
+            FloatingPointError: If an action is NaN, because a weight or an observation is.
+        """
+        check_rows(observations, self._observations.size)
+        if self._acted is not None:
+            raise ValueError(
+                "act was called twice: call observe(rewards, ended) between, with what came of the "
+                "actions before"
+            )
+        if self._normalization is not None:
+            self._normalization.observe(observations)
+        scores = None
+        if isinstance(self._policy, EpisodePolicy):
+            if self._episodes is None or len(self._episodes) != len(observations):
+                self._episodes = Episodes(self._policy, len(observations))
+            scores = self._episodes.act(observations)
+        if uniform:
+            mask = self._observations.mask_of(observations)
+            self._acted = self._actions.random(self._generator, len(observations), mask)
+            return self._acted
+        if scores is None:
+            assert not isinstance(self._policy, EpisodePolicy)
+            scores = self._policy(observations)
+        scores = finite_scores(scores, observations)
+        self._acted = self._exploration(scores) if explore else self._actions.decided(scores)
+        return self._acted
+
+    def observe(
+        self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None = None
+    ) -> None:
+        """Takes what came of the actions that `act` returned.
+
+        Args:
+            rewards: `[N]`.
+            ended: `[N]` bool, in which environments the episode ended: noise and memory of these
+                begin anew.
+            actions: `[N, A]` in [-1, 1], where others were done than `act` returned.
+
+        Raises:
+            ValueError: If `act` was not called before, or a shape is wrong.
+        """
+        if self._acted is None:
+            raise ValueError("observe was called before act, which says what is done")
+        if np.shape(rewards) != np.shape(ended) or np.shape(ended) != (len(self._acted),):
+            raise ValueError(
+                f"rewards and ended must have shape [{len(self._acted)}]; got {np.shape(rewards)} "
+                f"and {np.shape(ended)}"
+            )
+        if self._episodes is not None:
+            self._episodes.acted(self._acted if actions is None else actions, rewards, ended)
+        self._acted = None
+        self._exploration.begin_episodes(ended)
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Says in which environments, `[N]` bool, an episode begins though none ended."""
+        self._acted = None
+        if self._episodes is not None and len(began) == len(self._episodes):
+            self._episodes.begin(began)
+        self._exploration.begin_episodes(began)
+
+    def state(self) -> dict[str, Any]:
+        """Returns random states, and what a memory holds of the episodes in progress."""
+        return {
+            "exploration": self._exploration.state(),
+            "uniform": dict(self._generator.bit_generator.state),
+            "episodes": None if self._episodes is None else self._episodes.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned.
+
+        Raises:
+            ValueError: If it is of another memory.
+        """
+        self._exploration.restore(state["exploration"])
+        self._generator.bit_generator.state = state["uniform"]
+        self._acted = None
+        episodes = state["episodes"]
+        if isinstance(self._policy, EpisodePolicy) and episodes is not None:
+            self._episodes = Episodes(self._policy, len(episodes["previous_rewards"]))
+            self._episodes.restore(episodes)
+
+
+def check_rows(observations: np.ndarray, size: int) -> None:
+    """Refuses what is not a batch of observations `[N, O]`.
+
+    Raises:
+        ValueError: With the remedy.
+    """
+    if observations.shape[1:] != (size,):
+        raise ValueError(
+            f"observations must have shape [N, {size}], got {observations.shape}: pass one "
+            "observation as observation[np.newaxis]"
+        )
+
+
+def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
+    """Returns scores as float32.
+
+    Raises:
+        FloatingPointError: If one is NaN or infinite.
+    """
+    scores = scores.astype(np.float32, copy=False)
+    if not math.isfinite(scores.sum()):
+        raise FloatingPointError(f"action became {scores.tolist()} for {observations}")
+    return scores

@@ -1,0 +1,154 @@
+"""Callbacks hear of everything, can stop a run, and end it with a checkpoint if they raise."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
+from eagerly.environments.vector import VectorStep
+from eagerly.storage.listing import runs_below
+from eagerly.training.callbacks import Training
+from eagerly.training.evaluation import Evaluation
+from tests.small_runs import SMALL, TrainRun
+from tests.training.test_trainer import _same
+
+
+class Diary(Callback):
+    """Writes down what it hears, and at which step."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int]] = []
+
+    def on_begin(self, training: Training) -> None:
+        self.heard.append(("begin", training.steps))
+
+    def on_step(self, training: Training, step: VectorStep) -> None:
+        assert step.rewards.shape == (training.run.config.num_envs,)
+        self.heard.append(("step", training.steps))
+
+    def on_update(self, training: Training, metrics: Any) -> None:
+        assert np.isfinite(metrics["losses/critic"]).all()
+        self.heard.append(("update", training.updates))
+
+    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+        assert (evaluation.returns.mean() == training.best_return) == is_best
+        self.heard.append(("evaluation", training.steps))
+
+    def on_round(self, training: Training) -> None:
+        self.heard.append(("round", training.steps))
+
+    def on_checkpoint(self, training: Training) -> None:
+        self.heard.append(("checkpoint", training.steps))
+
+    def on_end(self, training: Training) -> None:
+        self.heard.append(("end", training.steps))
+
+
+def trained(run: Path, *callbacks: Callback, **settings: Any) -> Trainer:
+    given = settings if (run / "config.json").exists() else SMALL | settings
+    with Trainer(open_run(run, "td3", given), callbacks) as trainer:
+        trainer.train()
+    return trainer
+
+
+def test_a_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
+    diary = Diary()
+    settings = {"warmup_steps": 2, "replay_ratio": 0.5, "evaluate_every_steps": 4, "num_envs": 2}
+    trained(tmp_path / "run", diary, **settings, steps=8, checkpoint_every_steps=6)
+    assert diary.heard == [
+        ("begin", 0),
+        *[("step", 2), ("round", 2)],
+        *[("step", 4), ("update", 1), ("evaluation", 4), ("round", 4)],
+        *[("step", 6), ("update", 2), ("round", 6), ("checkpoint", 6)],
+        *[("step", 8), ("update", 3), ("evaluation", 8), ("round", 8), ("checkpoint", 8)],
+        ("end", 8),
+    ]
+
+
+class StopsAt(Callback):
+    """Stops the run in a step, or in the first call of the train body from there on."""
+
+    def __init__(self, step: int, event: str) -> None:
+        self._step = step
+        setattr(self, event, self._stop)
+
+    def _stop(self, training: Training, *_: Any) -> None:
+        if training.steps >= self._step:
+            training.stop("enough")
+
+
+@pytest.mark.parametrize("event", ["on_step", "on_update", "on_round"])
+def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(tmp_path: Path, event: str) -> None:
+    settings = {"mode": "graph", "replay_ratio": 2.0, "warmup_steps": 150, "steps": 230}
+    stopped = trained(tmp_path / "run", StopsAt(173, event), **settings)
+    assert (stopped.steps, stopped.stop_reason, stopped.finished) == (173, "enough", False)
+    again = trained(tmp_path / "run")
+    _same(again, trained(tmp_path / "straight", **settings))
+    assert (again.stop_reason, again.finished) == ("", True)
+
+
+class Fails(Callback):
+    """Raises in a step."""
+
+    def on_step(self, training: Training, step: VectorStep) -> None:
+        if training.steps == 170:
+            raise OSError("no route to the dashboard")
+
+
+def test_a_callback_that_raises_ends_the_run_with_a_checkpoint_and_its_traceback(
+    tmp_path: Path,
+) -> None:
+    diary = Diary()
+    with pytest.raises(
+        RunError,
+        match=r"(?s)stopped after step 170, with a checkpoint: Fails.on_step raised\nTraceback.*"
+        r'raise OSError\("no route to the dashboard"\)\nOSError: no route to the dashboard',
+    ):
+        trained(tmp_path / "run", Fails(), diary)
+    assert diary.heard[-1] == ("round", 169)  # nothing is called after it
+    again = trained(tmp_path / "run")
+    _same(again, trained(tmp_path / "straight"))
+
+
+def test_the_bar_shows_steps_and_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    trained(tmp_path / "run", ProgressBar(), steps=150)
+    assert screen.getvalue() == ""  # no terminal
+    trained(tmp_path / "run", ProgressBar(disable=False), steps=300)
+    assert "300/300" in screen.getvalue()
+    assert "evaluation -" in screen.getvalue()
+
+
+# --- stop at a return ---------------------------------------------------------------------------
+
+
+def test_a_run_is_finished_once_an_evaluation_has_the_return(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    bandit = {"env": "Long-v0", "evaluate_every_steps": 60}  # whose return is always 40
+    trainer = train(**bandit, stop_at_return=40.0)
+    assert (trainer.steps, trainer.finished) == (60, True)
+    (found,) = runs_below(tmp_path)
+    assert (found.state, found.steps) == ("finished", 60)
+    assert train(steps=400).steps == 60
+    straight = train("straight", **bandit, steps=120)
+    assert straight.steps == 120
+    _same(train(stop_at_return=41.0, steps=120), straight)
+
+
+def test_what_is_logged_comes_from_loggers_of_the_package(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "eagerly"):
+        open_run(tmp_path / "run", "td3", SMALL | {"steps": 100})
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("eagerly.storage.run", "WARNING")
+    assert record.getMessage().startswith("all 100 steps are random and nothing is learned")

@@ -1,0 +1,86 @@
+"""The collector in a loop of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly import TD3, Collector, TD3Config
+from eagerly.buffers import replay_buffer
+from eagerly.errors import RunError
+from eagerly.state import joined, split
+from tests.small_runs import TrainRun
+from tests.toys import Counting
+
+
+def collector_of(env: str, seed: int = 0, **settings: Any) -> tuple[TD3, Any, Collector]:
+    made = gymnasium.make(env)
+    config = TD3Config(hidden_sizes=(8,), mode="eager", **settings)
+    agent = TD3(made.observation_space, made.action_space, config, seed=seed)
+    buffer = replay_buffer(agent.layout, 1000, seed=seed)
+    return agent, buffer, Collector.make(agent, env, buffer, num_envs=2, seed=seed, warmup_steps=20)
+
+
+def test_a_loop_of_ones_own_collects_what_the_trainer_does(train: TrainRun) -> None:
+    settings = {"env": "Pendulum-v1", "num_envs": 2, "exploration": "ornstein_uhlenbeck"}
+    trainer = train(**settings, warmup_steps=20, steps=60, replay_ratio=0.01, discount=0.9)
+    agent = TD3(trainer.observations.space, trainer.actions.space, trainer.agent.config, seed=0)
+    buffer = replay_buffer(agent.layout, 1000, seed=0)
+    collector = Collector.make(
+        agent, "Pendulum-v1", buffer, num_envs=2, seed=0, warmup_steps=20, discount=0.9
+    )
+    while collector.steps < 60:
+        collector.collect()
+    np.testing.assert_array_equal(buffer.rows(0, 60), trainer.buffer.rows(0, 60))
+    collector.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"memory": "gru", "sequence_length": 4}])
+def test_its_state_goes_on_exactly(settings: dict[str, Any]) -> None:
+    settings = settings | {"exploration": "ornstein_uhlenbeck"}
+    both = [collector_of("Long-v0", **settings) for _ in range(2)]
+    (_, buffer, collector), (_, other_buffer, other) = both
+    for _ in range(30):
+        collector.collect()
+    document, arrays = split({"c": collector.state(), "b": buffer.state()})
+    state = joined(document, arrays)
+    other_buffer.restore_rows(0, buffer.rows(0, buffer.added))
+    other_buffer.restore(state["b"])
+    other.restore(state["c"])
+    assert other.steps == 60
+    for _ in range(30):
+        collector.collect()
+        other.collect()
+    assert buffer.added == other_buffer.added > 100
+    np.testing.assert_array_equal(
+        buffer.rows(0, buffer.added), other_buffer.rows(0, other_buffer.added)
+    )
+
+
+def test_an_environment_may_be_a_factory_or_unknown() -> None:
+    agent, buffer, _ = collector_of("Long-v0")
+    collector = Collector.make(agent, Counting, buffer, env_kwargs={"length": 5})
+    for _ in range(5):
+        step = collector.collect()
+    assert step.terminated.tolist() == [True]
+    with pytest.raises(RunError, match="there is no environment 'Lnog-v0'"):
+        Collector.make(agent, "Lnog-v0", buffer)
+
+
+def test_states_are_split_into_json_and_arrays() -> None:
+    state = {"a": np.arange(3), "b": [1, {"c": np.zeros((2, 0))}, None], "d": {}, "e": (True, "x")}
+    document, arrays = split(state, "part")
+    assert document == {
+        "a": {"__array__": "part.a"},
+        "b": [1, {"c": {"__array__": "part.b.1.c"}}, None],
+        "d": {},
+        "e": [True, "x"],
+    }
+    again = joined(document, arrays)
+    np.testing.assert_array_equal(again["a"], [0, 1, 2])
+    assert again["b"][1]["c"].shape == (2, 0)
+    with pytest.raises(KeyError):
+        joined(document, {})

@@ -1,0 +1,138 @@
+"""Collecting: an agent acts in environments, and what came of it goes to the replay buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from eagerly.agents.agent import Agent
+from eagerly.buffers import Buffer, Transition
+from eagerly.environments.factory import environment_maker
+from eagerly.environments.flattening import make_flat
+from eagerly.environments.vector import Environments, VectorStep
+from eagerly.errors import RunError
+
+
+class Collector:
+    """Acts in N environments, steps them, and fills the replay buffer.
+
+    It owns the behaviour policy, and with it exploration noise and the memory of episodes.
+
+    Args:
+        agent: Whose policy acts.
+        environments: Where it acts. Only the collector steps them.
+        buffer: Takes the transitions.
+        warmup_steps: Environment steps with uniformly random actions at first.
+        discount: Discount per step, gamma, in [0, 1].
+
+    Attributes:
+        steps: Environment steps so far, counting every environment.
+        environments: As given.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        environments: Environments,
+        buffer: Buffer,
+        *,
+        warmup_steps: int = 0,
+        discount: float = 0.99,
+    ) -> None:
+        self._actions, self._behavior = agent.actions, agent.behavior()
+        self.environments, self._buffer = environments, buffer
+        self._warmup_steps, self._discount = warmup_steps, discount
+        self._begun = False
+        self.steps = 0
+
+    @classmethod
+    def make(
+        cls,
+        agent: Agent,
+        env: str | Callable[..., gymnasium.Env[Any, Any]],
+        buffer: Buffer,
+        *,
+        num_envs: int = 1,
+        seed: int = 0,
+        env_kwargs: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Collector:
+        """Makes a collector and its environments, stepped one after the other in this process.
+
+        Args:
+            agent: Whose policy acts.
+            env: A Gymnasium id, "package:id", or a factory that returns an environment.
+            buffer: Takes the transitions.
+            num_envs: N.
+            seed: Every episode is reset with a seed that derives from it.
+            env_kwargs: Keyword arguments of the environment.
+            **more: Further arguments of the collector.
+
+        Raises:
+            RunError: If there is no such environment.
+        """
+        make = environment_maker(env, env_kwargs)
+        flat = partial(make_flat, make, agent.observations, agent.actions)
+        return cls(agent, Environments(flat, num_envs, seed), buffer, **more)
+
+    def begin(self) -> None:
+        """Resets every environment to its first episode; `collect` does it if nobody has."""
+        self.environments.start()
+        self._begun = True
+
+    def collect(self) -> VectorStep:
+        """Steps every environment once.
+
+        Returns:
+            What the step gave.
+
+        Raises:
+            RunError: If an environment fails, or its images do not stack as they must.
+            FloatingPointError: If an action, observation or reward is NaN or infinite.
+        """
+        if not self._begun:
+            self.begin()
+        observations = self.environments.observations
+        actions = self._behavior.act(observations, uniform=self.steps < self._warmup_steps)
+        step = self.environments.step(self._actions.to_environment(actions))
+        # A truncated episode would have gone on: only where it terminated is there no value left.
+        discounts = self._discount * ~step.terminated
+        transitions = Transition(observations, actions, step.rewards, discounts, step.observations)
+        try:
+            self._buffer.add(transitions, step.ended)
+        except ValueError as error:  # images that are not stacked as they must be
+            raise RunError(f"the replay buffer does not take the next step: {error}") from error
+        self._behavior.observe(step.rewards, step.ended)
+        self.steps += len(self.environments)
+        return step
+
+    def state(self) -> dict[str, Any]:
+        """Returns the steps, the behaviour policy's state, and the episodes in progress."""
+        return {
+            "steps": self.steps,
+            "behavior": self._behavior.state(),
+            "environments": self.environments.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, once the buffer has its rows and its state.
+
+        Environments that do not come back into their episodes begin fresh ones, see
+        `Environments.lost`.
+
+        Raises:
+            ValueError: If it is the state of another collector.
+        """
+        self.steps = int(state["steps"])
+        self._behavior.restore(state["behavior"])
+        self.environments.restore(state["environments"])
+        self._begun = True
+        self._behavior.begin_episodes(self.environments.lost)
+        self._buffer.begin_episodes(self.environments.lost)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.environments.close()
