@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.adam import Adam
-from eagerly.agents.discrete import Choosing
+from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
-from eagerly.networks.custom import OwnCritics, OwnModel
+from eagerly.networks.custom import CustomCritics, CustomModel
 from eagerly.networks.padding import masked_mean
-from eagerly.networks.variables import OwnVariable, raw
+from eagerly.networks.variables import CustomVariable, raw
 
 
 class ActorCritic:
@@ -28,7 +28,7 @@ class ActorCritic:
     Args:
         build: Makes actor and critics whose names end as is given; twice, for the targets.
         action_size: A.
-        choosing: What makes actions of the actor's scores.
+        discrete: What makes actions of the actor's scores.
         actor_learning_rate: Adam's step size for the actor.
         critic_learning_rate: Adam's step size for the critics.
         epsilon: Adam's epsilon, in the place where Keras adds it.
@@ -48,14 +48,14 @@ class ActorCritic:
         self,
         build: Callable[[str], tuple[Any, Any]],
         action_size: int,
-        choosing: Choosing,
+        discrete: DiscreteActions,
         *,
         actor_learning_rate: float,
         critic_learning_rate: float,
         epsilon: float,
         shared_gradient: str = "critic",
     ) -> None:
-        self._choosing = choosing
+        self._discrete = discrete
         self.actor, self.critic = build("")
         self.actor_target, self.critic_target = build("_target")
         self._check_targets()
@@ -135,7 +135,7 @@ class ActorCritic:
                     f"{shapes}, then {copies}"
                 )
 
-    def regress(self, batch: Batch, target: tf.Tensor) -> dict[str, tf.Tensor]:
+    def critic_step(self, batch: Batch, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Moves every critic towards the target `[B]`, and as its own penalties ask.
 
         The critics alone get a gradient.
@@ -154,7 +154,7 @@ class ActorCritic:
             "values/target_mean": losses.mean(target, batch.mask),
         }
 
-    def climb(self, batch: Batch, gumbel: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def actor_step(self, batch: Batch, gumbel: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Moves the actor up the first critic's values of its actions.
 
         The gradient goes through the action alone: what actor and critics share, if it is moved
@@ -162,17 +162,17 @@ class ActorCritic:
         noise `[B, A - C]`; its gradient is straight-through.
         """
         variables = [raw(variable) for variable in self._learned_by_actor]
-        choosing = self._choosing
+        discrete = self._discrete
         with (
             tf.name_scope("actor_loss"),
             tf.GradientTape(watch_accessed_variables=False) as tape,
         ):
             tape.watch(variables)
             scores = _in_training(self.actor)(batch.observation)
-            relaxed, penalty = choosing.relaxed(scores, gumbel), None
-            if choosing.any:
-                penalty = choosing.logit_penalty * losses.mean(choosing.penalty(scores), batch.mask)
-        action = choosing.hard(relaxed)
+            relaxed, penalty = discrete.relaxed(scores, gumbel), None
+            if discrete.any:
+                penalty = discrete.logit_penalty * losses.mean(discrete.penalty(scores), batch.mask)
+        action = discrete.hard(relaxed)
         with (
             tf.name_scope("actor_loss/"),
             tf.GradientTape(watch_accessed_variables=False) as of_action,
@@ -191,7 +191,7 @@ class ActorCritic:
             )
             loss += penalty
         self.actor_optimizer.apply(gradients, variables)
-        saturated = tf.cast(choosing.saturated(relaxed), action.dtype)
+        saturated = tf.cast(discrete.saturated(relaxed), action.dtype)
         return {"losses/actor": loss, "actions/saturation": _over_rows(saturated, batch.mask)}
 
     def _upstream(
@@ -209,7 +209,7 @@ class ActorCritic:
             weights: `[B]`, gradient with respect to their values.
         """
         with tf.name_scope("alternatives"):
-            alternatives = self._choosing.alternatives(action)
+            alternatives = self._discrete.alternatives(action)
             count = alternatives.shape[0] // action.shape[0]
             features = self.critic.encode(batch.observation)
             several = tf.tile(features, [count] + [1] * (features.shape.rank - 1))
@@ -217,7 +217,7 @@ class ActorCritic:
             values -= tf.reduce_mean(values, axis=0)  # what they have in common has no gradient
             return tf.concat([slopes[:, :-count], tf.transpose(values * weights)], axis=1)
 
-    def follow(self, tau: float) -> None:
+    def update_targets(self, tau: float) -> None:
         """Moves every target network by `tau` towards its network; what they share stays.
 
         What is not learned, such as running statistics, is copied.
@@ -312,26 +312,26 @@ def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
 
 
 def _known_to_keras(variables: Sequence[Any]) -> list[Any]:
-    return [v.value if isinstance(v, OwnVariable) else v for v in variables]
+    return [v.value if isinstance(v, CustomVariable) else v for v in variables]
 
 
 def _in_training(model: Any) -> Callable[..., tf.Tensor]:
     """Returns what calls a model whose running statistics, if it has some, are to follow."""
     call: Callable[..., tf.Tensor] = model
-    return model.training if isinstance(model, OwnModel | OwnCritics) else call
+    return model.training if isinstance(model, CustomModel | CustomCritics) else call
 
 
 def _of_optimizer(optimizer: Adam, learned: Sequence[Any]) -> list[Any]:
     """Lists what an optimiser keeps, with names that are the same in every process."""
-    if not any(isinstance(variable, OwnVariable) for variable in learned):
+    if not any(isinstance(variable, CustomVariable) for variable in learned):
         return list(optimizer.variables)
     kept = [
-        OwnVariable("iterations", raw(optimizer.iterations), False),
-        OwnVariable("learning_rate", raw(optimizer._learning_rate), False),
+        CustomVariable("iterations", raw(optimizer.iterations), False),
+        CustomVariable("learning_rate", raw(optimizer._learning_rate), False),
     ]
     for name, slots in (("momentum", optimizer._momentums), ("velocity", optimizer._velocities)):
         for variable, slot in zip(learned, slots, strict=True):
-            kept.append(OwnVariable(f"{variable.path}/{name}", raw(slot), False))
+            kept.append(CustomVariable(f"{variable.path}/{name}", raw(slot), False))
     return kept
 
 

@@ -17,12 +17,12 @@ from eagerly.agents.actor_critic import ActorCritic, check_weights
 from eagerly.agents.augmentation import RandomShift
 from eagerly.agents.builder import ModelBuilder, observation_normalization
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.discrete import Choosing
+from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.execution import compiled, named_metrics
 from eagerly.agents.inputs import Batch, batch_of
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Buffer, FrameLayout, Layout
-from eagerly.networks.custom import OwnCritics, OwnModel
+from eagerly.networks.custom import CustomCritics, CustomModel
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
@@ -90,7 +90,9 @@ class Agent:
         spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*spaces)
         config.check_spaces(self.observations, self.actions)
-        self.choosing = Choosing(self.actions, config.gumbel_temperature, config.logit_penalty)
+        self.discrete = DiscreteActions(
+            self.actions, config.gumbel_temperature, config.logit_penalty
+        )
         self._layout, self._seed = config.layout(self.observations, self.actions), seed
         self._dtype = tf.dtypes.as_dtype(config.variable_dtype)
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
@@ -103,14 +105,14 @@ class Agent:
         self.networks = ActorCritic(
             self.Builder(config, *spaces, seed=seed, normalization=self.normalization).models,
             self.actions.size,
-            self.choosing,
+            self.discrete,
             shared_gradient=config.shared_gradient,
             actor_learning_rate=config.actor_learning_rate,
             critic_learning_rate=config.critic_learning_rate,
             epsilon=config.adam_epsilon,
         )
         for model in (self.networks.actor, self.networks.critic):
-            if isinstance(model, OwnModel | OwnCritics):
+            if isinstance(model, CustomModel | CustomCritics):
                 model.check_mode(config.mode)
         self._compiled_train_body = compiled(self._train_body, config.mode)
 
@@ -320,16 +322,16 @@ class Agent:
         rounds, tail = divmod(updates - head, delay)
         if head:
             moves = since_move + head == delay
-            history = self._some(history, rows, shifts, noise, 0, head, moves)
+            history = self._updates(history, rows, shifts, noise, 0, head, moves)
         if rounds:
             for number in tf.range(rounds):
                 start = head + number * delay
-                history = self._some(history, rows, shifts, noise, start, delay, True)
+                history = self._updates(history, rows, shifts, noise, start, delay, True)
         if tail:
-            history = self._some(history, rows, shifts, noise, updates - tail, tail, False)
+            history = self._updates(history, rows, shifts, noise, updates - tail, tail, False)
         return history.stack(), self.networks.policy.weights()
 
-    def _some(
+    def _updates(
         self,
         history: tf.TensorArray,
         rows: tf.Tensor,
@@ -362,7 +364,7 @@ class Agent:
                 not from the call that it is drawn in.
             updates: K.
         """
-        if not self.choosing.any:
+        if not self.discrete.any:
             return tf.zeros((updates, 0), self._dtype)
         shape = updates, self.rows_per_update, self._layout.action_size
         return uniform_pairs(shape, self._seed, first, self._dtype)

@@ -17,7 +17,7 @@ from eagerly.networks import (
     ObservationNormalization,
 )
 from eagerly.networks.encoders import Encoder
-from eagerly.networks.factories import own_actor, own_critic, own_models
+from eagerly.networks.factories import custom_actor, custom_critic, custom_models
 from eagerly.networks.initializers import weight_seeds
 from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
@@ -62,7 +62,7 @@ class ModelBuilder:
         """
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
-            return own_models(
+            return custom_models(
                 config.models,
                 self.spaces,
                 self._word(Stream.ACTOR),
@@ -108,7 +108,7 @@ class ModelBuilder:
         """
         config, seed, normalization = self.config, self._word(Stream.ACTOR), self._normalization()
         if config.actor:
-            return own_actor(
+            return custom_actor(
                 config.actor,
                 self.spaces,
                 seed,
@@ -136,7 +136,7 @@ class ModelBuilder:
         config, seed, normalization = self.config, self._word(Stream.CRITIC), self._normalization()
         masked, sizes = self.observations.masked, (self.observations.size, self.actions.size)
         if config.critic:
-            return own_critic(
+            return custom_critic(
                 config.critic,
                 self.spaces,
                 seed,

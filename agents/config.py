@@ -230,7 +230,7 @@ class AgentConfig:
         return "float32" if self.precision == "mixed_bfloat16" else self.precision
 
     @property
-    def has_own_models(self) -> bool:
+    def has_custom_models(self) -> bool:
         """Whether actor or critics come from a factory of the user."""
         return bool(self.actor or self.critic or self.models)
 

@@ -23,18 +23,18 @@ class DDPG(Agent):
 
     def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
-        nets, choosing = self.networks, self.choosing
+        nets, discrete = self.networks, self.discrete
         with tf.name_scope("target"):
             # y = r + discount * Q'(s', μ'(s')) (Eq. 5, with the target networks of section 3).
             next_action = nets.actor_target(batch.next_observation)
-            if choosing.any:
-                next_action = choosing.smoothed(next_action, choosing.noise(noise, 0.0), 0.0)
+            if discrete.any:
+                next_action = discrete.smoothed(next_action, discrete.noise(noise, 0.0), 0.0)
             next_values = nets.critic_target(batch.next_observation, next_action)
             target = losses.clipped_target(batch.reward, batch.discount, next_values)
         # The critic regresses on y (Eq. 4).
-        metrics = nets.regress(batch, target)
+        metrics = nets.critic_step(batch, target)
         # The actor climbs the critic by the deterministic policy gradient (Eq. 6).
-        metrics |= nets.climb(batch, choosing.noise_of_actor(noise))
+        metrics |= nets.actor_step(batch, discrete.noise_of_actor(noise))
         # Both targets follow.
-        nets.follow(self.config.tau)
+        nets.update_targets(self.config.tau)
         return metrics

@@ -19,7 +19,7 @@ from eagerly.spaces.actions import INVALID, choice_segments
 _LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
 
 
-class Choosing:
+class DiscreteActions:
     """Makes actions `[B, A]` of an actor's scores `[B, A]`; without choices they are the actions.
 
     Args:

@@ -34,9 +34,9 @@ class TD3(Agent):
 
     def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
-        metrics = self._update_critic(batch, self.choosing.noise(noise, self.config.target_noise))
+        metrics = self._update_critic(batch, self.discrete.noise(noise, self.config.target_noise))
         if moves:  # "if t mod d"
-            metrics |= self._update_actor_and_targets(batch, self.choosing.noise_of_actor(noise))
+            metrics |= self._update_actor_and_targets(batch, self.discrete.noise_of_actor(noise))
         return metrics
 
     def _update_critic(self, batch: Batch, noise: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -44,13 +44,13 @@ class TD3(Agent):
         with tf.name_scope("target"):
             target = self._target(batch, noise)
         # Each critic regresses on y.
-        return self.networks.regress(batch, target)
+        return self.networks.critic_step(batch, target)
 
     def _target(self, batch: Batch, noise: tf.Tensor) -> tf.Tensor:
         """Returns y `[B]`, on which all critics regress, with smoothing noise `[B, A]`."""
         nets = self.networks
         # The target policy's next action, smoothed by clipped noise (Eq. 15).
-        next_action = self.choosing.smoothed(
+        next_action = self.discrete.smoothed(
             nets.actor_target(batch.next_observation), noise, self.config.target_noise_clip
         )
         # y = r + discount * the smaller of the target critics, one y for all critics (Eq. 10).
@@ -61,7 +61,7 @@ class TD3(Agent):
         self, batch: Batch, gumbel: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         # The actor climbs the first critic by the deterministic policy gradient.
-        metrics = self.networks.climb(batch, gumbel)
+        metrics = self.networks.actor_step(batch, gumbel)
         # All targets follow.
-        self.networks.follow(self.config.tau)
+        self.networks.update_targets(self.config.tau)
         return metrics

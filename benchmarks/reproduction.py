@@ -27,7 +27,7 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.elapsed import seconds_at_evaluations
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
-from eagerly.storage.settings import build, expanded, flag_name, recorded, shown
+from eagerly.storage.settings import as_saved, build, flag_name, format_setting, with_preset
 from eagerly.training.evaluation import evaluation_seeds
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.
@@ -237,11 +237,11 @@ def _settings(cell: Cell) -> dict[str, Any]:
             "script": hashlib.sha256(_PEER_SCRIPT.read_bytes()).hexdigest(),
             "evaluation_seeds": _evaluation_seeds(),
         }
-    settings, _ = expanded(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
+    settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
     found: dict[str, Any] = {}
     for part in build(cell.agent, settings):
         free = {field.name for field in dataclasses.fields(part) if field.metadata["free"]}
-        found |= {name: value for name, value in recorded(part).items() if name not in free}
+        found |= {name: value for name, value in as_saved(part).items() if name not in free}
     return dict(json.loads(json.dumps(found)))
 
 
@@ -260,5 +260,5 @@ def _own_command(cell: Cell, folder: Path) -> list[str]:
         if isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         else:
-            words += [flag, shown(value)]
+            words += [flag, format_setting(value)]
     return [*words, "--run-dir", str(folder / "run"), "--no-progress"]

@@ -33,11 +33,15 @@ class Estimate:
     high: Any
 
     def __str__(self) -> str:
-        interval = f" [{shown(self.low)}, {shown(self.high)}]" if np.isfinite(self.low) else ""
-        return f"{shown(self.value)}{interval}"
+        interval = (
+            f" [{format_number(self.low)}, {format_number(self.high)}]"
+            if np.isfinite(self.low)
+            else ""
+        )
+        return f"{format_number(self.value)}{interval}"
 
 
-def shown(value: float) -> str:
+def format_number(value: float) -> str:
     """Writes a number with four digits, or all those before the point."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 

@@ -11,7 +11,7 @@ from eagerly.agents import agent_class, agent_names
 from eagerly.settings import describe_range
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
-from eagerly.storage.settings import flag_name, needed, shown
+from eagerly.storage.settings import flag_name, format_needs, format_setting
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
@@ -44,10 +44,12 @@ def _rows(config: Any, known: set[str]) -> list[str]:
         if str(field.type) in ("int", "float") and describe_range(field) != "finite":
             allowed = describe_range(field)
         if about["needs"]:
-            allowed += f"; with {needed(about['needs'])}"
-        default = "" if field.default is dataclasses.MISSING else f"`{shown(field.default)}`"
+            allowed += f"; with {format_needs(about['needs'])}"
+        default = (
+            "" if field.default is dataclasses.MISSING else f"`{format_setting(field.default)}`"
+        )
         if field.default_factory is not dataclasses.MISSING:
-            default = f"`{shown(field.default_factory())}`"
+            default = f"`{format_setting(field.default_factory())}`"
         unit = ", ".join(filter(None, (about["unit"], allowed)))
         lines.append(f"| `{flag_name(field.name)}` | {about['help']} | {unit} | {default} |")
     return lines
@@ -80,7 +82,9 @@ def _write_settings(app: Any) -> None:
         "|---|---|---|",
     ]
     for env, preset in ENVIRONMENTS.items():
-        settings = ", ".join(f"`{flag_name(k)} {shown(v)}`" for k, v in preset.settings.items())
+        settings = ", ".join(
+            f"`{flag_name(k)} {format_setting(v)}`" for k, v in preset.settings.items()
+        )
         lines.append(f"| {env} | {settings or 'the defaults'} | {preset.evidence} |")
     (_HERE / "settings.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

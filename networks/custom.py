@@ -15,14 +15,14 @@ import tensorflow as tf
 from eagerly.networks.critic import Critic
 from eagerly.networks.heads import scores
 from eagerly.networks.normalization import ObservationNormalization
-from eagerly.networks.variables import OwnVariable, named_variables
+from eagerly.networks.variables import CustomVariable, named_variables
 from eagerly.policies.heads import ActionHead
 
 # How many rows a model is tried with: numbers of critics that nobody has.
 _ROWS = 17, 19
 
 
-class OwnModel:
+class CustomModel:
     """What an agent asks of an actor or a critic, answered by a model of somebody else's.
 
     Args:
@@ -69,11 +69,11 @@ class OwnModel:
         self._takes_row = inputs == 1 or isinstance(model, keras.Sequential)
         self._training = _training_argument(model)
         self.compiles = bool(getattr(model, "compiles", True))
-        self.variables: list[OwnVariable] = []
+        self.variables: list[CustomVariable] = []
         self._sizes: tuple[int, ...] = ()
 
     @property
-    def trainable_variables(self) -> list[OwnVariable]:
+    def trainable_variables(self) -> list[CustomVariable]:
         """Those that are learned."""
         return [variable for variable in self.variables if variable.trainable]
 
@@ -266,8 +266,8 @@ class OwnModel:
             ) from error
 
 
-class OwnActor(OwnModel):
-    """An actor of somebody else's; the arguments are those of `OwnModel`.
+class CustomActor(CustomModel):
+    """An actor of somebody else's; the arguments are those of `CustomModel`.
 
     Args:
         model: Maps `[B, O - M]` to `[B, A]`: actions in [-1, 1], then a logit for each value of
@@ -276,7 +276,7 @@ class OwnActor(OwnModel):
         head: What makes scores of logits.
 
     Raises:
-        ValueError: See `OwnModel`; also if what it returns has another shape, or is not in [-1, 1].
+        ValueError: See `CustomModel`; also if what it returns has another shape, or leaves [-1, 1].
     """
 
     def __init__(self, model: Any, observations: int, head: ActionHead, **more: Any) -> None:
@@ -322,15 +322,15 @@ class OwnActor(OwnModel):
         return scores(self._head, found, inputs[0])
 
 
-class OwnCritic(OwnModel):
-    """Critics of somebody else's; the arguments are those of `OwnModel`, and sizes.
+class CustomCritic(CustomModel):
+    """Critics of somebody else's; the arguments are those of `CustomModel`, and sizes.
 
     Args:
         model: Maps `[B, O - M]` and `[B, A]` to values `[n_critics, B]`, or to `[B]` or `[B, 1]`,
             which is one critic.
 
     Raises:
-        ValueError: See `OwnModel`; also if what it returns has another shape.
+        ValueError: See `CustomModel`; also if what it returns has another shape.
     """
 
     def __init__(self, model: Any, observations: int, actions: int, **more: Any) -> None:
@@ -359,7 +359,7 @@ class OwnCritic(OwnModel):
     encode, first_of = Critic.encode, Critic.first_of
 
 
-class OwnCritics:
+class CustomCritics:
     """Several models of one critic each, side by side.
 
     Args:
@@ -367,12 +367,12 @@ class OwnCritics:
         name: Name of the ensemble.
     """
 
-    def __init__(self, members: Sequence[OwnCritic], name: str) -> None:
+    def __init__(self, members: Sequence[CustomCritic], name: str) -> None:
         self._members, self.name, self.n_critics = members, name, len(members)
         self.compiles = all(member.compiles for member in members)
         self.compute_dtype = self.variable_dtype = members[0].variable_dtype
         self.variables = [
-            OwnVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
+            CustomVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
             for index, member in enumerate(members)
             for variable in member.variables
         ]
@@ -381,9 +381,9 @@ class OwnCritics:
         """Compiles a call of the first, as training in `mode` will."""
         self._members[0].check_mode(mode)
 
-    trainable_variables = OwnModel.trainable_variables
-    get_weights, set_weights = OwnModel.get_weights, OwnModel.set_weights
-    count_params = OwnModel.count_params
+    trainable_variables = CustomModel.trainable_variables
+    get_weights, set_weights = CustomModel.get_weights, CustomModel.set_weights
+    count_params = CustomModel.count_params
 
     @property
     def losses(self) -> list[tf.Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.importing import FACTORY, import_module, split_name, while_used
-from eagerly.networks.custom import OwnActor, OwnCritic, OwnCritics
+from eagerly.networks.custom import CustomActor, CustomCritic, CustomCritics
 from eagerly.policies.heads import ActionHead
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
@@ -73,7 +73,7 @@ def seeded(seed: int) -> Iterator[None]:
             torch.set_rng_state(drawn)
 
 
-def own_actor(
+def custom_actor(
     given: str | Factory,
     spaces: tuple[gymnasium.Space, gymnasium.Space],
     seed: int,
@@ -81,7 +81,7 @@ def own_actor(
     observations: int,
     head: ActionHead,
     **parts: Any,
-) -> OwnActor:
+) -> CustomActor:
     """Makes an actor by a factory of somebody else's.
 
     Args:
@@ -90,15 +90,15 @@ def own_actor(
         seed: Seed of the global generators while the factory runs.
         observations: O, with a mask.
         head: What makes scores of logits.
-        **parts: What `OwnModel` takes.
+        **parts: What `CustomModel` takes.
 
     Raises:
         ValueError: If the factory fails, or makes no actor.
     """
-    return OwnActor(_made(given, "actor", spaces, seed), observations, head, **parts)
+    return CustomActor(_made(given, "actor", spaces, seed), observations, head, **parts)
 
 
-def own_critic(
+def custom_critic(
     given: str | Factory,
     spaces: tuple[gymnasium.Space, gymnasium.Space],
     seed: int,
@@ -106,7 +106,7 @@ def own_critic(
     *,
     sizes: tuple[int, int],
     **parts: Any,
-) -> OwnCritic | OwnCritics:
+) -> CustomCritic | CustomCritics:
     """Makes critics by a factory of somebody else's; one of a single critic is called for each.
 
     Args:
@@ -115,24 +115,24 @@ def own_critic(
         seed: Seed of the global generators while the factory runs.
         count: n_critics.
         sizes: O, with a mask, and A.
-        **parts: What `OwnModel` takes.
+        **parts: What `CustomModel` takes.
 
     Raises:
         ValueError: If the factory fails, or makes no critics, or another number.
     """
 
-    def member(index: int) -> OwnCritic:
-        return OwnCritic(_made(given, "critic", spaces, seed + index), *sizes, **parts)
+    def member(index: int) -> CustomCritic:
+        return CustomCritic(_made(given, "critic", spaces, seed + index), *sizes, **parts)
 
     first = member(0)
     if first.n_critics == count:
         return first
     if first.n_critics != 1:
         raise ValueError(_other_number(first, count))
-    return OwnCritics([first, *(member(index) for index in range(1, count))], parts["name"])
+    return CustomCritics([first, *(member(index) for index in range(1, count))], parts["name"])
 
 
-def own_models(
+def custom_models(
     given: str | Factory,
     spaces: tuple[gymnasium.Space, gymnasium.Space],
     seed: int,
@@ -142,7 +142,7 @@ def own_models(
     observations: int,
     head: ActionHead,
     **parts: Any,
-) -> tuple[OwnActor, OwnCritic]:
+) -> tuple[CustomActor, CustomCritic]:
     """Makes actor and critics by one factory of somebody else's.
 
     Args:
@@ -153,7 +153,7 @@ def own_models(
         names: Names of actor and critics.
         observations: O, with a mask.
         head: What makes scores of the actor's logits.
-        **parts: What `OwnModel` takes.
+        **parts: What `CustomModel` takes.
 
     Raises:
         ValueError: If the factory fails, or does not make both.
@@ -161,15 +161,15 @@ def own_models(
     made = _made(given, "models", spaces, seed)
     if not (isinstance(made, tuple) and len(made) == 2):
         raise ValueError(f"the factory of models must return (actor, critic); it returned {made!r}")
-    actor = OwnActor(made[0], observations, head, name=names[0], **parts)
+    actor = CustomActor(made[0], observations, head, name=names[0], **parts)
     sizes = observations, head.size
-    critic = OwnCritic(made[1], *sizes, name=names[1], masked=head.masked, **parts)
+    critic = CustomCritic(made[1], *sizes, name=names[1], masked=head.masked, **parts)
     if critic.n_critics != count:
         raise ValueError(_other_number(critic, count))
     return actor, critic
 
 
-def _other_number(critic: OwnCritic, count: int) -> str:
+def _other_number(critic: CustomCritic, count: int) -> str:
     return (
         f"the critic {critic.said} has {critic.n_critics} members and n_critics is {count}: "
         f"let it return [{count}, B], or set n_critics to {critic.n_critics}"

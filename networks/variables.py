@@ -13,7 +13,7 @@ import tensorflow as tf
 
 
 @dataclass(frozen=True)
-class OwnVariable:
+class CustomVariable:
     """A variable of a model of somebody else's, under a name that is the same in every process.
 
     Attributes:
@@ -40,7 +40,7 @@ class OwnVariable:
         self.value.assign(value)
 
 
-def named_variables(model: Any) -> list[OwnVariable]:
+def named_variables(model: Any) -> list[CustomVariable]:
     """Lists the variables of a Keras model or layer, a `tf.Module`, or what has `variables`.
 
     Keras numbers layers through a process: these numbers go. TensorFlow repeats names: the second
@@ -59,7 +59,7 @@ def named_variables(model: Any) -> list[OwnVariable]:
         found[path] += 1
         unique = path if found[path] == 1 else f"{path}#{found[path]}"
         value = raw(variable)
-        named.append(OwnVariable(unique, value, id(value) in trainable))
+        named.append(CustomVariable(unique, value, id(value) in trainable))
     return named
 
 

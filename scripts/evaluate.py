@@ -16,7 +16,7 @@ from eagerly.scripts.flags import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import MOST_EPISODES
-from eagerly.storage.evaluations import written
+from eagerly.storage.evaluations import format_return
 
 
 def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -102,7 +102,9 @@ def main(
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:
                 filmed = camera.record(policy, seeds[0], video)
-                line = f"video of an episode with return {written(filmed.returns[0])}: {video}"
+                line = (
+                    f"video of an episode with return {format_return(filmed.returns[0])}: {video}"
+                )
                 echo(line, err=as_json)
     except (RunError, ValueError, FloatingPointError) as error:
         raise Failure(error) from error
@@ -117,7 +119,7 @@ def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> 
         click.echo(json.dumps(about | more | figures | returns))
         return
     mean, deviation, least, most = (
-        written(figures[f"return_{name}"]) for name in ("mean", "std", "min", "max")
+        format_return(figures[f"return_{name}"]) for name in ("mean", "std", "min", "max")
     )
     echo(
         f"{about['which']} policy of {about['run_dir']} (step {step}): return {mean} ± {deviation} "

@@ -17,7 +17,7 @@ import click
 
 from eagerly.scripts.output import printable
 from eagerly.settings import describe_range, kind_of
-from eagerly.storage.settings import flag_name, needed, shown
+from eagerly.storage.settings import flag_name, format_needs, format_setting
 
 
 class _Sizes(click.ParamType):
@@ -83,13 +83,13 @@ def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
     if field.metadata["actions"]:
         notes.append(f"for {field.metadata['actions']} actions")
     if field.metadata["needs"]:
-        notes.append(f"with {needed(field.metadata['needs'])}")
+        notes.append(f"with {format_needs(field.metadata['needs'])}")
     if saved:
         notes.append("default as saved")
     elif field.default is None:
         notes.append("default none")
     elif field.default is not dataclasses.MISSING:
-        default = shown(field.default)
+        default = format_setting(field.default)
         notes.append(f"default {default.lower() if kind == 'bool' else default}")
     text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")
     return click.Option([declaration], type=type_, default=None, help=text)

@@ -162,17 +162,17 @@ def _save(figure: Figure, path: Path) -> None:
 
 def _print_scores(groups: Sequence[Group]) -> None:
     """Prints a Markdown table of what was reached."""
-    from eagerly.curves.statistics import over_runs, shown
+    from eagerly.curves.statistics import format_number, over_runs
 
     echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
     echo("|---|---|---|---|---|---|")
     for group in groups:
         scores = group.scores
-        deviation = f" ± {shown(np.std(scores, ddof=1))}" if len(scores) > 1 else ""
+        deviation = f" ± {format_number(np.std(scores, ddof=1))}" if len(scores) > 1 else ""
         seeds = ", ".join(str(curve.seed) for curve in group.curves)
         echo(
             f"| {group.env} | {group.label} | {seeds} | {group.last:,} | "
-            f"{shown(scores.mean())}{deviation} | {over_runs(scores)} |"
+            f"{format_number(scores.mean())}{deviation} | {over_runs(scores)} |"
         )
 
 

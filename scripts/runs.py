@@ -9,7 +9,7 @@ import click
 from eagerly.errors import RunError
 from eagerly.scripts.flags import Command
 from eagerly.scripts.output import Failure, echo, printable
-from eagerly.storage.evaluations import written
+from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -43,7 +43,7 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
         found.sort(key=lambda run: -run.steps)
     rows = [["run", "environment", "agent", "seed", "steps", "of", "best", "last", "state"]]
     for run in found:
-        returns = ["" if v is None else written(v) for v in (run.best, run.last)]
+        returns = ["" if v is None else format_return(v) for v in (run.best, run.last)]
         counts = [str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}"]
         names = (printable(name, lines=False) for name in (str(run.path), run.env, run.agent))
         rows.append([*names, *counts, *returns, run.state])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eagerly.scripts.output import tell
-from eagerly.training.callbacks import ProgressBar, Training, shown
+from eagerly.training.callbacks import ProgressBar, Training, format_evaluation
 from eagerly.training.evaluation import Evaluation
 
 
@@ -22,4 +22,4 @@ class Screen(ProgressBar):
         if self.is_shown:
             super().on_evaluation(training, evaluation, is_best)
         else:
-            tell(f"step {training.steps}: evaluation {shown(evaluation, is_best)}")
+            tell(f"step {training.steps}: evaluation {format_evaluation(evaluation, is_best)}")

@@ -158,14 +158,14 @@ def _train(
 
 def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
     from eagerly.scripts.screen import Screen
-    from eagerly.storage.checkpoint_reader import newest_intact
+    from eagerly.storage.checkpoint_reader import newest_checkpoint
     from eagerly.storage.manifest import is_finished
     from eagerly.training.trainer import Trainer
 
     newest = None
     if not run.is_new:
         run.lock()
-        newest = newest_intact(run.path)
+        newest = newest_checkpoint(run.path)
     if newest and is_finished(newest.manifest, run.config):
         steps = newest.manifest.steps
         if run.overridden:

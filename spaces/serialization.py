@@ -110,18 +110,18 @@ def _limited(count: int) -> int:
 
 
 def recorded_spaces(
-    observation_space: gymnasium.Space, actions: Actions, *, own_models: bool
+    observation_space: gymnasium.Space, actions: Actions, *, custom_models: bool
 ) -> dict[str, object]:
     """Writes what a policy must know of the environment, as JSON.
 
     Args:
         observation_space: The observations.
         actions: The actions.
-        own_models: Whether there are models of somebody else's, whose factories are given the
+        custom_models: Whether there are models of somebody else's, whose factories are given the
             spaces as they are; of flat ones a size and bounds of actions are enough.
     """
     flat = Observations(observation_space).is_row and actions.is_row
-    if own_models or not flat:
+    if custom_models or not flat:
         return {"observation": document_of(observation_space), "action": document_of(actions.space)}
     return {
         "observation_size": Observations(observation_space).size,

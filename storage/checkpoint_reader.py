@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Saved:
+class Checkpoint:
     """A checkpoint whose parts are as they were written.
 
     Attributes:
@@ -92,7 +92,7 @@ class Saved:
             yield f"{folder}/networks"
 
 
-def newest_intact(path: Path, *, with_replay: bool = True) -> Saved | None:
+def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | None:
     """Returns the newest checkpoint of a run whose parts are all as they were written.
 
     A warning is logged for each damaged checkpoint that is passed over.
@@ -116,12 +116,12 @@ def newest_intact(path: Path, *, with_replay: bool = True) -> Saved | None:
             _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
             if folder not in folders_of(files):  # it was removed while it was read
-                return newest_intact(path, with_replay=with_replay)
+                return newest_checkpoint(path, with_replay=with_replay)
             _log.warning(f"{path / folder} is damaged ({error}): using the one before it")
             continue
         except OSError as error:
             raise RunError(f"{path / folder} cannot be read: {error}") from error
-        return Saved(files, manifest)
+        return Checkpoint(files, manifest)
     if folders:
         raise RunError(
             f"{path}: no checkpoint is intact, the run cannot be continued. Begin it anew in "

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from eagerly.errors import RunError
 from eagerly.state import split
-from eagerly.storage.checkpoint_reader import Saved, newest_intact
+from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.run import open_run
 
 # Wall clock; names, times and free settings; what is no figure.
@@ -36,7 +36,7 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
         RunError: If there is no intact checkpoint.
     """
     run = open_run(path, None, {})
-    saved = newest_intact(path)
+    saved = newest_checkpoint(path)
     if saved is None:
         raise RunError(f"{path} has no checkpoint yet")
     points = curves(path) if points is None else points
@@ -71,7 +71,7 @@ def curves(path: Path) -> dict[Point, list[np.ndarray]]:
     return found
 
 
-def _variables(saved: Saved) -> dict[str, str]:
+def _variables(saved: Checkpoint) -> dict[str, str]:
     groups: dict[str, list[str]] = {}
     with saved.networks_prefix() as prefix:
         reader = tf.train.load_checkpoint(prefix)
@@ -84,7 +84,7 @@ def _variables(saved: Saved) -> dict[str, str]:
         }
 
 
-def _replay(saved: Saved, capacity: int) -> np.ndarray:
+def _replay(saved: Checkpoint, capacity: int) -> np.ndarray:
     rows = [saved.rows(segment) for segment in saved.manifest.replay]
     return np.concatenate(rows)[-capacity:] if rows else np.zeros(0)
 

@@ -37,8 +37,8 @@ class Results:
         best = int(self.return_mean.argmax())
         what = f"mean of the last {len(last)} evaluations" if len(last) > 1 else "one evaluation"
         return (
-            f"{what} {written(last.mean())}; "
-            f"best {written(self.return_mean[best])} at step {self.steps[best]}"
+            f"{what} {format_return(last.mean())}; "
+            f"best {format_return(self.return_mean[best])} at step {self.steps[best]}"
         )
 
 
@@ -111,6 +111,6 @@ def read_results(path: Path) -> Results:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
 
 
-def written(value: float) -> str:
+def format_return(value: float) -> str:
     """Writes a return as it is shown: large ones with a decimal, small ones with four digits."""
     return f"{value:.1f}" if 100 <= abs(value) < 1e12 else f"{value:.4g}"

@@ -15,7 +15,7 @@ from eagerly.importing import while_used
 from eagerly.networks import acting_policy
 from eagerly.policies.policy import Policy
 from eagerly.spaces.serialization import restored_spaces
-from eagerly.storage.checkpoint_reader import Saved, newest_intact
+from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.run import Run, open_run
 
 WHICH = ("best", "latest")
@@ -47,7 +47,7 @@ def load_policy(
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     run = open_run(Path(run_dir), None, settings or {}, trust=trust)
-    saved = newest_intact(run.path, with_replay=False)
+    saved = newest_checkpoint(run.path, with_replay=False)
     if saved is None:
         raise RunError(f"{run.path} has no checkpoint yet: train it first")
     try:
@@ -66,7 +66,7 @@ def load_policy(
     return policy
 
 
-def _policy(run: Run, saved: Saved, which: str) -> Policy | None:
+def _policy(run: Run, saved: Checkpoint, which: str) -> Policy | None:
     """Makes the policy; None where the best one is asked for and there is none yet."""
     policies, steps = saved.state("policies"), saved.manifest.steps
     weights = policies["latest"]

@@ -23,13 +23,13 @@ from eagerly.storage.lock import RunLock
 from eagerly.storage.manifest import folders_of, published
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
 from eagerly.storage.settings import (
+    as_saved,
     build,
     check_needs,
     check_sections,
-    expanded,
     flag_name,
-    recorded,
-    shown,
+    format_setting,
+    with_preset,
 )
 from eagerly.storage.trust import (
     FACTORIES,
@@ -94,7 +94,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """All settings, of run and agent, by name."""
-        return recorded(self.config) | recorded(self.agent_config)
+        return as_saved(self.config) | as_saved(self.agent_config)
 
     def environment(self) -> EnvironmentMaker:
         """Finds the environment of the run; a package that its directory names is imported.
@@ -169,8 +169,8 @@ class Run:
         return {
             "format": FORMAT,
             "agent": self.agent,
-            "run": recorded(self.config),
-            "agent_settings": recorded(self.agent_config),
+            "run": as_saved(self.config),
+            "agent_settings": as_saved(self.agent_config),
             "history": self.history,
         }
 
@@ -259,7 +259,7 @@ def open_run(
         raise RunError(f"{path} exists and is not a run (no config.json): choose another --run-dir")
     if not given.get("env"):
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
-    settings, preset = expanded(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
+    settings, preset = with_preset(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings)
     check_needs(config, agent_config, given)
     if config.steps <= config.warmup_steps:
@@ -304,17 +304,19 @@ def _continued(
     mine = given.keys() | ({"agent"} if agent else set())
     untrusted = _vouched_for(path, named_by(document), mine, trusted)
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
-    saved = recorded(config) | recorded(agent_config)
-    settings, _ = expanded(saved_agent, given, saved["env"], None)
+    saved = as_saved(config) | as_saved(agent_config)
+    settings, _ = with_preset(saved_agent, given, saved["env"], None)
     config, agent_config = build(saved_agent, saved | settings)
     check_needs(config, agent_config, given)
-    wanted = recorded(config) | recorded(agent_config)
+    wanted = as_saved(config) | as_saved(agent_config)
     free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
     changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}
     if changed and not override:
         lines = "".join(
-            f"  {flag_name(name)}: the run has {shown(old)}, you gave {shown(new)}\n"
-            for name, (old, new) in changed.items()
+            f"  {flag_name(name)}: the run has {old}, you gave {new}\n"
+            for name, (old, new) in (
+                (name, map(format_setting, values)) for name, values in changed.items()
+            )
         )
         raise RunError(
             f"{path} was started with other settings:\n{lines}Leave them out to continue as saved, "

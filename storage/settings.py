@@ -18,13 +18,13 @@ from eagerly.storage.presets import preset_settings
 from eagerly.storage.trust import FACTORIES
 
 
-def recorded(config: Any) -> dict[str, Any]:
+def as_saved(config: Any) -> dict[str, Any]:
     """Returns settings as they are kept and compared: factories by their names."""
     settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     return {name: factory_name(v) if callable(v) else v for name, v in settings.items()}
 
 
-def expanded(
+def with_preset(
     agent: str, given: Mapping[str, Any], env: str, preset: str | None
 ) -> tuple[dict[str, Any], str]:
     """Puts the settings of a preset under those that were given.
@@ -84,11 +84,12 @@ def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> Non
             flag, needs = flag_name(field.name), field.metadata["needs"]
             if misses_what_it_needs(field, of):
                 raise RunError(
-                    f"{flag} acts only with {needed(needs)}; the run has {of(needs[0]) or 'none'}"
+                    f"{flag} acts only with {format_needs(needs)}; the run has "
+                    f"{of(needs[0]) or 'none'}"
                 )
 
 
-def needed(needs: tuple[str, tuple[Any, ...]]) -> str:
+def format_needs(needs: tuple[str, tuple[Any, ...]]) -> str:
     """Writes what another setting must be, as it is typed."""
     return " ".join([flag_name(needs[0]), " or ".join(map(str, needs[1]))]).strip()
 
@@ -154,7 +155,7 @@ def flag_name(setting: str) -> str:
     return "--" + setting.replace("_", "-")
 
 
-def shown(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """Writes a setting's value as it is typed on the command line."""
     if isinstance(value, dict):
         return json.dumps(value)

@@ -14,7 +14,7 @@ from eagerly.agents.agent import Agent
 from eagerly.buffers import Buffer
 from eagerly.environments.vector import VectorStep
 from eagerly.policies.policy import Policy
-from eagerly.storage.evaluations import written
+from eagerly.storage.evaluations import format_return
 from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation
 
@@ -147,7 +147,7 @@ class ProgressBar(Callback):
         """Shows the return beside the bar."""
         with suppress(OSError):
             if self._bar is not None:
-                self._bar.set_postfix_str(f"evaluation {shown(evaluation, is_best)}")
+                self._bar.set_postfix_str(f"evaluation {format_evaluation(evaluation, is_best)}")
 
     def close(self) -> None:
         """Leaves the bar as it is."""
@@ -160,8 +160,8 @@ class ProgressBar(Callback):
         self.close()
 
 
-def shown(evaluation: Evaluation, is_best: bool) -> str:
+def format_evaluation(evaluation: Evaluation, is_best: bool) -> str:
     """Writes the mean return of an evaluation with its deviation, and whether it is the best."""
     figures = evaluation.summary()
-    text = f"{written(figures['return_mean'])} ± {written(figures['return_std'])}"
+    text = f"{format_return(figures['return_mean'])} ± {format_return(figures['return_std'])}"
     return text + (" (best so far)" if is_best else "")

@@ -10,7 +10,7 @@ from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.buffers import Buffer
 from eagerly.errors import RunError
 from eagerly.state import Stateful
-from eagerly.storage.checkpoint_reader import Saved
+from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.run import Run
 from eagerly.training.hardware import conditions, differing
@@ -68,7 +68,7 @@ class Checkpointing:
             config=self._run.document(),
         )
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: Checkpoint) -> None:
         """Takes over a checkpoint; nothing on disk is touched.
 
         Raises:
@@ -101,6 +101,6 @@ class Checkpointing:
                 "; ".join(changed),
             )
 
-    def cut_back(self, saved: Saved | None) -> None:
+    def cut_back(self, saved: Checkpoint | None) -> None:
         """Removes from disk what was written after a checkpoint, or everything without one."""
         self._writer.cut_back(saved.manifest if saved else None)

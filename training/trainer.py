@@ -15,7 +15,7 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.spaces.serialization import recorded_spaces
-from eagerly.storage.checkpoint_reader import Saved, newest_intact
+from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.documents import is_full
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.run import Run
@@ -66,7 +66,7 @@ class Trainer:
         run: Run,
         callbacks: Iterable[Callback] = (),
         *,
-        newest: Saved | None = None,
+        newest: Checkpoint | None = None,
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config = run, run.config
@@ -102,7 +102,7 @@ class Trainer:
         self._budget = UpdateBudget(ratio, config.updates_per_call, config.warmup_steps)
         self.policies = Policies(self.agent.networks.policy_weights)
 
-    def _begin(self, newest: Saved | None) -> None:
+    def _begin(self, newest: Checkpoint | None) -> None:
         try:
             with single_blas_thread():
                 self._continue(newest)
@@ -111,16 +111,16 @@ class Trainer:
         except (OSError, tf.errors.OpError) as error:
             raise RunError(f"{self.run.path} cannot be used: {error}") from error
 
-    def _continue(self, saved: Saved | None) -> None:
+    def _continue(self, saved: Checkpoint | None) -> None:
         run, config = self.run, self.config
         if not run.is_new:
             run.lock()
-            saved = saved or newest_intact(run.path)
+            saved = saved or newest_checkpoint(run.path)
         self.summaries = self._opened.enter_context(
             closing(Summaries(run.path, config.num_envs, config))
         )
         spaces = recorded_spaces(
-            self.observations.space, self.actions, own_models=run.agent_config.has_own_models
+            self.observations.space, self.actions, custom_models=run.agent_config.has_custom_models
         )
         self._checkpointing = Checkpointing(
             run,

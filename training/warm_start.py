@@ -10,7 +10,7 @@ from eagerly.agents.agent import Agent
 from eagerly.errors import RunError
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
-from eagerly.storage.checkpoint_reader import newest_intact
+from eagerly.storage.checkpoint_reader import newest_checkpoint
 from eagerly.storage.loading import assign_weights
 from eagerly.storage.run import Run, open_run
 from eagerly.storage.settings import flag_name
@@ -41,7 +41,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         other = open_run(Path(run_dir), None, {}, trust=run.trusts_init_from)
     except RunError as error:
         raise RunError(f"--init-from: {error}") from error
-    saved = newest_intact(other.path, with_replay=False)
+    saved = newest_checkpoint(other.path, with_replay=False)
     if saved is None:
         raise RunError(f"--init-from: {run_dir} has no checkpoint yet")
     mine, theirs = agent.config, other.agent_config

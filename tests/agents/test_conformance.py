@@ -170,7 +170,7 @@ def test_the_critics_step_moves_all_of_the_critics_alone(make: Make) -> None:
     agent = make()
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 8)))
     before = weights_of(agent)
-    agent.networks.regress(batch, tf.zeros(8))
+    agent.networks.critic_step(batch, tf.zeros(8))
     after = weights_of(agent)
     for name in before:
         moved = not np.array_equal(before[name], after[name])
@@ -182,7 +182,7 @@ def test_the_actors_step_moves_all_of_the_actor_and_leaves_the_critics_alone(mak
     agent = make()
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 64)))
     before = weights_of(agent)
-    agent.networks.climb(batch)
+    agent.networks.actor_step(batch)
     after = weights_of(agent)
     for name in before:
         moved = not np.array_equal(before[name], after[name])

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import Agent
-from eagerly.agents.discrete import Choosing
+from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Transition, replay_buffer
@@ -100,31 +100,31 @@ def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
 
 def test_choices_are_drawn_by_their_probabilities() -> None:
     actions = Actions(MIXED)
-    choosing = Choosing(actions, 1.0, 0.0)
+    discrete = DiscreteActions(actions, 1.0, 0.0)
     shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
     scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
     several = tf.tile(scores[np.newaxis], [20_000, 1])
     uniform = uniform_pairs((1, 20_000, 9), 0, tf.constant(1, tf.int64), tf.float32)[0]
-    drawn = choosing.smoothed(several, choosing.noise(uniform, 0.0), 0.0).numpy()
+    drawn = discrete.smoothed(several, discrete.noise(uniform, 0.0), 0.0).numpy()
     np.testing.assert_allclose(drawn[:, :2], several[:, :2])
     np.testing.assert_allclose(drawn[:, 2:].mean(axis=0), shares, atol=0.02)
-    other = choosing.hard(choosing.relaxed(several, choosing.noise_of_actor(uniform))).numpy()
+    other = discrete.hard(discrete.relaxed(several, discrete.noise_of_actor(uniform))).numpy()
     np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
     same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
     np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent
 
 
 def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
-    choosing = Choosing(Actions(Discrete(2)), 1.0, 0.0)
+    discrete = DiscreteActions(Actions(Discrete(2)), 1.0, 0.0)
     uniform = tf.constant([[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
-    assert np.isfinite(choosing.noise(uniform, 0.0)).all()
-    assert np.isfinite(choosing.noise_of_actor(uniform)).all()
+    assert np.isfinite(discrete.noise(uniform, 0.0)).all()
+    assert np.isfinite(discrete.noise_of_actor(uniform)).all()
 
 
 def test_alternatives_change_one_choice_at_a_time() -> None:
     actions = Actions(MIXED)
     action = np.array([[0.5, -0.5, 1, 0, 0, 0, 1, 1, 0]], np.float32)
-    made = Choosing(actions, 1.0, 0.0).alternatives(tf.constant(action)).numpy()
+    made = DiscreteActions(actions, 1.0, 0.0).alternatives(tf.constant(action)).numpy()
     assert made.shape == (7, 9)
     np.testing.assert_array_equal(made[:, :2], np.repeat(action[:, :2], 7, axis=0))
     np.testing.assert_array_equal(made[:3, 2:5], np.eye(3))
@@ -175,7 +175,7 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     batch = Batch(rows, tf.zeros((4, 3)), tf.zeros(4), tf.zeros(4), rows)
     seen: list[np.ndarray] = []
     agent.networks.actor_optimizer.apply = lambda gradients, _: seen.append(gradients[0].numpy())
-    agent.networks.climb(batch, tf.zeros((4, 3)))
+    agent.networks.actor_step(batch, tf.zeros((4, 3)))
     odds = np.exp(logits) * mask
     shares = odds / odds.sum()
     expected = -shares * (values - (shares * values).sum())
@@ -184,10 +184,10 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
 
 
 def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None:
-    choosing = Choosing(Actions(MIXED), 1.0, 0.1)
+    discrete = DiscreteActions(Actions(MIXED), 1.0, 0.1)
     scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
     # Of the first choice -1 and -3 are valid, of the second two alike, of the third one alone.
-    np.testing.assert_allclose(choosing.penalty(tf.constant(scores)), [1 / 3])
+    np.testing.assert_allclose(discrete.penalty(tf.constant(scores)), [1 / 3])
 
 
 @pytest.mark.parametrize(

@@ -360,8 +360,8 @@ def test_each_step_moves_all_that_it_should_and_nothing_else(name: str, memory: 
     agent = agent_with(name, memory, mode="eager", initializer="torch_linear")
     batch = batch_of(agent.layout, tf.constant(buffer_for(agent).sample_rows(1, 5)[0]))
     for step, mine in (
-        (lambda: agent.networks.regress(batch, tf.ones(30)), ("critic:", "critic_optimizer:")),
-        (lambda: agent.networks.climb(batch), ("actor:", "actor_optimizer:")),
+        (lambda: agent.networks.critic_step(batch, tf.ones(30)), ("critic:", "critic_optimizer:")),
+        (lambda: agent.networks.actor_step(batch), ("actor:", "actor_optimizer:")),
     ):
         before = weights_of(agent)
         step()

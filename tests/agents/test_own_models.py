@@ -332,7 +332,7 @@ def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> No
     ]
     # One step of a quarter, not two: 1 + (3 - 1) / 4.
     shared.assign([[3.0], [0.5], [0.0], [0.0]])
-    nets.follow(0.25)
+    nets.update_targets(0.25)
     (target,) = (v for v in nets.actor_target.variables if v.path == "w")
     np.testing.assert_array_equal(target.numpy()[:, 0], [1.5, 0.5, 0.0, 0.0])
 
@@ -362,7 +362,7 @@ def test_who_moves_what_is_shared_is_a_setting(
         return 0.5 * np.sqrt(1 - 0.999) / (1 - 0.9) * m / (np.sqrt(v) + 1.0)
 
     w, c, k = (np.array(v) for v in ([1, 0.5, 0, 0.0], [2, 1, -1.0], [0.5, -0.25]))
-    nets.regress(batch, tf.constant([4.0]))
+    nets.critic_step(batch, tf.constant([4.0]))
     # (q - y)² has the gradient 2 (q - y) = 1 towards q: h, a₁, a₂ for c; c₁ o for w.
     c = c - adam(np.array([2.0, 0.5, 0.0]))
     w = w - adam(2.0 * np.array([1.0, 2.0, 0, 0])) * by_critic
@@ -370,7 +370,7 @@ def test_who_moves_what_is_shared_is_a_setting(
     np.testing.assert_allclose(found["c"], c, 1e-5)
     np.testing.assert_allclose(found["w"], w, 1e-5)
     np.testing.assert_allclose(found["k"], k, 1e-6)
-    nets.climb(batch)
+    nets.actor_step(batch)
     # -q through a = tanh(h k): -c₂ (1 - a₁²) h and -c₃ (1 - a₂²) h for k; k · that / h · o for w.
     h = float(w @ [1.0, 2.0, 0, 0])
     upstream = -c[1:] * (1 - np.tanh(h * k) ** 2)

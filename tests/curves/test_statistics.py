@@ -9,11 +9,11 @@ import pytest
 
 from eagerly.curves.statistics import (
     difference,
+    format_number,
     interquartile_mean,
     over_runs,
     probability_of_improvement,
     relative,
-    shown,
 )
 
 
@@ -107,4 +107,4 @@ def test_a_scale_that_a_sample_could_turn_over_is_refused() -> None:
     [(123456.7, "123457"), (1000.4, "1000"), (999.96, "1000"), (-3.14159, "-3.142")],
 )
 def test_numbers_are_written_for_people(value: float, text: str) -> None:
-    assert shown(value) == text
+    assert format_number(value) == text

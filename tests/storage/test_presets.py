@@ -13,7 +13,7 @@ from eagerly.agents import agent_names
 from eagerly.errors import RunError
 from eagerly.storage.presets import ENVIRONMENTS, preset_names
 from eagerly.storage.run import Run
-from eagerly.storage.settings import flag_name, shown
+from eagerly.storage.settings import flag_name, format_setting
 from tests.helpers import ROOT
 from tests.small_runs import logged
 
@@ -93,5 +93,8 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
 def test_the_documentation_lists_them() -> None:
     page = (ROOT / "docs" / "environments.md").read_text()
     for env, preset in ENVIRONMENTS.items():
-        given = [f"`{flag_name(name)} {shown(value)}`" for name, value in preset.settings.items()]
+        given = [
+            f"`{flag_name(name)} {format_setting(value)}`"
+            for name, value in preset.settings.items()
+        ]
         assert f"| {env} | {', '.join(given) or 'nothing'} |\n" in page + "\n", env

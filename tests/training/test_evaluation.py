@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eagerly.environments.factory import environment_maker
-from eagerly.storage.evaluations import written
+from eagerly.storage.evaluations import format_return
 from eagerly.training.evaluation import evaluate, evaluation_seeds
 from tests import toys
 
@@ -61,7 +61,7 @@ def test_the_last_infos_are_averaged_over_the_episodes_that_have_them() -> None:
 
 
 def test_returns_are_written_with_the_digits_that_matter() -> None:
-    shown = [written(value) for value in (6872.3115, -152.85, 99.9, -0.3874, 0.0, 12345678.9)]
+    shown = [format_return(value) for value in (6872.3115, -152.85, 99.9, -0.3874, 0.0, 12345678.9)]
     assert shown == ["6872.3", "-152.8", "99.9", "-0.3874", "0", "12345678.9"]
 
 

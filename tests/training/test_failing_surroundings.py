@@ -18,7 +18,7 @@ import pytest
 
 from eagerly import Trainer, open_run
 from eagerly.errors import RunError
-from eagerly.storage.checkpoint_reader import newest_intact
+from eagerly.storage.checkpoint_reader import newest_checkpoint
 from eagerly.storage.digests import curves, digests  # noqa: F401  - programs below use them
 from eagerly.training.callbacks import Callback, Training
 from tests.helpers import ROOT
@@ -44,7 +44,7 @@ FAULTS = {
 def assert_whole(run: Path, steps: int) -> None:
     """The newest checkpoint is the one of `steps`, intact, and nothing is half-written."""
     with logged() as lines:
-        saved = newest_intact(run)
+        saved = newest_checkpoint(run)
     assert (saved and saved.manifest.steps, lines) == (steps, [])
     assert list(run.rglob("*.tmp")) == []
     assert all((folder / "manifest.json").exists() for folder in run.glob("checkpoints/*"))
