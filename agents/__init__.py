@@ -27,7 +27,7 @@ def agent_class(name: str) -> Any:
     """Imports an agent.
 
     Args:
-        name: A registered name, or "module:Class" for an agent of somebody's own.
+        name: A registered name, or "module:Class" for an agent of the user.
 
     Raises:
         ValueError: If no agent has that name, or what it names is none.

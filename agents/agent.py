@@ -311,7 +311,7 @@ class Agent:
 
         Returns:
             Metrics `[K, len(METRICS)]`, and the weights that acting needs: what is asked of
-            TensorFlow after the call, when its code has left the processor's caches, is dear.
+            TensorFlow after the call, when its code has left the processor's caches, is expensive.
         """
         updates, delay = rows.shape[0], self.policy_delay
         number = self.networks.updates.value() + 1

@@ -16,7 +16,7 @@ from eagerly.agents.inputs import Batch
 
 
 class DDPG(Agent):
-    """A DDPG agent; how it is made and called says `Agent`."""
+    """A DDPG agent; `Agent` documents its constructor and methods."""
 
     Config = DDPGConfig
     config: DDPGConfig

@@ -17,7 +17,7 @@ from eagerly.agents.td3_config import TD3Config
 
 
 class TD3(Agent):
-    """A TD3 agent; how it is made and called says `Agent`."""
+    """A TD3 agent; `Agent` documents its constructor and methods."""
 
     Config = TD3Config
     config: TD3Config

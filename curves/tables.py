@@ -162,8 +162,8 @@ def read_groups(
             event files are read for it.
         say: Hears of a run that is left out because another one is its beginning or the same, or
             because it is damaged.
-        trust: Whether to import agents that run directories name, whoever made them. They are only
-            asked for defaults, where runs have different settings.
+        trust: Whether to import agents that run directories name, even if others made them. They
+            are only asked for defaults, where runs have different settings.
 
     Raises:
         RunError: If a path holds neither, a table is damaged, or two tables are of the same run; if

@@ -39,12 +39,12 @@ class Watchdog:
             threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def begin(self, what: str, patience: int = 1) -> None:
-        """Takes that a call begins, what it is in words, and how many calls it stands for."""
+        """Starts the clock of a call: what it is, in words, and how many calls it stands for."""
         self._calls += 1
         self._what, self._patience = what, patience
 
     def end(self) -> None:
-        """Takes that the call has come back."""
+        """Stops the clock: the call has come back."""
         self._what = ""
 
     @contextmanager

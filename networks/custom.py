@@ -1,4 +1,4 @@
-"""Models of somebody else's: any callable that owns its variables, as an agent asks for it."""
+"""Custom models: adapters that let an agent use any callable that owns its variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS = 17, 19
 
 
 class CustomModel:
-    """What an agent asks of an actor or a critic, answered by a model of somebody else's.
+    """Adapts a user's model to what an agent asks of an actor or a critic.
 
     Args:
         model: The model.
@@ -267,7 +267,7 @@ class CustomModel:
 
 
 class CustomActor(CustomModel):
-    """An actor of somebody else's; the arguments are those of `CustomModel`.
+    """Adapts a user's actor; the arguments are those of `CustomModel`.
 
     Args:
         model: Maps `[B, O - M]` to `[B, A]`: actions in [-1, 1], then a logit for each value of
@@ -323,7 +323,7 @@ class CustomActor(CustomModel):
 
 
 class CustomCritic(CustomModel):
-    """Critics of somebody else's; the arguments are those of `CustomModel`, and sizes.
+    """Adapts a user's critics; the arguments are those of `CustomModel`, and sizes.
 
     Args:
         model: Maps `[B, O - M]` and `[B, A]` to values `[n_critics, B]`, or to `[B]` or `[B, 1]`,

@@ -1,4 +1,4 @@
-"""Factories of somebody else's: found by name, called with a seed, and what they make."""
+"""Custom models: finding their factories by name, calling them with a seed, adapting the result."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def custom_actor(
     head: ActionHead,
     **parts: Any,
 ) -> CustomActor:
-    """Makes an actor by a factory of somebody else's.
+    """Makes an actor with the user's factory.
 
     Args:
         given: What the setting `actor` holds.
@@ -107,7 +107,7 @@ def custom_critic(
     sizes: tuple[int, int],
     **parts: Any,
 ) -> CustomCritic | CustomCritics:
-    """Makes critics by a factory of somebody else's; one of a single critic is called for each.
+    """Makes critics with the user's factory; one that makes a single critic is called for each.
 
     Args:
         given: What the setting `critic` holds.
@@ -143,7 +143,7 @@ def custom_models(
     head: ActionHead,
     **parts: Any,
 ) -> tuple[CustomActor, CustomCritic]:
-    """Makes actor and critics by one factory of somebody else's.
+    """Makes actor and critics with one factory of the user.
 
     Args:
         given: What the setting `models` holds.

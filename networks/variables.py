@@ -1,4 +1,4 @@
-"""The variables of models of somebody else's, under names that are the same in every process."""
+"""Variables of custom models, under names that are the same in every process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class CustomVariable:
-    """A variable of a model of somebody else's, under a name that is the same in every process.
+    """A variable of a custom model, under a name that is the same in every process.
 
     Attributes:
         path: Its name, see `named_variables`.
@@ -64,5 +64,5 @@ def named_variables(model: Any) -> list[CustomVariable]:
 
 
 def raw(variable: Any) -> tf.Variable:
-    """Returns TensorFlow's variable in one of Keras or of a model of somebody else's."""
+    """Returns the TensorFlow variable inside a Keras variable or a `CustomVariable`."""
     return variable if isinstance(variable, tf.Variable) else variable.value

@@ -88,6 +88,6 @@ def log_to_terminal() -> None:
 
 
 TRUST_HELP = (
-    "Import what the run directory names (an agent, models, a package of environments), whoever "
-    "made it. What you have trained there yourself needs it not."
+    "Import what the run directory names (an agent, models, a package of environments), even if "
+    "somebody else made it. Runs that you have trained there need no --trust."
 )

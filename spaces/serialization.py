@@ -117,7 +117,7 @@ def recorded_spaces(
     Args:
         observation_space: The observations.
         actions: The actions.
-        custom_models: Whether there are models of somebody else's, whose factories are given the
+        custom_models: Whether there are custom models, whose factories are given the
             spaces as they are; of flat ones a size and bounds of actions are enough.
     """
     flat = Observations(observation_space).is_row and actions.is_row

@@ -37,8 +37,8 @@ def load_policy(
         which: "best", the policy with the best evaluation so far, or "latest".
         settings: The factory of its models where that is not `module:factory` but from a Python
             program, as `{"actor": factory}` or `{"models": factory}`.
-        trust: Whether to import the agent or the models that the directory names, whoever made it.
-            Those of runs that you have trained there are imported without.
+        trust: Whether to import the agent or the models that the directory names, even if somebody
+            else made it. Those of runs that you have trained there are imported without it.
 
     Raises:
         RunError: If the directory is not a run, there is no checkpoint, or no best policy, or its

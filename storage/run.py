@@ -141,7 +141,7 @@ class Run:
         inner = (_entries(self.path, name) for name in ("checkpoints", "plugins/profile"))
         for name in itertools.chain(_FOLDERS, *inner):
             if (self.path / name).is_symlink():
-                # What is removed and written there could be somebody else's.
+                # What is removed and written there could belong to something else.
                 raise RunError(f"{self.path / name} {LINK}")
         if self._lock is None:
             try:
@@ -242,7 +242,7 @@ def open_run(
             another is named. In a saved run the others keep their saved values; what was given
             must agree with it, unless it cannot change the result.
         override: Whether settings that differ are accepted, and recorded.
-        trust: Whether to import what the directory names, whoever made it.
+        trust: Whether to import what the directory names, even if somebody else made it.
 
     Raises:
         RunError: If the directory is not a run, or a run that differs; if it names what nobody has

@@ -47,7 +47,7 @@ def with_preset(
     except ValueError as error:
         raise RunError(str(error)) from error
     fields = _fields(agent)
-    # Beside models of somebody's own a setting that shapes networks has none to shape.
+    # A setting that shapes networks does nothing where custom models replace them all.
     under = {k: v for k, v in under.items() if not shapes_nothing(fields[k], settings.get)}
     both = {**under, **settings}
     acts = [

@@ -101,7 +101,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error
-    except ValueError as error:  # of models of somebody else's
+    except ValueError as error:  # raised by a custom model
         raise RunError(str(error)) from error
     if (
         observations.images
