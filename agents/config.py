@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ from eagerly.importing import FACTORY, split_name
 from eagerly.policies.exploration import EXPLORATIONS
 from eagerly.policies.numpy_actor import ACTIVATIONS
 from eagerly.settings import (
-    CONTINUOUS,
-    DISCRETE,
+    Condition,
+    Situation,
+    check_acting,
     check_settings,
     setting,
-    shapes_nothing,
+    with_setting,
 )
 from eagerly.spaces import Actions, Observations
 
@@ -39,8 +39,59 @@ INITIALIZERS = (
 )
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 NO_MEMORY = "none"
-BOTH = ("actor", "critic")  # networks that a setting shapes
-_WITH_MEMORY = ("memory", MEMORIES)
+_WITH_MEMORY = with_setting("memory", *MEMORIES)
+
+
+def _unless_replaced(*networks: str) -> Condition:
+    """A setting that shapes networks acts unless custom models replace all of them."""
+    return Condition(
+        "for networks that are not your own",
+        lambda s: not (s.of("models") or all(s.of(network) for network in networks)),
+        lambda s: "your own, which your factory makes: leave it out",
+    )
+
+
+def _encodes(s: Situation) -> bool:
+    return not (s.observations.is_one_vector or s.of("memory") != NO_MEMORY)
+
+
+def _without_encoder(s: Situation) -> Any:
+    is_memory = s.of("memory") != NO_MEMORY
+    return f"memory {s.of('memory')}" if is_memory else s.observations.space
+
+
+def _on(part: str, what: str, there: Callable[[Any], Any]) -> Condition:
+    """A setting acts on some observations or actions, the `part` that `there` looks at."""
+    return Condition(
+        f"for {what}",
+        lambda s: getattr(s, part) is None or bool(there(getattr(s, part))),
+        lambda s: getattr(s, part).space,
+    )
+
+
+SHAPES_NETWORKS = _unless_replaced("actor", "critic")
+SHAPES_CRITICS = _unless_replaced("critic")
+ON_DISCRETE = _on("actions", "discrete actions", lambda actions: actions.choices)
+ON_CONTINUOUS = _on("actions", "continuous actions", lambda actions: actions.continuous)
+_ON_IMAGES = _on("observations", "images", lambda observations: observations.images)
+_ON_VECTORS = _on("observations", "vectors", lambda observations: observations.scalable.any())
+_IN_ENCODERS = Condition(
+    "for images, and entries of a Dict or Tuple, without a memory",
+    lambda s: s.observations is None or _encodes(s),
+    _without_encoder,
+)
+_ON_SHARED = (
+    Condition(
+        "for what actor and critics share, such as your own `models`",
+        lambda s: not (s.of("actor") or s.of("critic")),
+        lambda s: "an actor or critic of your own",
+    ),
+    Condition(
+        "for your own `models`, images, and entries of a Dict or Tuple, without a memory",
+        lambda s: s.observations is None or bool(s.of("models")) or _encodes(s),
+        _without_encoder,
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +105,24 @@ class AgentConfig:
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 
     hidden_sizes: tuple[int, ...] = setting(
-        (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64, shapes=BOTH
+        (256, 256),
+        "Hidden units (authors)",
+        at_least=1,
+        at_most=2**14,
+        longest=64,
+        acts=SHAPES_NETWORKS,
     )
     activation: str = setting(
-        "relu", "Hidden activation (authors)", choices=tuple(ACTIVATIONS), shapes=BOTH
+        "relu", "Hidden activation (authors)", choices=tuple(ACTIVATIONS), acts=SHAPES_NETWORKS
     )
     layer_norm: bool = setting(
-        False, "Normalise hidden layers before their activation", shapes=BOTH
+        False, "Normalise hidden layers before their activation", acts=SHAPES_NETWORKS
     )
     normalize_observations: bool = setting(
-        False, "Scale observations by their running mean and deviation"
+        False, "Scale observations by their running mean and deviation", acts=_ON_VECTORS
     )
     initializer: str = setting(
-        "glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS, shapes=BOTH
+        "glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS, acts=SHAPES_NETWORKS
     )
     actor_learning_rate: float = setting(3e-4, "Adam's step size, actor (authors)", above=0)
     critic_learning_rate: float = setting(3e-4, "Adam's step size, critics (authors)", above=0)
@@ -84,13 +140,14 @@ class AgentConfig:
         "critic",
         "Whose loss moves variables that actor and critics share",
         choices=("critic", "actor", "both"),
+        acts=_ON_SHARED,
     )
     encoder_units: int = setting(
         64,
         "Features of each entry of an observation, of images among them (docs/spaces.md)",
         at_least=1,
         at_most=2**14,
-        shapes=BOTH,
+        acts=(SHAPES_NETWORKS, _IN_ENCODERS),
     )
     random_shift: int = setting(
         0,
@@ -98,6 +155,7 @@ class AgentConfig:
         unit="pixels",
         at_least=0,
         at_most=64,
+        acts=_ON_IMAGES,
     )
     batch_size: int = setting(
         256,
@@ -105,7 +163,7 @@ class AgentConfig:
         unit="transitions",
         at_least=1,
         at_most=2**20,
-        needs=("memory", (NO_MEMORY,)),
+        acts=with_setting("memory", NO_MEMORY),
     )
     memory: str = setting(
         NO_MEMORY,
@@ -113,14 +171,14 @@ class AgentConfig:
         choices=(NO_MEMORY, *MEMORIES),
     )
     memory_units: int = setting(
-        64, "Length of what is remembered", at_least=1, at_most=2**14, needs=_WITH_MEMORY
+        64, "Length of what is remembered", at_least=1, at_most=2**14, acts=_WITH_MEMORY
     )
     attention_heads: int = setting(
         4,
         "Heads of attention, a divisor of memory_units",
         at_least=1,
         at_most=2**14,
-        needs=("memory", ("attention",)),
+        acts=with_setting("memory", "attention"),
     )
     sequence_length: int = setting(
         32,
@@ -128,14 +186,14 @@ class AgentConfig:
         unit="steps",
         at_least=2,
         at_most=2**12,
-        needs=_WITH_MEMORY,
+        acts=_WITH_MEMORY,
     )
     burn_in: int = setting(
         0,
         "First steps of a window that only warm the memory (Kapturowski et al. 2019)",
         unit="steps",
         at_least=0,
-        needs=_WITH_MEMORY,
+        acts=_WITH_MEMORY,
     )
     sequences_per_update: int = setting(
         32,
@@ -143,54 +201,53 @@ class AgentConfig:
         unit="windows",
         at_least=1,
         at_most=2**16,
-        needs=_WITH_MEMORY,
+        acts=_WITH_MEMORY,
     )
     tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
     exploration: str = setting(
         "gaussian",
         "Exploration noise: independent, or correlated in time",
         choices=EXPLORATIONS,
-        actions=CONTINUOUS,
+        acts=ON_CONTINUOUS,
     )
     exploration_noise: float = setting(
         0.1,
         "Deviation of exploration noise per step (authors)",
         unit="of [-1, 1]",
         at_least=0,
-        actions=CONTINUOUS,
+        acts=ON_CONTINUOUS,
     )
     ou_theta: float = setting(
         0.15,
         "Share by which the noise returns to 0 in a step (Lillicrap et al. 2016)",
         above=0,
         at_most=1,
-        needs=("exploration", ("ornstein_uhlenbeck",)),
-        actions=CONTINUOUS,
+        acts=(ON_CONTINUOUS, with_setting("exploration", "ornstein_uhlenbeck")),
     )
     exploration_epsilon: float = setting(
         0.1,
         "Share of choices that are uniformly random while exploring",
         at_least=0,
         at_most=1,
-        actions=DISCRETE,
+        acts=ON_DISCRETE,
     )
     gumbel_temperature: float = setting(
         1.0,
         "Temperature of the softmax that gives choices their gradient (Jang et al. 2017)",
         at_least=1e-3,
         at_most=1e3,
-        actions=DISCRETE,
+        acts=ON_DISCRETE,
     )
     logit_penalty: float = setting(
         1e-3,
         "Weight c of c mean (l - mean l)² of choices' logits (Lowe et al. 2017, code)",
         at_least=0,
-        actions=DISCRETE,
+        acts=ON_DISCRETE,
     )
     action_masks: bool = setting(
         True,
         'Obey info["action_mask"], which choices are valid (docs/spaces.md)',
-        actions=DISCRETE,
+        acts=ON_DISCRETE,
     )
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
     precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
@@ -204,13 +261,7 @@ class AgentConfig:
                 split_name(given, name, "module:factory")
         if "models" in own and len(own) > 1:
             raise ValueError(f"models makes actor and critics: leave {own[0]} out")
-        for field in dataclasses.fields(self):
-            is_changed = getattr(self, field.name) != field.default
-            if is_changed and shapes_nothing(field, lambda name: getattr(self, name)):
-                raise ValueError(
-                    f"{field.name} is for networks that are not your own; what takes their place "
-                    "is made by your factory: leave it out"
-                )
+        check_acting(self)
         if own and self.remembers:
             raise ValueError(f"memory {self.memory} is not for models of your own: leave it out")
         if self.remembers and self.burn_in > self.sequence_length - 2:
@@ -262,26 +313,7 @@ class AgentConfig:
                 f"memory is not for images; got {observations.space}. Stack their frames instead, "
                 "with gymnasium.wrappers.FrameStackObservation"
             )
-        default = {field.name: field.default for field in dataclasses.fields(self)}
-        if not observations.images and self.random_shift:
-            raise ValueError(f"random_shift is for images; got {observations.space}")
-        if self.normalize_observations and not observations.scalable.any():
-            raise ValueError(f"normalize_observations is for vectors; got {observations.space}")
-        if self.shared_gradient != default["shared_gradient"] and (self.actor or self.critic):
-            raise ValueError("shared_gradient is for what actor and critics share: give `models`")
-        if not (self.models or self.encodes(observations)):
-            for name, more in (("shared_gradient", "your own `models`, "), ("encoder_units", "")):
-                if getattr(self, name) != default[name]:
-                    got = f"memory {self.memory}" if self.remembers else observations.space
-                    raise ValueError(
-                        f"{name} is for {more}images, and entries of a Dict or Tuple, without a "
-                        f"memory; got {got}"
-                    )
-        there = {DISCRETE: actions.choices, CONTINUOUS: actions.continuous, "": True}
-        for field in dataclasses.fields(self):
-            kind = field.metadata["actions"]
-            if not there[kind] and getattr(self, field.name) != field.default:
-                raise ValueError(f"{field.name} is for {kind} actions; got {actions.space}")
+        check_acting(self, None, observations, actions)
 
     def encodes(self, observations: Observations) -> bool:
         """Whether networks have an encoder in front, for each entry of an observation."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eagerly.agents.config import BOTH, AgentConfig
+from eagerly.agents.config import SHAPES_CRITICS, SHAPES_NETWORKS, AgentConfig
 from eagerly.settings import setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
@@ -56,19 +56,19 @@ class DDPGConfig(AgentConfig):
         0,
         "Critic layer at which the action joins; the paper has 1, the second",
         at_least=0,
-        shapes=("critic",),
+        acts=SHAPES_CRITICS,
     )
     critic_l2: float = setting(
         0.0,
         "Penalty c: adds c/2 Σw² over the critic's layers, encoders aside (paper: 0.01)",
         at_least=0,
-        shapes=("critic",),
+        acts=SHAPES_CRITICS,
     )
     last_layer_limit: float = setting(
         0.0,
         "Last layers begin uniform in ± this (paper: 0.003); 0: like the others",
         at_least=0,
-        shapes=BOTH,
+        acts=SHAPES_NETWORKS,
     )
 
     def __post_init__(self) -> None:

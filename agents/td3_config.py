@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eagerly.agents.config import AgentConfig
-from eagerly.settings import CONTINUOUS, setting
+from eagerly.agents.config import ON_CONTINUOUS, AgentConfig
+from eagerly.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +24,14 @@ class TD3Config(AgentConfig):
         "Deviation of target smoothing noise (paper)",
         unit="of [-1, 1]",
         at_least=0,
-        actions=CONTINUOUS,
+        acts=ON_CONTINUOUS,
     )
     target_noise_clip: float = setting(
         0.5,
         "Largest target smoothing noise (paper)",
         unit="of [-1, 1]",
         at_least=0,
-        actions=CONTINUOUS,
+        acts=ON_CONTINUOUS,
     )
 
     def critics(self) -> dict[str, Any]:

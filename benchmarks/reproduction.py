@@ -23,11 +23,12 @@ from eagerly import __version__
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.errors import RunError
+from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.elapsed import seconds_at_evaluations
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
-from eagerly.storage.settings import as_saved, build, flag_name, format_setting, with_preset
+from eagerly.storage.settings import as_saved, build, format_setting, with_preset
 from eagerly.training.evaluation import evaluation_seeds
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.

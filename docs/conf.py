@@ -8,10 +8,10 @@ from typing import Any
 
 from eagerly import __version__
 from eagerly.agents import agent_class, agent_names
-from eagerly.settings import describe_range
+from eagerly.settings import describe_range, flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
-from eagerly.storage.settings import flag_name, format_needs, format_setting
+from eagerly.storage.settings import format_setting
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
@@ -43,8 +43,7 @@ def _rows(config: Any, known: set[str]) -> list[str]:
         allowed = ", ".join(map(str, about["choices"])) if about["choices"] else ""
         if str(field.type) in ("int", "float") and describe_range(field) != "finite":
             allowed = describe_range(field)
-        if about["needs"]:
-            allowed += f"; with {format_needs(about['needs'])}"
+        allowed = "; ".join(filter(None, (allowed, *(each.where for each in about["acts"]))))
         default = (
             "" if field.default is dataclasses.MISSING else f"`{format_setting(field.default)}`"
         )

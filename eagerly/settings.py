@@ -6,13 +6,61 @@ One declaration serves the documentation, the validation and the command-line fl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 _FAR = 10**9
-DISCRETE, CONTINUOUS = "discrete", "continuous"  # actions
+
+
+@dataclasses.dataclass(frozen=True)
+class Situation:
+    """What decides whether a setting acts: the other settings, and the spaces once they are known.
+
+    Attributes:
+        of: Returns the value of a setting by its name.
+        observations, actions: How the spaces are laid out, `Observations` and `Actions`; None
+            before they are known.
+    """
+
+    of: Callable[[str], Any]
+    observations: Any = None
+    actions: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """Where a setting acts; elsewhere it does nothing, and is refused.
+
+    Attributes:
+        where: In words, such as "for discrete actions"; help and error messages show them.
+        holds: Says whether the setting acts; true where that cannot be known yet.
+        got: What an error message shows of a situation in which it does not.
+        needs: The setting and values that it asks for, if it does.
+    """
+
+    where: str
+    holds: Callable[[Situation], bool]
+    got: Callable[[Situation], Any]
+    needs: tuple[str, tuple[Any, ...]] | None = None
+
+
+def with_setting(name: str, *values: Any) -> Condition:
+    """A setting acts where another one has one of these values; without values, where it is set."""
+    flag = flag_name(name)
+    return Condition(
+        " ".join(["with", flag, " or ".join(map(str, values))]).strip(),
+        lambda situation: situation.of(name) in values if values else bool(situation.of(name)),
+        lambda situation: f"{flag} {situation.of(name) or 'none'}",
+        (name, values),
+    )
+
+
+def flag_name(setting: str) -> str:
+    """Writes a setting as its command-line flag."""
+    return "--" + setting.replace("_", "-")
 
 
 def setting(
@@ -27,9 +75,7 @@ def setting(
     longest: int | None = None,
     choices: tuple[str, ...] = (),
     free: bool = False,
-    needs: tuple[str, tuple[Any, ...]] | None = None,
-    shapes: tuple[str, ...] = (),
-    actions: str = "",
+    acts: Condition | tuple[Condition, ...] = (),
 ) -> Any:
     """Declares a field of a settings dataclass.
 
@@ -44,37 +90,46 @@ def setting(
         longest: Most elements of a tuple.
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
-        needs: Another field and the values, one of which it must have for this one to act; without
-            values any but nothing will do.
-        shapes: The networks that it shapes, "actor" and "critic"; where models of one's own stand
-            in place of them all it does nothing.
-        actions: `DISCRETE` or `CONTINUOUS` where it acts on such actions alone.
+        acts: Where it acts; everywhere without.
     """
     ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata: dict[str, Any] = {"help": help, "unit": unit, "choices": choices, "free": free}
-    metadata |= {**ends, "needs": needs, "shapes": shapes, "longest": longest, "actions": actions}
+    conditions = acts if isinstance(acts, tuple) else (acts,)
+    metadata |= {**ends, "longest": longest, "acts": conditions}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def misses_what_it_needs(field: dataclasses.Field[Any], of: Callable[[str], Any]) -> bool:
-    """Whether a setting does not act because the one that it needs has another value.
+def hindrance(field: dataclasses.Field[Any], situation: Situation) -> Condition | None:
+    """Returns the condition that keeps a setting from acting; None where it acts."""
+    conditions: tuple[Condition, ...] = field.metadata["acts"]
+    return next((each for each in conditions if not each.holds(situation)), None)
+
+
+def check_acting(
+    config: Any, names: Collection[str] | None = None, observations: Any = None, actions: Any = None
+) -> None:
+    """Refuses settings that do nothing.
 
     Args:
-        field: The setting.
-        of: Returns the value of a setting by its name.
+        config: A settings dataclass.
+        names: Which of its settings; None for those that differ from their default.
+        observations: How observations are laid out; None before that is known.
+        actions: How actions are laid out; None before that is known.
+
+    Raises:
+        ValueError: Naming the setting, where it acts, and what is there instead.
     """
-    if not field.metadata["needs"]:
-        return False
-    name, values = field.metadata["needs"]
-    return of(name) not in values if values else not of(name)
-
-
-def shapes_nothing(field: dataclasses.Field[Any], of: Callable[[str], Any]) -> bool:
-    """Whether models of one's own stand in place of all networks that a setting shapes."""
-    shapes = field.metadata["shapes"]
-    return bool(shapes) and bool(of("models") or all(of(part) for part in shapes))
+    situation = Situation(functools.partial(getattr, config), observations, actions)
+    for field in dataclasses.fields(config):
+        is_changed = getattr(config, field.name) != field.default
+        if is_changed if names is None else field.name in names:
+            condition = hindrance(field, situation)
+            if condition is not None:
+                raise ValueError(
+                    f"{field.name} acts only {condition.where}; got {condition.got(situation)}"
+                )
 
 
 def check_settings(config: Any) -> None:

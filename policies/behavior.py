@@ -47,7 +47,10 @@ class BehaviorPolicy:
         normalization: CountsObservations | None,
         seed: np.random.SeedSequence,
     ) -> None:
-        self._policy, self._exploration = policy, exploration
+        # Looked at once: `isinstance` on a protocol costs as much as acting does.
+        self._remembering = policy if isinstance(policy, EpisodePolicy) else None
+        self._row_policy = None if isinstance(policy, EpisodePolicy) else policy
+        self._exploration = exploration
         self._observations, self._actions = observations, actions
         self._normalization = normalization
         self._generator = np.random.Generator(np.random.PCG64(seed))
@@ -82,17 +85,17 @@ class BehaviorPolicy:
         if self._normalization is not None:
             self._normalization.observe(observations)
         scores = None
-        if isinstance(self._policy, EpisodePolicy):
+        if self._remembering is not None:
             if self._episodes is None or len(self._episodes) != len(observations):
-                self._episodes = Episodes(self._policy, len(observations))
+                self._episodes = Episodes(self._remembering, len(observations))
             scores = self._episodes.act(observations)
         if uniform:
             mask = self._observations.mask_of(observations)
             self._acted = self._actions.random(self._generator, len(observations), mask)
             return self._acted
-        if scores is None:
-            assert not isinstance(self._policy, EpisodePolicy)
-            scores = self._policy(observations)
+        if self._row_policy is not None:
+            scores = self._row_policy(observations)
+        assert scores is not None
         scores = finite_scores(scores, observations)
         self._acted = self._exploration(scores) if explore else self._actions.decided(scores)
         return self._acted
@@ -113,10 +116,11 @@ class BehaviorPolicy:
         """
         if self._acted is None:
             raise ValueError("observe was called before act, which says what is done")
-        if np.shape(rewards) != np.shape(ended) or np.shape(ended) != (len(self._acted),):
+        count = len(self._acted)
+        if np.shape(rewards) != (count,) or np.shape(ended) != (count,):
             raise ValueError(
-                f"rewards and ended must have shape [{len(self._acted)}]; got {np.shape(rewards)} "
-                f"and {np.shape(ended)}"
+                f"rewards and ended must have shape [{count}]; got {np.shape(rewards)} and "
+                f"{np.shape(ended)}"
             )
         if self._episodes is not None:
             self._episodes.acted(self._acted if actions is None else actions, rewards, ended)
@@ -148,8 +152,8 @@ class BehaviorPolicy:
         self._generator.bit_generator.state = state["uniform"]
         self._acted = None
         episodes = state["episodes"]
-        if isinstance(self._policy, EpisodePolicy) and episodes is not None:
-            self._episodes = Episodes(self._policy, len(episodes["previous_rewards"]))
+        if self._remembering is not None and episodes is not None:
+            self._episodes = Episodes(self._remembering, len(episodes["previous_rewards"]))
             self._episodes.restore(episodes)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from eagerly.scripts.output import printable
-from eagerly.settings import describe_range, kind_of
-from eagerly.storage.settings import flag_name, format_needs, format_setting
+from eagerly.settings import describe_range, flag_name, kind_of
+from eagerly.storage.settings import format_setting
 
 
 class _Sizes(click.ParamType):
@@ -80,10 +80,7 @@ def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
         allowed = describe_range(field, brief=True)
         if allowed != "finite":
             notes.append(allowed)
-    if field.metadata["actions"]:
-        notes.append(f"for {field.metadata['actions']} actions")
-    if field.metadata["needs"]:
-        notes.append(f"with {format_needs(field.metadata['needs'])}")
+    notes += [condition.where for condition in field.metadata["acts"]]
     if saved:
         notes.append("default as saved")
     elif field.default is None:

@@ -16,6 +16,7 @@ from typing import Any
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
+from eagerly.settings import check_acting, flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.documents import check_format, read_document, sealed, unsealed
 from eagerly.storage.files import LINK, RunFiles
@@ -25,9 +26,7 @@ from eagerly.storage.presets import OF_THE_ENVIRONMENT
 from eagerly.storage.settings import (
     as_saved,
     build,
-    check_needs,
     check_sections,
-    flag_name,
     format_setting,
     with_preset,
 )
@@ -261,7 +260,7 @@ def open_run(
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
     settings, preset = with_preset(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings)
-    check_needs(config, agent_config, given)
+    _check_acting(config, agent_config, given)
     if config.steps <= config.warmup_steps:
         _log.warning(
             f"all {config.steps} steps are random and nothing is learned: --warmup-steps is "
@@ -277,6 +276,15 @@ def open_run(
         preset=preset,
         trusts_init_from=trust,
     )
+
+
+def _check_acting(config: RunConfig, agent_config: Any, given: Mapping[str, Any]) -> None:
+    """Refuses a setting that was given where it does nothing."""
+    try:
+        for part in (config, agent_config):
+            check_acting(part, given.keys())
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def _check_path(path: Path) -> None:
@@ -307,7 +315,7 @@ def _continued(
     saved = as_saved(config) | as_saved(agent_config)
     settings, _ = with_preset(saved_agent, given, saved["env"], None)
     config, agent_config = build(saved_agent, saved | settings)
-    check_needs(config, agent_config, given)
+    _check_acting(config, agent_config, given)
     wanted = as_saved(config) | as_saved(agent_config)
     free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
     changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}

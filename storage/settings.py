@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from eagerly.agents import agent_names, config_class
 from eagerly.environments.factory import factory_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, split_name
-from eagerly.settings import misses_what_it_needs, shapes_nothing
+from eagerly.settings import Situation, hindrance
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import preset_settings
 from eagerly.storage.trust import FACTORIES
@@ -47,14 +46,11 @@ def with_preset(
     except ValueError as error:
         raise RunError(str(error)) from error
     fields = _fields(agent)
-    # A setting that shapes networks does nothing where custom models replace them all.
-    under = {k: v for k, v in under.items() if not shapes_nothing(fields[k], settings.get)}
     both = {**under, **settings}
-    acts = [
-        f"{key} {value}"
-        for key, value in under.items()
-        if key not in settings and _acts(agent, key, both)
-    ]
+    situation = Situation(lambda other: both.get(other, fields[other].default))
+    idle = {name for name in under if hindrance(fields[name], situation)} - settings.keys()
+    both = {name: value for name, value in both.items() if name not in idle}
+    acts = [f"{n} {value}" for n, value in under.items() if n not in settings and n not in idle]
     line = f"{title}: {', '.join(acts) or 'the defaults'}"
     other = [f"{key} {settings[key]}" for key in under if key in settings]
     return both, line + (f"; given: {', '.join(other)}" if other else "")
@@ -64,34 +60,6 @@ def _fields(agent: str) -> dict[str, dataclasses.Field[Any]]:
     """Returns all settings of a run, of its agent and around it, by name."""
     kinds: tuple[Any, ...] = RunConfig, config_class(agent)
     return {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
-
-
-def _acts(agent: str, name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a setting acts beside the others, or another one keeps it from acting."""
-    fields = _fields(agent)
-
-    def of(other: str) -> Any:
-        return settings.get(other, fields[other].default)
-
-    return not misses_what_it_needs(fields[name], of)
-
-
-def check_needs(config: Any, agent_config: Any, given: Mapping[str, Any]) -> None:
-    """Refuses a setting that was given where another one keeps it from acting."""
-    for part in (config, agent_config):
-        of = functools.partial(getattr, part)
-        for field in (field for field in dataclasses.fields(part) if field.name in given):
-            flag, needs = flag_name(field.name), field.metadata["needs"]
-            if misses_what_it_needs(field, of):
-                raise RunError(
-                    f"{flag} acts only with {format_needs(needs)}; the run has "
-                    f"{of(needs[0]) or 'none'}"
-                )
-
-
-def format_needs(needs: tuple[str, tuple[Any, ...]]) -> str:
-    """Writes what another setting must be, as it is typed."""
-    return " ".join([flag_name(needs[0]), " or ".join(map(str, needs[1]))]).strip()
 
 
 def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
@@ -148,11 +116,6 @@ def check_sections(document: Mapping[str, Any]) -> None:
             raise ValueError(f"{role} must be text, a name; got {repr(given)[:99]}")
         if given and not given.startswith(FACTORY):
             split_name(given, role, "module:factory")
-
-
-def flag_name(setting: str) -> str:
-    """Writes a setting as its command-line flag."""
-    return "--" + setting.replace("_", "-")
 
 
 def format_setting(value: Any) -> str:

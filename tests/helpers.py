@@ -72,8 +72,11 @@ def spaces(
 
 
 def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
-    config = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | settings
     kind = agent_class(name)
+    small = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"}
+    if settings.get("memory", "none") != "none":
+        del small["batch_size"]  # windows take its place
+    config = small | settings
     return kind(*spaces(), kind.Config(**config), seed=seed)
 
 

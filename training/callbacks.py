@@ -98,7 +98,7 @@ class Callbacks:
         """Calls the method `event` of each; the first exception asks the run to stop."""
         for callback in self._callbacks:
             if self.failed:
-                return
+                break
             try:
                 getattr(callback, event)(training, *about)
             except Exception as error:

@@ -184,9 +184,10 @@ class Summaries(Callback):
 
     def on_round(self, training: Training) -> None:
         """Writes a point of the curves where one is due: means since the last one, and speed."""
-        steps, updates = training.steps, training.updates
+        steps = training.steps
         if steps % self._every >= len(self._returns):
             return
+        updates = training.updates
         training.run.check_lock()
         now = time.perf_counter()
         last, last_steps, last_updates = self._last

@@ -8,12 +8,12 @@ from typing import Any
 
 from eagerly.agents.agent import Agent
 from eagerly.errors import RunError
+from eagerly.settings import flag_name
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import newest_checkpoint
 from eagerly.storage.loading import assign_weights
 from eagerly.storage.run import Run, open_run
-from eagerly.storage.settings import flag_name
 
 _log = logging.getLogger(__name__)
 # Settings that make another actor of the same weights.

@@ -14,7 +14,7 @@ from tests.helpers import spaces
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
-SMALL = {"hidden_sizes": (8,), "memory_units": 4}
+SMALL = {"hidden_sizes": (8,)}
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])

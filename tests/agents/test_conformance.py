@@ -481,8 +481,8 @@ FIELDS = [
 
 def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns settings in which the field acts, and the same with another value of it."""
-    needs = field.metadata["needs"]
-    base = {needs[0]: needs[1][0]} if needs else {}
+    needs = [each.needs for each in field.metadata["acts"] if each.needs]
+    base = {name: values[0] for name, values in needs}
     if agent_class(name).Config(**base).remembers:
         base |= {"memory_units": 8, "sequence_length": 6, "sequences_per_update": 3}
     value = getattr(small_agent(name, **base).config, field.name)

@@ -283,7 +283,9 @@ def test_masks_are_left_out_on_request() -> None:
     ],
 )
 def test_settings_of_choices_are_refused_where_there_are_none(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for discrete actions; got"):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(settings))} acts only for discrete actions; got"
+    ):
         agent_of("td3", Box(-1, 1, (2,)), **settings)
 
 
@@ -312,5 +314,7 @@ def test_a_memory_does_not_see_the_mask() -> None:
     [{"exploration_noise": 0.3}, {"exploration": "ornstein_uhlenbeck"}, {"target_noise": 0.5}],
 )
 def test_noise_of_boxes_is_refused_where_there_are_none(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for continuous actions; got"):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(settings))} acts only for continuous actions; got"
+    ):
         agent_of("td3", Discrete(3), **settings)

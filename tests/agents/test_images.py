@@ -199,9 +199,13 @@ def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:
     ("space", "settings", "message"),
     [
         (CAMERA, {"memory": "gru", "batch_size": 256}, "memory is not for images"),
-        (ACTIONS, {"random_shift": 2}, "random_shift is for images"),
-        (ACTIONS, {"encoder_units": 6}, "encoder_units is for"),
-        (ACTIONS, {"encoder_units": 64, "shared_gradient": "both"}, "shared_gradient is for"),
+        (ACTIONS, {"random_shift": 2}, "random_shift acts only for images"),
+        (ACTIONS, {"encoder_units": 6}, "encoder_units acts only for"),
+        (
+            ACTIONS,
+            {"encoder_units": 64, "shared_gradient": "both"},
+            "shared_gradient acts only for",
+        ),
         (Box(0, 255, (20, 20), np.uint8), {}, "must be at least 31 by 31"),
     ],
 )

@@ -45,7 +45,6 @@ COMPILED = [
 ]
 SMALL = {
     "memory_units": 8,
-    "attention_heads": 2,
     "sequence_length": 6,
     "burn_in": 2,
     "sequences_per_update": 5,
@@ -54,8 +53,9 @@ SMALL = {
 
 
 def agent_with(name: str, memory: str, **settings: Any) -> Any:
-    delay = {"policy_delay": 1} if name == "td3" else {}  # half as much is traced as with 2
-    return small_agent(name, **SMALL | {"mode": "graph"} | delay | {"memory": memory} | settings)
+    more = {"policy_delay": 1} if name == "td3" else {}  # half as much is traced as with 2
+    more |= {"attention_heads": 2} if memory == "attention" else {}
+    return small_agent(name, **SMALL | {"mode": "graph"} | more | {"memory": memory} | settings)
 
 
 class Given:

@@ -300,10 +300,12 @@ def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
     words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run")]
     code, output = invoke(train.main, *words, "--shared-gradient", "both")
     assert code == 1
-    assert "shared_gradient is for your own `models`, images, and entries of a Dict" in output
+    assert "shared_gradient acts only for your own `models`, images, and entries" in output
     code, output = invoke(train.main, *words, "--ou-theta", "0.2")
     assert code == 1
-    assert "--ou-theta acts only with --exploration ornstein_uhlenbeck; the run has gaus" in output
+    assert (
+        "ou_theta acts only with --exploration ornstein_uhlenbeck; got --exploration gaus" in output
+    )
     assert not (tmp_path / "run").exists()
 
 

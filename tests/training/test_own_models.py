@@ -69,7 +69,9 @@ def test_a_named_factory_is_found_by_whoever_loads_the_policy(
 def test_a_setting_of_networks_that_are_not_there_is_refused(
     tmp_path: Path, agent: str, settings: dict, idle: dict
 ) -> None:
-    with pytest.raises(RunError, match=f"{next(iter(idle))} is for networks that are not your own"):
+    with pytest.raises(
+        RunError, match=f"{next(iter(idle))} acts only for networks that are not your own"
+    ):
         open_run(tmp_path / "run", agent, settings | idle | {"env": "Pendulum-v1"})
 
 
