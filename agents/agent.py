@@ -90,9 +90,7 @@ class Agent:
         spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*spaces)
         config.check_spaces(self.observations, self.actions)
-        self.discrete = DiscreteActions(
-            self.actions, config.gumbel_temperature, config.logit_penalty
-        )
+        self.discrete = DiscreteActions(self.actions, config.discrete)
         self._layout, self._seed = config.layout(self.observations, self.actions), seed
         self._dtype = tf.dtypes.as_dtype(config.variable_dtype)
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
@@ -134,14 +132,13 @@ class Agent:
     @property
     def windows_per_update(self) -> int:
         """Rows of the sample of an update: transitions, or windows with a memory."""
-        return int(
-            self.config.sequences_per_update if self.config.remembers else self.config.batch_size
-        )
+        config = self.config
+        return int(config.memory.sequences_per_update if config.remembers else config.batch_size)
 
     @property
     def rows_per_update(self) -> int:
         """B, how many steps a batch has; with a memory padding is among them."""
-        length = self.config.sequence_length if self.config.remembers else 1
+        length = self.config.memory.sequence_length if self.config.remembers else 1
         return self.windows_per_update * length
 
     def act(self, observations: np.ndarray) -> np.ndarray:
@@ -173,18 +170,13 @@ class Agent:
 
         Each one begins with the noise of the agent's seed.
         """
-        config, seed = self.config, self._seed
+        config, seed = self.config.exploration, self._seed
         exploration = exploration_noise(
-            config.exploration,
-            config.exploration_noise,
-            config.ou_theta,
-            seed_sequence(seed, Stream.EXPLORATION),
+            config.kind, config.noise, config.ou_theta, seed_sequence(seed, Stream.EXPLORATION)
         )
         if self.actions.choices:
             choices = seed_sequence(seed, Stream.EXPLORATION, 1)
-            exploration = ChoiceNoise(
-                exploration, self.actions, config.exploration_epsilon, choices
-            )
+            exploration = ChoiceNoise(exploration, self.actions, config.epsilon, choices)
         return BehaviorPolicy(
             self.networks.policy,
             exploration,

@@ -90,7 +90,7 @@ class ModelBuilder:
         sizes = config.hidden_sizes
         weights = sum(a * b for a, b in itertools.pairwise(sizes))
         if config.remembers:
-            weights += 3 * config.memory_units**2
+            weights += 3 * config.memory.units**2
         actors = 0 if config.actor or config.models else 1
         critics = 0 if config.critic or config.models else config.critics().get("n_critics", 1)
         return weights * (actors if actor_alone else actors + critics)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eagerly.agents.config import SHAPES_CRITICS, SHAPES_NETWORKS, AgentConfig
+from eagerly.agents.conditions import SHAPES_CRITICS, SHAPES_NETWORKS
+from eagerly.agents.config import AgentConfig
 from eagerly.settings import setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.config_groups import DiscreteConfig
 from eagerly.agents.random import standard_normal
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID, choice_segments
@@ -24,13 +25,12 @@ class DiscreteActions:
 
     Args:
         actions: How actions are laid out.
-        temperature: That of the softmax backwards.
-        logit_penalty: Weight of `penalty` in the actor's loss.
+        config: Temperature of the softmax backwards, and weight of `penalty` in the actor's loss.
     """
 
-    def __init__(self, actions: Actions, temperature: float, logit_penalty: float) -> None:
-        self._actions, self._temperature = actions, temperature
-        self.logit_penalty = logit_penalty
+    def __init__(self, actions: Actions, config: DiscreteConfig) -> None:
+        self._actions, self._temperature = actions, config.gumbel_temperature
+        self.logit_penalty = config.logit_penalty
         self._continuous = actions.continuous
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eagerly.agents.config import ON_CONTINUOUS, AgentConfig
+from eagerly.agents.conditions import ON_CONTINUOUS
+from eagerly.agents.config import AgentConfig
 from eagerly.settings import setting
 
 

@@ -22,9 +22,9 @@ from typing import Any
 from eagerly import __version__
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
+from eagerly.conditions import flag_name
 from eagerly.errors import RunError
-from eagerly.settings import flag_name
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.elapsed import seconds_at_evaluations
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
@@ -241,8 +241,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
     settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
     found: dict[str, Any] = {}
     for part in build(cell.agent, settings):
-        free = {field.name for field in dataclasses.fields(part) if field.metadata["free"]}
-        found |= {name: value for name, value in as_saved(part).items() if name not in free}
+        found |= {n: value for n, value in as_saved(part).items() if n not in FREE_SETTINGS}
     return dict(json.loads(json.dumps(found)))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from eagerly import __version__
 from eagerly.agents import agent_class, agent_names
-from eagerly.settings import describe_range, flag_name
+from eagerly.conditions import flag_name
+from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
 from eagerly.storage.settings import format_setting
@@ -36,27 +37,23 @@ _HERE = Path(__file__).parent
 
 def _rows(config: Any, known: set[str]) -> list[str]:
     lines = ["| setting | meaning and source | unit, range | default |", "|---|---|---|---|"]
-    for field in dataclasses.fields(config):
-        if field.name in known:
+    for name, each in settings_of(config).items():
+        if name in known:
             continue
-        about = field.metadata
-        allowed = ", ".join(map(str, about["choices"])) if about["choices"] else ""
-        if str(field.type) in ("int", "float") and describe_range(field) != "finite":
-            allowed = describe_range(field)
-        allowed = "; ".join(filter(None, (allowed, *(each.where for each in about["acts"]))))
-        default = (
-            "" if field.default is dataclasses.MISSING else f"`{format_setting(field.default)}`"
-        )
-        if field.default_factory is not dataclasses.MISSING:
-            default = f"`{format_setting(field.default_factory())}`"
-        unit = ", ".join(filter(None, (about["unit"], allowed)))
-        lines.append(f"| `{flag_name(field.name)}` | {about['help']} | {unit} | {default} |")
+        allowed = ", ".join(each.choices)
+        if each.kind in (int, float, tuple) and each.range() != "finite":
+            allowed = each.range()
+        where = (condition.where for condition in each.conditions)
+        unit = ", ".join(filter(None, (each.unit, "; ".join(filter(None, (allowed, *where))))))
+        is_required = each.default is dataclasses.MISSING
+        default = "" if is_required else f"`{format_setting(each.default)}`"
+        lines.append(f"| `{flag_name(name)}` | {each.help} | {unit} | {default} |")
     return lines
 
 
 def _write_settings(app: Any) -> None:
     """Writes the page of all settings from their declarations."""
-    run = {field.name for field in dataclasses.fields(RunConfig)}
+    run = set(settings_of(RunConfig))
     lines = [
         "# Settings",
         "",

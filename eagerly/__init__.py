@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
     from eagerly.agents.ddpg import DDPG
     from eagerly.agents.ddpg_config import DDPGConfig
     from eagerly.agents.td3 import TD3
@@ -40,6 +41,9 @@ _HOMES = {
     "DDPGConfig": "agents.ddpg_config",
     "TD3": "agents.td3",
     "TD3Config": "agents.td3_config",
+    "DiscreteConfig": "agents.config_groups",
+    "ExplorationConfig": "agents.config_groups",
+    "MemoryConfig": "agents.config_groups",
     "Actions": "spaces",
     "Actor": "networks",
     "Callback": "training.callbacks",
@@ -67,6 +71,9 @@ __all__ = [
     "Collector",
     "Critic",
     "DDPGConfig",
+    "DiscreteConfig",
+    "ExplorationConfig",
+    "MemoryConfig",
     "Observations",
     "Policy",
     "ProgressBar",

@@ -1,6 +1,13 @@
 """Settings as dataclass fields that carry their help, range and source.
 
-One declaration serves the documentation, the validation and the command-line flag.
+One declaration serves the documentation, the validation and the command-line flag. Settings that
+belong together form a group, a dataclass inside the dataclass; as flags, in presets and in a run
+directory all settings are flat, each under its own name.
+
+pydantic, attrs and msgspec were tried in place of `Setting.check`. pydantic comes closest and would
+save some 40 lines, but the range in the message would still be ours to write, and importing it
+adds a quarter to the processor time of every command; attrs takes True for a number and infinity
+for a float; msgspec checks what it reads from a file, not what a program constructs.
 """
 
 from __future__ import annotations
@@ -9,79 +16,25 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Collection
-from typing import Any
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Self
+
+from eagerly.conditions import Condition, Situation
 
 _FAR = 10**9
+_KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
 
 
 @dataclasses.dataclass(frozen=True)
-class Situation:
-    """What decides whether a setting acts: the other settings, and the spaces once they are known.
+class Setting:
+    """What a setting means, which values it takes, and where it acts.
 
     Attributes:
-        of: Returns the value of a setting by its name.
-        observations, actions: How the spaces are laid out, `Observations` and `Actions`; None
-            before they are known.
-    """
-
-    of: Callable[[str], Any]
-    observations: Any = None
-    actions: Any = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Condition:
-    """Where a setting acts; elsewhere it does nothing, and is refused.
-
-    Attributes:
-        where: In words, such as "for discrete actions"; help and error messages show them.
-        holds: Says whether the setting acts; true where that cannot be known yet.
-        got: What an error message shows of a situation in which it does not.
-        needs: The setting and values that it asks for, if it does.
-    """
-
-    where: str
-    holds: Callable[[Situation], bool]
-    got: Callable[[Situation], Any]
-    needs: tuple[str, tuple[Any, ...]] | None = None
-
-
-def with_setting(name: str, *values: Any) -> Condition:
-    """A setting acts where another one has one of these values; without values, where it is set."""
-    flag = flag_name(name)
-    return Condition(
-        " ".join(["with", flag, " or ".join(map(str, values))]).strip(),
-        lambda situation: situation.of(name) in values if values else bool(situation.of(name)),
-        lambda situation: f"{flag} {situation.of(name) or 'none'}",
-        (name, values),
-    )
-
-
-def flag_name(setting: str) -> str:
-    """Writes a setting as its command-line flag."""
-    return "--" + setting.replace("_", "-")
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    unit: str = "",
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    longest: int | None = None,
-    choices: tuple[str, ...] = (),
-    free: bool = False,
-    acts: Condition | tuple[Condition, ...] = (),
-) -> Any:
-    """Declares a field of a settings dataclass.
-
-    Args:
         default: Its default; `dataclasses.MISSING` makes it required. A dict is copied.
         help: What it means, and the source of the default, in one line.
+        name: Its name among all settings, where that is not the name of its field.
         unit: What it counts in.
         at_least: Least value; of a tuple, of each element, as for the other ends.
         above: What it must be greater than.
@@ -91,166 +44,241 @@ def setting(
         choices: The allowed words.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
         acts: Where it acts; everywhere without.
+        kinds: The types of its values, the main one first; from its annotation.
+        path: The attributes that lead to it from the settings it belongs to.
     """
-    ends = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
-    metadata: dict[str, Any] = {"help": help, "unit": unit, "choices": choices, "free": free}
-    conditions = acts if isinstance(acts, tuple) else (acts,)
-    metadata |= {**ends, "longest": longest, "acts": conditions}
+
+    default: Any
+    help: str
+    _: dataclasses.KW_ONLY
+    name: str = ""
+    unit: str = ""
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    longest: int | None = None
+    choices: tuple[str, ...] = ()
+    free: bool = False
+    acts: Condition | tuple[Condition, ...] = ()
+    kinds: tuple[Any, ...] = ()
+    path: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Any:
+        """The main type of its values: int, float, bool, str, tuple (of int) or dict."""
+        return self.kinds[0]
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Where it acts: all of these must hold."""
+        return self.acts if isinstance(self.acts, tuple) else (self.acts,)
+
+    def hindrance(self, situation: Situation) -> Condition | None:
+        """Returns the condition that keeps it from acting; None where it acts."""
+        return next((each for each in self.conditions if not each.holds(situation)), None)
+
+    def value_in(self, config: Any) -> Any:
+        """Returns its value in settings that it belongs to."""
+        return functools.reduce(getattr, self.path, config)
+
+    def check(self, value: Any) -> None:
+        """Checks a value against the declaration.
+
+        Raises:
+            ValueError: Naming the setting, the value and the allowed range.
+        """
+        if (value is None and type(None) in self.kinds) or (
+            Callable in self.kinds and callable(value)
+        ):
+            return
+        if self.kind is dict:
+            self._check_json(value)
+        elif self.kind is not tuple:
+            self._check_one(self.kind, value)
+        elif not isinstance(value, tuple):
+            raise ValueError(f"{self.name} must be a tuple of int; got {value!r}")
+        elif self.longest is not None and len(value) > self.longest:
+            raise ValueError(
+                f"{self.name} must have at most {self.longest} elements; got {len(value)}"
+            )
+        else:
+            for element in value:
+                self._check_one(int, element)
+
+    def _check_json(self, value: Any) -> None:
+        try:
+            written = json.dumps(value, allow_nan=False, ensure_ascii=False)
+            written.encode()  # which refuses halves of surrogate pairs
+            if not isinstance(value, dict) or json.loads(written) != value:
+                raise ValueError("it does not come back as it was")
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.name} must be a dictionary of what JSON can hold; got {value!r}: {error}"
+            ) from error
+
+    def _check_one(self, kind: type, value: Any) -> None:
+        allowed = (int, float) if kind is float else kind
+        if not isinstance(value, allowed) or (kind is not bool and isinstance(value, bool)):
+            raise ValueError(f"{self.name} must be of type {kind.__name__}; got {value!r}")
+        if isinstance(value, str) and any(
+            0xD800 <= ord(character) <= 0xDFFF for character in value
+        ):
+            raise ValueError(f"{self.name} must be text that UTF-8 can hold; got {value!r}")
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}")
+        if isinstance(value, int | float) and not self._in_range(kind, value):
+            raise ValueError(f"{self.name} must be {self.range()}; got {value!r}")
+
+    def _in_range(self, kind: type, value: float) -> bool:
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:  # a whole number that no float can hold
+            finite = kind is int
+        return (
+            finite
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+    def range(self, *, brief: bool = False) -> str:
+        """Writes the range of a number, for example "in [0, 1)", or "finite" if open.
+
+        Args:
+            brief: Whether to leave out an upper end that nobody comes near.
+        """
+        low, above, high, below = (
+            None if end is None else f"{end:g}" if float(f"{end:g}") == end else str(end)
+            for end in (self.at_least, self.above, self.at_most, self.below)
+        )
+        if brief and high and float(high) > _FAR:
+            high = None
+        left = f"[{low}" if low else f"({above}" if above else ""
+        right = f"{high}]" if high else f"{below})" if below else ""
+        if left and right:
+            return f"in {left}, {right}"
+        if left:
+            return f"at least {low}" if low else f"above {above}"
+        if right:
+            return f"at most {high}" if high else f"below {below}"
+        return "finite"
+
+
+def setting(default: Any, help: str, **declaration: Any) -> Any:
+    """Declares a field of a settings dataclass; the arguments are those of `Setting`."""
+    declared = {"setting": Setting(default, help, **declaration)}
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=declared)
+    return dataclasses.field(default=default, metadata=declared)
 
 
-def hindrance(field: dataclasses.Field[Any], situation: Situation) -> Condition | None:
-    """Returns the condition that keeps a setting from acting; None where it acts."""
-    conditions: tuple[Condition, ...] = field.metadata["acts"]
-    return next((each for each in conditions if not each.holds(situation)), None)
-
-
-def check_acting(
-    config: Any, names: Collection[str] | None = None, observations: Any = None, actions: Any = None
-) -> None:
-    """Refuses settings that do nothing.
-
-    Args:
-        config: A settings dataclass.
-        names: Which of its settings; None for those that differ from their default.
-        observations: How observations are laid out; None before that is known.
-        actions: How actions are laid out; None before that is known.
+def settings_of(config: Any) -> Mapping[str, Setting]:
+    """Lists the settings of a settings class by name, those of its groups among them.
 
     Raises:
-        ValueError: Naming the setting, where it acts, and what is there instead.
+        TypeError: If a field is declared in another way than settings are.
     """
-    situation = Situation(functools.partial(getattr, config), observations, actions)
+    return _declared(config)[0]
+
+
+@functools.cache
+def _declared(config: Any) -> tuple[Mapping[str, Setting], Mapping[str, type[Settings]]]:
+    """Returns the settings of a settings class by name, and its groups by their fields."""
+    hints = typing.get_type_hints(config)
+    found: dict[str, Setting] = {}
+    groups: dict[str, type[Settings]] = {}
     for field in dataclasses.fields(config):
-        is_changed = getattr(config, field.name) != field.default
-        if is_changed if names is None else field.name in names:
-            condition = hindrance(field, situation)
-            if condition is not None:
+        hint = hints[field.name]
+        if isinstance(hint, type) and issubclass(hint, Settings):
+            groups[field.name] = hint
+            for name, each in settings_of(hint).items():
+                found[name] = dataclasses.replace(each, path=(field.name, *each.path))
+            continue
+        declared = field.metadata.get("setting")
+        parts = typing.get_args(hint) if _is_union(hint) else (hint,)
+        kinds = tuple(typing.get_origin(part) or part for part in parts)
+        if declared is None or not set(kinds) <= _KINDS:
+            raise TypeError(
+                f"{field.name} must be an int, float, bool, str or tuple of int that is declared "
+                f"with eagerly.settings.setting; got {field.type}"
+            )
+        name = declared.name or field.name
+        found[name] = dataclasses.replace(declared, name=name, kinds=kinds, path=(field.name,))
+    return types.MappingProxyType(found), groups
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (types.UnionType, typing.Union)
+
+
+class Settings:
+    """Base of settings dataclasses, whose values are checked when they are constructed."""
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        settings, groups = _declared(kind)
+        for each in settings.values():
+            if len(each.path) == 1:  # groups have checked their own
+                each.check(each.value_in(self))
+        for name, group in groups.items():
+            given = getattr(self, name)
+            if not isinstance(given, group):
                 raise ValueError(
-                    f"{field.name} acts only {condition.where}; got {condition.got(situation)}"
+                    f"{name} must be a {group.__name__}; got {given!r}: "
+                    f"{kind.__name__}.from_flat takes all settings by their flat names"
                 )
 
+    @classmethod
+    def from_flat(cls, **values: Any) -> Self:
+        """Constructs the settings from flat names, as flags, presets and run directories have them.
 
-def check_settings(config: Any) -> None:
-    """Checks every field of a settings dataclass against its declaration.
+        Raises:
+            TypeError: If a name is unknown, or one is missing that has no default.
+            ValueError: If a value is out of range.
+        """
+        kind: Any = cls
+        known, groups = _declared(kind)
+        if unknown := values.keys() - known.keys():
+            raise TypeError(f"{cls.__name__} has no setting {min(unknown)!r}")
+        direct: dict[str, Any] = {}
+        grouped: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            group = known[name].path[0]
+            if group in groups:
+                grouped.setdefault(group, {})[name] = value
+            else:
+                direct[group] = value
+        made = {group: groups[group].from_flat(**given) for group, given in grouped.items()}
+        return cls(**direct, **made)
 
-    Raises:
-        ValueError: Naming the field, the value and the allowed range.
-    """
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        kind = kind_of(field)
-        if kind.endswith(_OPTIONAL):
-            if value is None:
-                continue
-            kind = kind.removesuffix(_OPTIONAL)
-        if "Callable" in kind:
-            kind = "callable" if callable(value) else "str"
-        if kind.startswith("dict"):
-            _check_json(field.name, value)
-            continue
-        if not kind.startswith("tuple"):
-            _check_value(field, kind, value)
-            continue
-        if not isinstance(value, tuple):
-            raise ValueError(f"{field.name} must be a tuple of int; got {value!r}")
-        longest = field.metadata["longest"]
-        if longest is not None and len(value) > longest:
-            raise ValueError(f"{field.name} must have at most {longest} elements; got {len(value)}")
-        for element in value:
-            _check_value(field, "int", element)
+    def flat(self) -> dict[str, Any]:
+        """Returns all settings by their flat names; the inverse of `from_flat`."""
+        return {name: each.value_in(self) for name, each in settings_of(type(self)).items()}
 
+    def check_acting(
+        self,
+        names: Collection[str] | None = None,
+        observations: Any = None,
+        actions: Any = None,
+    ) -> None:
+        """Refuses settings that do nothing.
 
-_OPTIONAL = " | None"
-_KINDS = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+        Args:
+            names: Which settings; None for those that differ from their default.
+            observations: How observations are laid out; None before that is known.
+            actions: How actions are laid out; None before that is known.
 
-
-def kind_of(field: dataclasses.Field[Any]) -> str:
-    """Writes the type of a setting as its source has it, with postponed annotations or without.
-
-    Raises:
-        TypeError: If it is declared in another way than settings are.
-    """
-    kind = field.type.__name__ if field.type in (int, float, bool, str) else str(field.type)
-    if "help" not in field.metadata or not (
-        kind.removesuffix(_OPTIONAL) in _KINDS
-        or kind.startswith(("tuple", "dict"))
-        or "Callable" in kind
-    ):
-        raise TypeError(
-            f"{field.name} must be an int, float, bool, str or tuple of int that is declared with "
-            f"eagerly.settings.setting; got {kind}"
-        )
-    return kind
-
-
-def _check_json(name: str, value: Any) -> None:
-    try:
-        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
-        written.encode()  # which refuses halves of surrogate pairs
-        if not isinstance(value, dict) or json.loads(written) != value:
-            raise ValueError("it does not come back as it was")
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be a dictionary of what JSON can hold; got {value!r}: {error}"
-        ) from error
-
-
-def _check_value(field: dataclasses.Field[Any], kind: str, value: Any) -> None:
-    if kind == "callable":
-        return
-    if not isinstance(value, _KINDS[kind]) or (kind != "bool" and isinstance(value, bool)):
-        raise ValueError(f"{field.name} must be of type {kind}; got {value!r}")
-    if isinstance(value, str) and not _is_text(value):
-        raise ValueError(f"{field.name} must be text that UTF-8 can hold; got {value!r}")
-    if field.metadata["choices"] and value not in field.metadata["choices"]:
-        words = ", ".join(field.metadata["choices"])
-        raise ValueError(f"{field.name} must be one of {words}; got {value!r}")
-    if isinstance(value, int | float) and not _in_range(field, value):
-        raise ValueError(f"{field.name} must be {describe_range(field)}; got {value!r}")
-
-
-def _is_text(value: str) -> bool:
-    """Whether text holds no half of a surrogate pair, as names of files do that are not UTF-8."""
-    return not any(0xD800 <= ord(character) <= 0xDFFF for character in value)
-
-
-def _in_range(field: dataclasses.Field[Any], value: float) -> bool:
-    low, above = field.metadata["at_least"], field.metadata["above"]
-    high, below = field.metadata["at_most"], field.metadata["below"]
-    try:
-        finite = math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
-        finite = kind_of(field) != "float"
-    return (
-        finite
-        and (low is None or value >= low)
-        and (above is None or value > above)
-        and (high is None or value <= high)
-        and (below is None or value < below)
-    )
-
-
-def describe_range(field: dataclasses.Field[Any], *, brief: bool = False) -> str:
-    """Writes the range of a numeric field, for example "in [0, 1)", or "finite" if open.
-
-    Args:
-        field: The setting.
-        brief: Whether to leave out an upper end that nobody comes near.
-    """
-    low, above, high, below = (
-        None if end is None else f"{end:g}" if float(f"{end:g}") == end else str(end)
-        for end in (field.metadata[name] for name in ("at_least", "above", "at_most", "below"))
-    )
-    if brief and high and float(high) > _FAR:
-        high = None
-    left = f"[{low}" if low else f"({above}" if above else ""
-    right = f"{high}]" if high else f"{below})" if below else ""
-    if left and right:
-        return f"in {left}, {right}"
-    if left:
-        return f"at least {low}" if low else f"above {above}"
-    if right:
-        return f"at most {high}" if high else f"below {below}"
-    return "finite"
+        Raises:
+            ValueError: Naming the setting, where it acts, and what is there instead.
+        """
+        values = self.flat()
+        situation = Situation(values.__getitem__, observations, actions)
+        for name, each in settings_of(type(self)).items():
+            if values[name] != each.default if names is None else name in names:
+                condition = each.hindrance(situation)
+                if condition is not None:
+                    raise ValueError(
+                        f"{name} acts only {condition.where}; got {condition.got(situation)}"
+                    )

@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
+from eagerly.conditions import flag_name
 from eagerly.scripts.output import printable
-from eagerly.settings import describe_range, flag_name, kind_of
+from eagerly.settings import Setting, settings_of
 from eagerly.storage.settings import format_setting
 
 
@@ -47,48 +48,42 @@ class _Json(click.ParamType):
         return found
 
 
-_TYPES = {"int": click.INT, "float": click.FLOAT, "str": click.STRING}
+_TYPES: dict[Any, Any] = {
+    int: click.INT,
+    float: click.FLOAT,
+    str: click.STRING,
+    tuple: _Sizes(),
+    dict: _Json(),
+}
 
 
 def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
-    """Makes one option per field; an option that was not typed has the value None.
+    """Makes one option per setting; an option that was not typed has the value None.
 
     Args:
-        config: A dataclass whose fields are declared with `agents.settings.setting`.
+        config: A settings class.
         only_free: Whether to leave out what a continued run may not change.
     """
-    fields = [f for f in dataclasses.fields(config) if f.metadata["free"] or not only_free]
-    return [_option(field, saved=only_free) for field in fields]
+    settings = settings_of(config).values()
+    return [_option(each, saved=only_free) for each in settings if each.free or not only_free]
 
 
-def _option(field: dataclasses.Field[Any], *, saved: bool) -> click.Option:
-    flag = flag_name(field.name)
-    kind = kind_of(field).removesuffix(" | None")
-    choices = field.metadata["choices"]
-    declaration = f"{flag}/--no-{flag[2:]}" if kind == "bool" else flag
-    type_: Any = _TYPES.get(kind)
-    if choices:
-        type_ = click.Choice(choices)
-    elif kind.startswith("tuple"):
-        type_ = _Sizes()
-    elif kind.startswith("dict"):
-        type_ = _Json()
-    notes = []
-    if field.metadata["unit"]:
-        notes.append(field.metadata["unit"])
-    if kind in ("int", "float") or kind.startswith("tuple"):
-        allowed = describe_range(field, brief=True)
-        if allowed != "finite":
-            notes.append(allowed)
-    notes += [condition.where for condition in field.metadata["acts"]]
+def _option(setting: Setting, *, saved: bool) -> click.Option:
+    flag, kind = flag_name(setting.name), setting.kind
+    declaration = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+    notes = [setting.unit] if setting.unit else []
+    if kind in (int, float, tuple) and setting.range() != "finite":
+        notes.append(setting.range(brief=True))
+    notes += [condition.where for condition in setting.conditions]
     if saved:
         notes.append("default as saved")
-    elif field.default is None:
+    elif setting.default is None:
         notes.append("default none")
-    elif field.default is not dataclasses.MISSING:
-        default = format_setting(field.default)
-        notes.append(f"default {default.lower() if kind == 'bool' else default}")
-    text = f"{field.metadata['help']}. " + (f"[{'; '.join(notes)}]" if notes else "")
+    elif setting.default is not dataclasses.MISSING:
+        default = format_setting(setting.default)
+        notes.append(f"default {default.lower() if kind is bool else default}")
+    text = f"{setting.help}. " + (f"[{'; '.join(notes)}]" if notes else "")
+    type_ = click.Choice(setting.choices) if setting.choices else _TYPES.get(kind)
     return click.Option([declaration], type=type_, default=None, help=text)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagerly.environments.vector import VECTORIZATIONS
-from eagerly.settings import check_settings, setting
+from eagerly.settings import Settings, setting, settings_of
 
 DEVICES = ("auto", "cpu", "gpu")
 MOST_STEPS = 10**12 - 1  # what names of checkpoints hold
@@ -16,7 +16,7 @@ MOST_EPISODES = 10**5  # of an evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Settings):
     """Settings of a run. A step is one step of one environment."""
 
     env: str | Callable[..., Any] = setting(
@@ -151,7 +151,7 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if isinstance(self.env, str) and not (len(self.env) <= 500 and self.env.isprintable()):
             raise ValueError(f"env must be at most 500 printable characters; got {self.env[:99]!r}")
         if self.replay_capacity < self.num_envs:
@@ -169,3 +169,7 @@ class RunConfig:
         """
         wanted = self.stop_at_return
         return steps >= self.steps or (wanted is not None and best_return >= wanted)
+
+
+# Settings that cannot change a run's result, so that a continued run may differ in them.
+FREE_SETTINGS = frozenset(name for name, each in settings_of(RunConfig).items() if each.free)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import itertools
 import logging
@@ -13,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eagerly.conditions import flag_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
-from eagerly.settings import check_acting, flag_name
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.documents import check_format, read_document, sealed, unsealed
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
@@ -282,7 +281,7 @@ def _check_acting(config: RunConfig, agent_config: Any, given: Mapping[str, Any]
     """Refuses a setting that was given where it does nothing."""
     try:
         for part in (config, agent_config):
-            check_acting(part, given.keys())
+            part.check_acting(given.keys())
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -317,8 +316,8 @@ def _continued(
     config, agent_config = build(saved_agent, saved | settings)
     _check_acting(config, agent_config, given)
     wanted = as_saved(config) | as_saved(agent_config)
-    free = {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
-    changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in free}
+    unequal = {name for name in wanted if wanted[name] != saved[name]} - FREE_SETTINGS
+    changed = {name: [saved[name], wanted[name]] for name in wanted if name in unequal}
     if changed and not override:
         lines = "".join(
             f"  {flag_name(name)}: the run has {old}, you gave {new}\n"
@@ -415,8 +414,7 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
 
 
 def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
-    return {"agent": agent} | {n: v for n, v in settings.items() if n not in free}
+    return {"agent": agent} | {n: v for n, v in settings.items() if n not in FREE_SETTINGS}
 
 
 def read_document_of(path: Path) -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from eagerly.agents import agent_names, config_class
+from eagerly.conditions import Situation
 from eagerly.environments.factory import factory_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, split_name
-from eagerly.settings import Situation, hindrance
+from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import preset_settings
 from eagerly.storage.trust import FACTORIES
@@ -19,8 +19,7 @@ from eagerly.storage.trust import FACTORIES
 
 def as_saved(config: Any) -> dict[str, Any]:
     """Returns settings as they are kept and compared: factories by their names."""
-    settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return {name: factory_name(v) if callable(v) else v for name, v in settings.items()}
+    return {name: factory_name(v) if callable(v) else v for name, v in config.flat().items()}
 
 
 def with_preset(
@@ -45,21 +44,15 @@ def with_preset(
         under, title = preset_settings(agent, name, env)
     except ValueError as error:
         raise RunError(str(error)) from error
-    fields = _fields(agent)
+    known = {**settings_of(RunConfig), **settings_of(config_class(agent))}
     both = {**under, **settings}
-    situation = Situation(lambda other: both.get(other, fields[other].default))
-    idle = {name for name in under if hindrance(fields[name], situation)} - settings.keys()
+    situation = Situation(lambda other: both.get(other, known[other].default))
+    idle = {name for name in under if known[name].hindrance(situation)} - settings.keys()
     both = {name: value for name, value in both.items() if name not in idle}
     acts = [f"{n} {value}" for n, value in under.items() if n not in settings and n not in idle]
     line = f"{title}: {', '.join(acts) or 'the defaults'}"
     other = [f"{key} {settings[key]}" for key in under if key in settings]
     return both, line + (f"; given: {', '.join(other)}" if other else "")
-
-
-def _fields(agent: str) -> dict[str, dataclasses.Field[Any]]:
-    """Returns all settings of a run, of its agent and around it, by name."""
-    kinds: tuple[Any, ...] = RunConfig, config_class(agent)
-    return {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
 
 
 def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
@@ -69,21 +62,13 @@ def build(agent: str, settings: Mapping[str, Any]) -> tuple[RunConfig, Any]:
         RunError: If one is unknown, missing or out of range.
     """
     try:
-        agent_settings = config_class(agent)
-        parts: list[Any] = []
-        kind: Any
-        for kind in (RunConfig, agent_settings):
-            names = {f.name for f in dataclasses.fields(kind)}
-            values = {
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in settings.items()
-                if name in names
-            }
-            parts.append(kind(**values))
-        known = {f.name for part in parts for f in dataclasses.fields(part)}
-        unknown = sorted(set(settings) - known)
-        if unknown:
-            raise ValueError(f"unknown settings: {', '.join(unknown)}")
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
+        parts = []
+        for kind in (RunConfig, config_class(agent)):
+            mine = {name: values.pop(name) for name in settings_of(kind) if name in values}
+            parts.append(kind.from_flat(**mine))
+        if values:
+            raise ValueError(f"unknown settings: {', '.join(sorted(values))}")
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
     return parts[0], parts[1]
@@ -100,10 +85,9 @@ def check_sections(document: Mapping[str, Any]) -> None:
             one stands in the wrong section, or names no agent.
     """
     run, agent, name = document["run"], document["agent_settings"], document["agent"]
-    fields = {field.name for field in dataclasses.fields(RunConfig)}
-    if unknown := sorted(run.keys() - fields):
+    if unknown := sorted(run.keys() - settings_of(RunConfig).keys()):
         raise ValueError(f"unknown settings of the run: {', '.join(unknown)}")
-    if wrong := sorted(agent.keys() & (fields | {"agent", "preset"})):
+    if wrong := sorted(agent.keys() & (settings_of(RunConfig).keys() | {"agent", "preset"})):
         raise ValueError(f"among the settings of the agent: {', '.join(wrong)}")
     if "env" not in run:
         raise ValueError("it has no env")

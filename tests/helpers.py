@@ -77,7 +77,7 @@ def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
     if settings.get("memory", "none") != "none":
         del small["batch_size"]  # windows take its place
     config = small | settings
-    return kind(*spaces(), kind.Config(**config), seed=seed)
+    return kind(*spaces(), kind.Config.from_flat(**config), seed=seed)
 
 
 def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> ReplayBuffer:
@@ -131,7 +131,7 @@ def random_transitions(
 def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: Any) -> Any:
     """An agent of HalfCheetah's sizes after some updates on random transitions."""
     kind = agent_class(name)
-    agent = kind(*spaces(17, 6), kind.Config(mode=mode, **settings), seed=seed)
+    agent = kind(*spaces(17, 6), kind.Config.from_flat(mode=mode, **settings), seed=seed)
     buffer = ReplayBuffer(2000, 17, 6, seed=seed)
     buffer.add(random_transitions(2000, (17, 6), seed=seed))
     agent.train(buffer, updates)

@@ -89,7 +89,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
-            check_environment(env, make.name, masks=run.agent_config.action_masks)
+            check_environment(env, make.name, masks=run.agent_config.discrete.action_masks)
     timeout = config.environment_timeout_seconds
     camera = None
     if config.video_every_steps:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,8 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.agents import agent_names, config_class
 from eagerly.environments.vector import VectorStep
-from eagerly.storage.config import RunConfig
+from eagerly.settings import settings_of
+from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.event_log import EventLog
 from eagerly.training.callbacks import Callback, Training
 from eagerly.training.evaluation import Evaluation
@@ -252,15 +252,14 @@ class Summaries(Callback):
 
 def _compared(names: Iterable[str]) -> list[str]:
     """Leaves out what cannot change a run's result."""
-    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]} - {"steps"}
-    return [name for name in names if name not in free]
+    return [name for name in names if name not in FREE_SETTINGS - {"steps"}]
 
 
 def _hyperparameters(agent: str) -> list[hp.HParam]:
     """Lists the settings of an agent and all others, so that runs of them share a table."""
     agents = dict.fromkeys((*agent_names(), agent))
     kinds: list[Any] = [RunConfig, *(config_class(name) for name in agents)]
-    names = dict.fromkeys(f.name for kind in kinds for f in dataclasses.fields(kind))
+    names = dict.fromkeys(name for kind in kinds for name in settings_of(kind))
     return [hp.HParam(name) for name in ("agent", *_compared(names))]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.agents.agent import Agent
+from eagerly.conditions import flag_name
 from eagerly.errors import RunError
-from eagerly.settings import flag_name
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import newest_checkpoint
@@ -44,12 +44,12 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
     saved = newest_checkpoint(other.path, with_replay=False)
     if saved is None:
         raise RunError(f"--init-from: {run_dir} has no checkpoint yet")
-    mine, theirs = agent.config, other.agent_config
+    mine, theirs = agent.config.flat(), other.agent_config.flat()
     for name in _SAME_SHAPES:
-        if getattr(mine, name) != getattr(theirs, name):
+        if mine[name] != theirs[name]:
             raise RunError(
-                f"--init-from: {flag_name(name)} is {getattr(theirs, name)} in {run_dir} and "
-                f"{getattr(mine, name)} in this run: its actor would be another one"
+                f"--init-from: {flag_name(name)} is {theirs[name]} in {run_dir} and {mine[name]} "
+                "in this run: its actor would be another one"
             )
     try:
         policies = saved.state("policies")

@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
+from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
 from eagerly.agents.inputs import Batch
 from eagerly.buffers import ReplayBuffer, Transition
-from eagerly.settings import check_settings, setting
+from eagerly.settings import Setting, Settings, setting, settings_of
 from tests.helpers import (
     buffer_for,
     equal_weights,
@@ -471,32 +472,32 @@ ELSEWHERE = {
     ),
     "test_images.py": ("encoder_units", "random_shift"),
 }
-FIELDS = [
-    pytest.param(name, field, id=f"{name}-{field.name}")
+SETTINGS = [
+    pytest.param(name, setting, id=f"{name}-{setting.name}")
     for name in agent_names()
-    for field in dataclasses.fields(agent_class(name).Config)
-    if not any(field.name in names for names in ELSEWHERE.values())
+    for setting in settings_of(agent_class(name).Config).values()
+    if not any(setting.name in names for names in ELSEWHERE.values())
 ]
 
 
-def _perturbed(name: str, field: dataclasses.Field) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns settings in which the field acts, and the same with another value of it."""
-    needs = [each.needs for each in field.metadata["acts"] if each.needs]
+def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns settings in which one of them acts, and the same with another value of it."""
+    needs = [each.needs for each in setting.conditions if each.needs]
     base = {name: values[0] for name, values in needs}
-    if agent_class(name).Config(**base).remembers:
+    if agent_class(name).Config.from_flat(**base).remembers:
         base |= {"memory_units": 8, "sequence_length": 6, "sequences_per_update": 3}
-    value = getattr(small_agent(name, **base).config, field.name)
-    if field.metadata["choices"]:
-        changed = next(choice for choice in reversed(field.metadata["choices"]) if choice != value)
+    value = setting.value_in(small_agent(name, **base).config)
+    if setting.choices:
+        changed = next(choice for choice in reversed(setting.choices) if choice != value)
     elif isinstance(value, bool):
         changed = not value
     elif isinstance(value, tuple):
         changed = (8,)
-    elif field.name == "attention_heads":
+    elif setting.name == "attention_heads":
         changed = value * 2  # a divisor of the units, too
     else:
         changed = value + 1 if isinstance(value, int) else 0.3
-    return base, base | {field.name: changed}
+    return base, base | {setting.name: changed}
 
 
 @functools.cache
@@ -510,9 +511,9 @@ def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any,
     return (compiled, *actions, *(weights.tobytes() for weights in weights_of(agent).values()))
 
 
-@pytest.mark.parametrize(("name", "field"), FIELDS)
-def test_every_setting_acts(name: str, field: dataclasses.Field) -> None:
-    base, changed = (tuple(settings.items()) for settings in _perturbed(name, field))
+@pytest.mark.parametrize(("name", "setting"), SETTINGS)
+def test_every_setting_acts(name: str, setting: Setting) -> None:
+    base, changed = (tuple(settings.items()) for settings in _perturbed(name, setting))
     assert _fingerprint(name, base) != _fingerprint(name, changed)
 
 
@@ -525,9 +526,9 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(name: str) -> None:
 def test_presets_are_settings(name: str) -> None:
     kind = agent_class(name)
     for settings in kind.Config.PRESETS.values():
-        kind.Config(**settings)
+        kind.Config.from_flat(**settings)
     if kind.Config.PRESETS:
-        assert kind.Config(**next(iter(kind.Config.PRESETS.values()))) == kind.Config()
+        assert kind.Config.from_flat(**next(iter(kind.Config.PRESETS.values()))) == kind.Config()
 
 
 @pytest.mark.parametrize("name", agent_names())
@@ -550,16 +551,34 @@ def test_presets_are_settings(name: str) -> None:
 )
 def test_a_setting_out_of_range_is_named(name: str, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        agent_class(name).Config(**settings)
+        agent_class(name).Config.from_flat(**settings)
 
 
 def test_a_setting_that_is_declared_in_another_way_is_refused_with_a_hint() -> None:
-    for kind, default in ((int, 3), (list, setting((), "A list"))):
-        made = dataclasses.make_dataclass(
-            "Odd", [("extra", kind, dataclasses.field(default=3) if kind is int else default)]
-        )
+    for kind, default in ((int, dataclasses.field(default=3)), (list, setting((), "A list"))):
+        made = dataclasses.make_dataclass("Odd", [("extra", kind, default)], bases=(Settings,))
         with pytest.raises(TypeError, match=r"extra must be an int, .* declared with .*setting"):
-            check_settings(made())
+            made()
+
+
+@pytest.mark.parametrize("name", agent_names())
+def test_settings_are_the_same_flat_and_in_groups(name: str) -> None:
+    kind = agent_class(name).Config
+    flat = kind.from_flat(memory="gru", memory_units=8, exploration_noise=0.3, logit_penalty=0.1)
+    grouped = kind(
+        memory=MemoryConfig(kind="gru", units=8),
+        exploration=ExplorationConfig(noise=0.3),
+        discrete=DiscreteConfig(logit_penalty=0.1),
+    )
+    assert flat == grouped
+    assert kind.from_flat(**flat.flat()) == flat
+    assert flat.flat()["memory_units"] == 8
+    with pytest.raises(TypeError, match="has no setting 'units'"):
+        kind.from_flat(units=8)
+    with pytest.raises(ValueError, match=r"memory must be a MemoryConfig; got 'gru': .*from_flat"):
+        kind(memory="gru")
+    with pytest.raises(ValueError, match=r"memory_units must be in \[1, 16384\]; got 0"):
+        MemoryConfig(kind="gru", units=0)
 
 
 # --- observations that are normalised -----------------------------------------------------------

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import Agent
+from eagerly.agents.config_groups import DiscreteConfig
 from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import uniform_pairs
@@ -32,7 +33,7 @@ MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> Agent:
     kind = agent_class(name)
     small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"} | settings
-    return kind(OBSERVED, action_space, kind.Config(**small), seed=0)
+    return kind(OBSERVED, action_space, kind.Config.from_flat(**small), seed=0)
 
 
 def filled(agent: Agent, seed: int = 0, invalid: int | None = None) -> Any:
@@ -100,7 +101,7 @@ def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
 
 def test_choices_are_drawn_by_their_probabilities() -> None:
     actions = Actions(MIXED)
-    discrete = DiscreteActions(actions, 1.0, 0.0)
+    discrete = DiscreteActions(actions, DiscreteConfig(logit_penalty=0.0))
     shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
     scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
     several = tf.tile(scores[np.newaxis], [20_000, 1])
@@ -115,7 +116,7 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
 
 
 def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
-    discrete = DiscreteActions(Actions(Discrete(2)), 1.0, 0.0)
+    discrete = DiscreteActions(Actions(Discrete(2)), DiscreteConfig())
     uniform = tf.constant([[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
     assert np.isfinite(discrete.noise(uniform, 0.0)).all()
     assert np.isfinite(discrete.noise_of_actor(uniform)).all()
@@ -124,7 +125,11 @@ def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
 def test_alternatives_change_one_choice_at_a_time() -> None:
     actions = Actions(MIXED)
     action = np.array([[0.5, -0.5, 1, 0, 0, 0, 1, 1, 0]], np.float32)
-    made = DiscreteActions(actions, 1.0, 0.0).alternatives(tf.constant(action)).numpy()
+    made = (
+        DiscreteActions(actions, DiscreteConfig(logit_penalty=0.0))
+        .alternatives(tf.constant(action))
+        .numpy()
+    )
     assert made.shape == (7, 9)
     np.testing.assert_array_equal(made[:, :2], np.repeat(action[:, :2], 7, axis=0))
     np.testing.assert_array_equal(made[:3, 2:5], np.eye(3))
@@ -167,7 +172,7 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     agent = kind(
         OBSERVED,
         Discrete(3),
-        kind.Config(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
+        kind.Config.from_flat(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
         actor=lambda *spaces: Linear(logits),
         critic=lambda *spaces: Linear(values),
     )
@@ -184,7 +189,7 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
 
 
 def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None:
-    discrete = DiscreteActions(Actions(MIXED), 1.0, 0.1)
+    discrete = DiscreteActions(Actions(MIXED), DiscreteConfig(logit_penalty=0.1))
     scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
     # Of the first choice -1 and -3 are valid, of the second two alike, of the third one alone.
     np.testing.assert_allclose(discrete.penalty(tf.constant(scores)), [1 / 3])

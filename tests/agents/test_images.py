@@ -32,7 +32,7 @@ def agent_of(observation_space: gymnasium.Space[Any], name: str = "td3", **setti
     kind = agent_class(name)
     small = {"hidden_sizes": (8,), "encoder_units": 5, "batch_size": 4, "mode": "eager"}
     actions = settings.pop("actions", ACTIONS)
-    return kind(observation_space, actions, kind.Config(**small | settings), seed=0)
+    return kind(observation_space, actions, kind.Config.from_flat(**small | settings), seed=0)
 
 
 def filled(agent: Agent, seed: int = 0) -> Any:

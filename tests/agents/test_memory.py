@@ -241,7 +241,7 @@ def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str) -> None:
         "tau": 0.25,
         "activation": "tanh",  # finite differences dislike kinks
     }
-    config = TD3Config(**settings, precision="float64", mode="graph")
+    config = TD3Config.from_flat(**settings, precision="float64", mode="graph")
     agent = TD3(*spaces(4, 2), config, seed=0)
     window = Window(*(part[0].astype(np.float64) for part in buffer_for(agent, 60).sample(1, 3)))
     assert {0.0, 1.0, 2.0} <= set(window.role.ravel())
@@ -387,7 +387,7 @@ def test_mixed_precision_trains() -> None:
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TD3Config(**settings)
+        TD3Config.from_flat(**settings)
 
 
 def test_a_buffer_of_transitions_is_refused() -> None:

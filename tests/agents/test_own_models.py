@@ -13,6 +13,7 @@ import sonnet
 import tensorflow as tf
 
 from eagerly import TD3, TD3Config
+from eagerly.agents.config_groups import MemoryConfig
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.networks.variables import named_variables
@@ -131,7 +132,7 @@ KINDS = {
 def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
     # Sizes are for networks that are left.
     sizes = {} if actor and critic else {"hidden_sizes": (8,)}
-    config = TD3Config(**SMALL | sizes | settings)
+    config = TD3Config.from_flat(**SMALL | sizes | settings)
     return TD3(*spaces(), config, seed=seed, actor=actor, critic=critic)
 
 
@@ -308,7 +309,7 @@ class Joined(keras.Model):
 
 def sharing_agent(**settings: Any) -> DDPG:
     small = {"batch_size": 8, "mode": "eager", "adam_epsilon": 1.0} | settings
-    config = DDPGConfig(**small)
+    config = DDPGConfig.from_flat(**small)
     return DDPG(*spaces(), config, seed=0, models=sharing)
 
 
@@ -579,7 +580,7 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="models makes actor and critics: leave actor out"):
         TD3Config(models=sharing, actor=sequential_actor)
     with pytest.raises(ValueError, match="memory gru is not for models of your own"):
-        TD3Config(memory="gru", actor=sequential_actor)
+        TD3Config(memory=MemoryConfig(kind="gru"), actor=sequential_actor)
     with pytest.raises(TypeError, match="TD3 has no argument 'actors'"):
         TD3(*spaces(), actors=sequential_actor)
 

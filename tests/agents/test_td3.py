@@ -84,7 +84,9 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
 def constant_td3(**settings: object) -> TD3:
     """An agent whose networks are linear with weights that a person can calculate with."""
     agent = TD3(
-        *spaces(1, 1), TD3Config(hidden_sizes=(), batch_size=1, mode="eager", **settings), seed=0
+        *spaces(1, 1),
+        TD3Config.from_flat(hidden_sizes=(), batch_size=1, mode="eager", **settings),
+        seed=0,
     )
     for model, weights in (
         (agent.networks.actor, [[[0.0]], [0.0]]),

@@ -13,7 +13,14 @@ import pytest
 import eagerly
 
 ROOT = Path(__file__).parents[2]
-FACE = {"errors", "importing", "seeding", "settings", "state"}  # of `eagerly`, for every room
+FACE = {
+    "conditions",
+    "errors",
+    "importing",
+    "seeding",
+    "settings",
+    "state",
+}  # of `eagerly`, for every room
 MAY_IMPORT: dict[str, set[str]] = {
     "spaces": set(),
     "buffers": set(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from eagerly.curves import comparison
 from eagerly.curves.tables import _labels, read_groups
 from eagerly.errors import RunError
 from eagerly.scripts.plot import main
+from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from eagerly.storage.documents import sealed
 from eagerly.storage.run import FORMAT, read_settings
@@ -259,7 +259,7 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
     def labels(*runs: dict[str, Any]) -> list[str]:
         found = []
         for number, settings in enumerate(runs):
-            of_run = {field.name for field in dataclasses.fields(RunConfig)}
+            of_run = settings_of(RunConfig).keys()
             document: dict[str, Any] = {"format": FORMAT, "agent": "td3", "history": []}
             document["run"] = {k: v for k, v in settings.items() if k in of_run} | {"seed": 0}
             document["agent_settings"] = {k: v for k, v in settings.items() if k not in of_run}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import os
 import re
@@ -20,7 +19,9 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.agents import agent_class, agent_names
+from eagerly.conditions import flag_name
 from eagerly.scripts import evaluate, train
+from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from tests import toys
 from tests.helpers import ROOT, script
@@ -209,8 +210,8 @@ def test_every_setting_is_a_flag_with_help_and_default(agent: str) -> None:
     assert code == 0
     words = " ".join(output.split())
     for config in (RunConfig, agent_class(agent).Config):
-        for field in dataclasses.fields(config):
-            assert f"--{field.name.replace('_', '-')} " in words, field.name
+        for name in settings_of(config):
+            assert f"{flag_name(name)} " in words, name
     assert words.count("default") >= 25
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from eagerly import open_run
 from eagerly.agents import agent_names
+from eagerly.conditions import flag_name
 from eagerly.errors import RunError
-from eagerly.settings import flag_name
 from eagerly.storage.presets import ENVIRONMENTS, preset_names
 from eagerly.storage.run import Run
 from eagerly.storage.settings import format_setting

@@ -10,7 +10,7 @@ import pytest
 from eagerly import open_run
 from eagerly.agents.td3_config import TD3Config
 from eagerly.errors import RunError
-from eagerly.settings import describe_range
+from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from tests.helpers import edit_sealed
 
@@ -153,15 +153,11 @@ def test_a_fresh_directory_is_readable_and_unique(
 
 
 def test_run_and_agent_settings_do_not_share_a_name() -> None:
-    from dataclasses import fields
-
-    assert not {f.name for f in fields(RunConfig)} & {f.name for f in fields(TD3Config)}
+    assert not settings_of(RunConfig).keys() & settings_of(TD3Config).keys()
 
 
 def test_every_setting_has_help_and_numbers_have_a_range() -> None:
-    from dataclasses import fields
-
-    for field in (*fields(RunConfig), *fields(TD3Config)):
-        assert field.metadata["help"]
-        if field.type in ("int", "float"):
-            assert describe_range(field) != "finite", field.name
+    for name, each in (settings_of(RunConfig) | settings_of(TD3Config)).items():
+        assert each.help
+        if each.kinds in ((int,), (float,)):
+            assert each.range() != "finite", name

@@ -18,7 +18,7 @@ from tests.toys import Counting
 
 def collector_of(env: str, seed: int = 0, **settings: Any) -> tuple[TD3, Any, Collector]:
     made = gymnasium.make(env)
-    config = TD3Config(hidden_sizes=(8,), mode="eager", **settings)
+    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
     agent = TD3(made.observation_space, made.action_space, config, seed=seed)
     buffer = replay_buffer(agent.layout, 1000, seed=seed)
     return agent, buffer, Collector.make(agent, env, buffer, num_envs=2, seed=seed, warmup_steps=20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import shutil
 import signal
@@ -18,8 +17,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
 from eagerly.errors import RunError
+from eagerly.settings import settings_of
 from eagerly.storage.checkpoint_writer import CheckpointWriter
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.manifest import encoded, published
 from eagerly.training.evaluation import evaluate
@@ -555,7 +555,7 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "field", [f.name for f in dataclasses.fields(RunConfig) if f.name not in ELSEWHERE]
+    "field", [name for name in settings_of(RunConfig) if name not in ELSEWHERE]
 )
 def test_every_setting_acts(train: TrainRun, unchanged: list[Any], field: str) -> None:
     assert _fingerprint(train(**{"steps": 300, field: CHANGED[field]})) != unchanged
@@ -574,7 +574,6 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(
 
 
 def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
-    free = {f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"]}
     changed: dict[str, Any] = {
         "check_env": False,
         "vectorization": "async",
@@ -587,7 +586,7 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
         "environment_timeout_seconds": 100.0,
         "stop_at_return": 1e9,
     }
-    assert free == {"steps", *changed}
+    assert {"steps", *changed} == FREE_SETTINGS
     _same(train("one", **changed, steps=250), train("other", steps=250))
 
 

@@ -1,0 +1,139 @@
+"""Settings of agents that belong together: memory, exploration, discrete actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eagerly.agents.conditions import (
+    MEMORIES,
+    NO_MEMORY,
+    ON_CONTINUOUS,
+    ON_DISCRETE,
+    WITH_MEMORY,
+)
+from eagerly.conditions import with_setting
+from eagerly.policies.exploration import EXPLORATIONS
+from eagerly.settings import Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig(Settings):
+    """What actor and critics remember of an episode with, and how it learns."""
+
+    kind: str = setting(
+        NO_MEMORY,
+        "What actor and critics remember of an episode with (docs/memory.md)",
+        name="memory",
+        choices=(NO_MEMORY, *MEMORIES),
+    )
+    units: int = setting(
+        64,
+        "Length of what is remembered",
+        name="memory_units",
+        at_least=1,
+        at_most=2**14,
+        acts=WITH_MEMORY,
+    )
+    attention_heads: int = setting(
+        4,
+        "Heads of attention, a divisor of memory_units",
+        at_least=1,
+        at_most=2**14,
+        acts=with_setting("memory", "attention"),
+    )
+    sequence_length: int = setting(
+        32,
+        "Length of the windows that are learned from, and how far attention sees",
+        unit="steps",
+        at_least=2,
+        at_most=2**12,
+        acts=WITH_MEMORY,
+    )
+    burn_in: int = setting(
+        0,
+        "First steps of a window that only warm the memory (Kapturowski et al. 2019)",
+        unit="steps",
+        at_least=0,
+        acts=WITH_MEMORY,
+    )
+    sequences_per_update: int = setting(
+        32,
+        "In place of batch_size",
+        unit="windows",
+        at_least=1,
+        at_most=2**16,
+        acts=WITH_MEMORY,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != NO_MEMORY and self.burn_in > self.sequence_length - 2:
+            raise ValueError(
+                f"burn_in must leave 2 steps of sequence_length, {self.sequence_length}, to learn "
+                f"from; got {self.burn_in}"
+            )
+        if self.kind == "attention" and self.units % self.attention_heads:
+            raise ValueError(
+                f"attention_heads must be a divisor of memory_units, {self.units}; got "
+                f"{self.attention_heads}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplorationConfig(Settings):
+    """How actions differ from the policy's while transitions are collected."""
+
+    kind: str = setting(
+        "gaussian",
+        "Exploration noise: independent, or correlated in time",
+        name="exploration",
+        choices=EXPLORATIONS,
+        acts=ON_CONTINUOUS,
+    )
+    noise: float = setting(
+        0.1,
+        "Deviation of exploration noise per step (authors)",
+        name="exploration_noise",
+        unit="of [-1, 1]",
+        at_least=0,
+        acts=ON_CONTINUOUS,
+    )
+    ou_theta: float = setting(
+        0.15,
+        "Share by which the noise returns to 0 in a step (Lillicrap et al. 2016)",
+        above=0,
+        at_most=1,
+        acts=(ON_CONTINUOUS, with_setting("exploration", "ornstein_uhlenbeck")),
+    )
+    epsilon: float = setting(
+        0.1,
+        "Share of choices that are uniformly random while exploring",
+        name="exploration_epsilon",
+        at_least=0,
+        at_most=1,
+        acts=ON_DISCRETE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteConfig(Settings):
+    """How discrete choices are learned."""
+
+    gumbel_temperature: float = setting(
+        1.0,
+        "Temperature of the softmax that gives choices their gradient (Jang et al. 2017)",
+        at_least=1e-3,
+        at_most=1e3,
+        acts=ON_DISCRETE,
+    )
+    logit_penalty: float = setting(
+        1e-3,
+        "Weight c of c mean (l - mean l)² of choices' logits (Lowe et al. 2017, code)",
+        at_least=0,
+        acts=ON_DISCRETE,
+    )
+    action_masks: bool = setting(
+        True,
+        'Obey info["action_mask"], which choices are valid (docs/spaces.md)',
+        acts=ON_DISCRETE,
+    )
