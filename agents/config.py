@@ -21,7 +21,6 @@ from eagerly.agents.conditions import (
 from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.conditions import with_setting
-from eagerly.importing import FACTORY, split_name
 from eagerly.policies.numpy_actor import ACTIVATIONS
 from eagerly.settings import Settings, setting
 from eagerly.spaces import Actions, Observations
@@ -39,6 +38,7 @@ INITIALIZERS = (
     "torch_linear",
 )
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
+_FACTORY = {"names": "module:factory", "longest": 500}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +77,15 @@ class AgentConfig(Settings):
         1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
     )
     actor: str | Callable[..., Any] = setting(
-        "", "An actor of your own: module:factory, in Python also the factory (docs/own-models.md)"
+        "",
+        "An actor of your own: module:factory, in Python also the factory (docs/own-models.md)",
+        **_FACTORY,
     )
-    critic: str | Callable[..., Any] = setting("", "Critics of your own, in the same way")
+    critic: str | Callable[..., Any] = setting(
+        "", "Critics of your own, in the same way", **_FACTORY
+    )
     models: str | Callable[..., Any] = setting(
-        "", "Both of your own, from one factory, so that they can share what they like"
+        "", "Both of your own, from one factory, so that they can share what they like", **_FACTORY
     )
     shared_gradient: str = setting(
         "critic",
@@ -122,10 +126,6 @@ class AgentConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         own = [name for name in ("actor", "critic", "models") if getattr(self, name)]
-        for name in own:
-            given = getattr(self, name)
-            if isinstance(given, str) and not given.startswith(FACTORY):
-                split_name(given, name, "module:factory")
         if "models" in own and len(own) > 1:
             raise ValueError(f"models makes actor and critics: leave {own[0]} out")
         self.check_acting()

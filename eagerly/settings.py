@@ -22,8 +22,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
 from eagerly.conditions import Condition, Situation
+from eagerly.importing import FACTORY, split_name
 
 _FAR = 10**9
+_SHOWN = 200  # characters of a value in a message: a file may hold any
 _KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
 
 
@@ -40,8 +42,9 @@ class Setting:
         above: What it must be greater than.
         at_most: Greatest value.
         below: What it must be less than.
-        longest: Most elements of a tuple.
+        longest: Most elements of a tuple; most characters of a text, which must be printable then.
         choices: The allowed words.
+        names: What a text names that is imported, "module:factory" for example.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
         acts: Where it acts; everywhere without.
         kinds: The types of its values, the main one first; from its annotation.
@@ -59,6 +62,7 @@ class Setting:
     below: float | None = None
     longest: int | None = None
     choices: tuple[str, ...] = ()
+    names: str = ""
     free: bool = False
     acts: Condition | tuple[Condition, ...] = ()
     kinds: tuple[Any, ...] = ()
@@ -88,16 +92,16 @@ class Setting:
         Raises:
             ValueError: Naming the setting, the value and the allowed range.
         """
-        if (value is None and type(None) in self.kinds) or (
-            Callable in self.kinds and callable(value)
-        ):
+        if value is None and type(None) in self.kinds:
+            return
+        if Callable in self.kinds and callable(value):
             return
         if self.kind is dict:
             self._check_json(value)
         elif self.kind is not tuple:
             self._check_one(self.kind, value)
         elif not isinstance(value, tuple):
-            raise ValueError(f"{self.name} must be a tuple of int; got {value!r}")
+            raise self._refused("be a tuple of int", value)
         elif self.longest is not None and len(value) > self.longest:
             raise ValueError(
                 f"{self.name} must have at most {self.longest} elements; got {len(value)}"
@@ -106,6 +110,11 @@ class Setting:
             for element in value:
                 self._check_one(int, element)
 
+    def _refused(self, expected: str, value: Any) -> ValueError:
+        shown = repr(value)
+        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+        return ValueError(f"{self.name} must {expected}; got {shown}")
+
     def _check_json(self, value: Any) -> None:
         try:
             written = json.dumps(value, allow_nan=False, ensure_ascii=False)
@@ -113,22 +122,27 @@ class Setting:
             if not isinstance(value, dict) or json.loads(written) != value:
                 raise ValueError("it does not come back as it was")
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{self.name} must be a dictionary of what JSON can hold; got {value!r}: {error}"
-            ) from error
+            refused = self._refused("be a dictionary of what JSON can hold", value)
+            raise ValueError(f"{refused}: {error}") from error
 
     def _check_one(self, kind: type, value: Any) -> None:
         allowed = (int, float) if kind is float else kind
         if not isinstance(value, allowed) or (kind is not bool and isinstance(value, bool)):
-            raise ValueError(f"{self.name} must be of type {kind.__name__}; got {value!r}")
-        if isinstance(value, str) and any(
-            0xD800 <= ord(character) <= 0xDFFF for character in value
-        ):
-            raise ValueError(f"{self.name} must be text that UTF-8 can hold; got {value!r}")
+            raise self._refused(f"be of type {kind.__name__}", value)
+        if isinstance(value, str):
+            self._check_text(value)
+        elif not self._in_range(kind, value):
+            raise self._refused(f"be {self.range()}", value)
+
+    def _check_text(self, value: str) -> None:
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise self._refused("be text that UTF-8 can hold", value)
         if self.choices and value not in self.choices:
-            raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}; got {value!r}")
-        if isinstance(value, int | float) and not self._in_range(kind, value):
-            raise ValueError(f"{self.name} must be {self.range()}; got {value!r}")
+            raise self._refused(f"be one of {', '.join(self.choices)}", value)
+        if self.longest is not None and not (len(value) <= self.longest and value.isprintable()):
+            raise self._refused(f"be at most {self.longest} printable characters", value)
+        if self.names and value and not value.startswith(FACTORY):
+            split_name(value, self.name, self.names)
 
     def _in_range(self, kind: type, value: float) -> bool:
         try:

@@ -22,6 +22,7 @@ class RunConfig(Settings):
     env: str | Callable[..., Any] = setting(
         dataclasses.MISSING,
         "Gymnasium id, with package:id for one that a package registers; in Python also a factory",
+        longest=500,
     )
     env_kwargs: dict[str, Any] = setting(
         {}, "Keyword arguments of the environment, such as '{\"frame_skip\": 2}'", unit="JSON"
@@ -152,8 +153,6 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.env, str) and not (len(self.env) <= 500 and self.env.isprintable()):
-            raise ValueError(f"env must be at most 500 printable characters; got {self.env[:99]!r}")
         if self.replay_capacity < self.num_envs:
             raise ValueError(
                 f"replay_capacity must be at least num_envs ({self.num_envs}); "

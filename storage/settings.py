@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from eagerly.agents import agent_names, config_class
+from eagerly.agents.config import AgentConfig
 from eagerly.conditions import Situation
 from eagerly.environments.factory import factory_name
 from eagerly.errors import RunError
-from eagerly.importing import FACTORY, split_name
+from eagerly.importing import split_name
 from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import preset_settings
@@ -95,11 +96,7 @@ def check_sections(document: Mapping[str, Any]) -> None:
     if name not in agent_names():
         split_name(name, "agent", f"one of {', '.join(agent_names())}, or module:Class")
     for role in FACTORIES:
-        given = agent.get(role, "")
-        if not (isinstance(given, str) and len(given) <= 500 and given.isprintable()):
-            raise ValueError(f"{role} must be text, a name; got {repr(given)[:99]}")
-        if given and not given.startswith(FACTORY):
-            split_name(given, role, "module:factory")
+        settings_of(AgentConfig)[role].check(agent.get(role, ""))
 
 
 def format_setting(value: Any) -> str:

@@ -170,10 +170,13 @@ SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     ),
     "a module of the run": ([(None, "agent", "run.evil2:X")], "it lies in the run directory"),
     "a sibling's module": ([("run", "env", "B1.evil5:X")], "would import B1.evil5:X (env, in "),
-    "an actor that is a list": ([("agent_settings", "actor", ["evil:actor"])], "must be text"),
+    "an actor that is a list": (
+        [("agent_settings", "actor", ["evil:actor"])],
+        "actor must be of type str",
+    ),
     "an actor that forges a line": (
         [("agent_settings", "actor", "a\nall is well:x")],
-        r"actor must be text, a name; got 'a\nall is well:x'",
+        r"actor must be at most 500 printable characters; got 'a\nall is well:x'",
     ),
     "no name of a module": ([("agent_settings", "actor", "a b:x")], "must be module:factory"),
     "an env that is a list": ([("run", "env", ["evil:X"])], "env must be of type str"),
