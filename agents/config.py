@@ -38,7 +38,7 @@ INITIALIZERS = (
     "torch_linear",
 )
 PRECISIONS = ("float32", "float64", "mixed_bfloat16")
-_FACTORY = {"names": "module:factory", "longest": 500}
+_FACTORY: dict[str, Any] = {"names": "module:factory", "longest": 500}
 
 
 @dataclass(frozen=True, kw_only=True)
