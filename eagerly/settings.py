@@ -126,7 +126,7 @@ class Setting:
             raise ValueError(f"{refused}: {error}") from error
 
     def _check_one(self, kind: type, value: Any) -> None:
-        allowed = (int, float) if kind is float else kind
+        allowed: Any = (int, float) if kind is float else kind
         if not isinstance(value, allowed) or (kind is not bool and isinstance(value, bool)):
             raise self._refused(f"be of type {kind.__name__}", value)
         if isinstance(value, str):
