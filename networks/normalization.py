@@ -27,6 +27,9 @@ class ObservationNormalization(keras.layers.Layer):
         size: O, the length of an observation.
         scalable: Which of its columns are scaled, `[O]` bool; None: all of them.
         dtype: Dtype of the networks' variables.
+
+    Attributes:
+        count: How many observations it was told of.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class ObservationNormalization(keras.layers.Layer):
         )
         self.built = True
         self._scalable = np.ones(size, bool) if scalable is None else scalable
-        self._count = 0
+        self.count = 0
         # In float64: a million additions to a float32 lose more than they add.
         self._mean, self._squares = np.zeros(size), np.zeros(size)
 
@@ -51,11 +54,6 @@ class ObservationNormalization(keras.layers.Layer):
         scaled = tf.clip_by_value((given - self.mean) * self.scale, -CLIP, CLIP)
         # Pixels, zeros and ones have no deviations to be cut off at.
         return scaled if self._scalable.all() else tf.where(self._scalable, scaled, given)
-
-    @property
-    def count(self) -> int:
-        """How many observations it was told of."""
-        return self._count
 
     def observe(self, observations: np.ndarray) -> None:
         """Counts observations `[N, O]`, by the pairwise update of Chan, Golub and LeVeque 1983.
@@ -75,16 +73,16 @@ class ObservationNormalization(keras.layers.Layer):
         count = len(new)
         mean = new.mean(axis=0)
         away = mean - self._mean
-        total = self._count + count
+        total = self.count + count
         self._squares += np.square(new - mean).sum(axis=0)
-        self._squares += np.square(away) * (self._count * count / total)
+        self._squares += np.square(away) * (self.count * count / total)
         self._mean += away * (count / total)
-        self._count = total
+        self.count = total
 
     def publish(self) -> None:
         """Lets the networks use what was observed so far; nothing happens before two are."""
-        if self._count > 1:
-            variance = self._squares / self._count
+        if self.count > 1:
+            variance = self._squares / self.count
             moves = (np.sqrt(variance) > _CONSTANT * np.abs(self._mean)) & self._scalable
             scale = np.where(moves, variance, 1.0) ** -0.5  # what is constant is only shifted
             self.mean.assign(np.where(self._scalable, self._mean, 0.0))
@@ -93,7 +91,7 @@ class ObservationNormalization(keras.layers.Layer):
     def state(self) -> dict[str, Any]:
         """Returns what was observed, as JSON; floats come back exactly."""
         return {
-            "count": self._count,
+            "count": self.count,
             "mean": self._mean.tolist(),
             "squares": self._squares.tolist(),
         }
@@ -117,4 +115,4 @@ class ObservationNormalization(keras.layers.Layer):
             raise ValueError("statistics of observations must be finite, and squares at least 0")
         if count < 0:
             raise ValueError(f"count of observations must be at least 0; got {count}")
-        self._count, self._mean, self._squares = count, mean, squares
+        self.count, self._mean, self._squares = count, mean, squares

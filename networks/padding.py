@@ -67,30 +67,31 @@ def sequence_mask(lengths: Any, max_length: Any) -> tf.Tensor:
     return tf.range(max_length) < tf.cast(lengths, tf.int32)[..., tf.newaxis]
 
 
-def masked_sum(values: Any, mask: Any, axis: Any = None) -> tf.Tensor:
+def masked_sum(values: Any, mask: Any, axis: Any = None, keepdims: bool = False) -> tf.Tensor:
     """Adds up values where the mask is true.
 
     Args:
         values: `[...]`, floating.
         mask: bool, of a shape that broadcasts to that of `values`.
         axis: As in `tf.reduce_sum`.
+        keepdims: As in `tf.reduce_sum`.
 
     Returns:
         The sum. Whatever stands where the mask is false, NaN too, neither moves it nor gets a
         gradient.
     """
     values = tf.convert_to_tensor(values)
-    return tf.reduce_sum(tf.where(mask, values, tf.zeros_like(values)), axis)
+    return tf.reduce_sum(tf.where(mask, values, tf.zeros_like(values)), axis, keepdims)
 
 
-def masked_mean(values: Any, mask: Any, axis: Any = None) -> tf.Tensor:
+def masked_mean(values: Any, mask: Any, axis: Any = None, keepdims: bool = False) -> tf.Tensor:
     """Averages values where the mask is true: their sum over their number, not over all places.
 
     Arguments as in `masked_sum`; where nothing is true the mean is 0.
     """
     values = tf.convert_to_tensor(values)
-    count = tf.reduce_sum(tf.where(mask, tf.ones_like(values), tf.zeros_like(values)), axis)
-    return masked_sum(values, mask, axis) / tf.maximum(count, tf.ones_like(count))
+    count = masked_sum(tf.ones_like(values), mask, axis, keepdims)
+    return masked_sum(values, mask, axis, keepdims) / tf.maximum(count, tf.ones_like(count))
 
 
 def masked_variance(values: Any, mask: Any, axis: Any = None) -> tf.Tensor:
@@ -98,13 +99,8 @@ def masked_variance(values: Any, mask: Any, axis: Any = None) -> tf.Tensor:
 
     Arguments as in `masked_sum`; where nothing is true it is 0.
     """
-    values = tf.convert_to_tensor(values)
-    present = tf.where(mask, values, tf.zeros_like(values))
-    count = tf.where(mask, tf.ones_like(values), tf.zeros_like(values))
-    total = tf.reduce_sum(present, axis, keepdims=True)
-    number = tf.reduce_sum(count, axis, keepdims=True)
-    mean = total / tf.maximum(number, tf.ones_like(number))
-    return masked_mean(tf.square(present - mean), mask, axis)
+    mean = masked_mean(values, mask, axis, keepdims=True)
+    return masked_mean(tf.square(tf.where(mask, values, mean) - mean), mask, axis)
 
 
 # Both ways are one gather, and so are their gradients, each the other way: a gather copies rows,

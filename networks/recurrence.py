@@ -75,22 +75,16 @@ def run(
     def outputs(
         inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, *initial: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
-        states = _forward(cell, inputs, kernel, bias, list(initial))
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return _backward(cell, inputs, kernel, bias, list(initial), states, upstream)
-
-        return states[0], gradient
+        states = _forward(cell, inputs, kernel, bias, [*initial])
+        return states[0], lambda upstream: _backward(
+            cell, inputs, kernel, bias, [*initial], states, upstream
+        )
 
     return outputs(inputs, kernel, bias, *initial)
 
 
 def _forward(
-    cell: Cell,
-    inputs: tf.Tensor,
-    kernel: tf.Tensor,
-    bias: tf.Tensor,
-    initial: list[tf.Tensor],
+    cell: Cell, inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, initial: list[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Returns the states after each step, `[T, B, H]` each."""
     steps = inputs.shape[0]
@@ -121,7 +115,7 @@ def _backward(
         tf.concat([part[tf.newaxis], after[:-1]], axis=0)
         for part, after in zip(initial, states, strict=True)
     ]
-    recurrent = _product(before[0], kernel) + bias
+    recurrent = tf.tensordot(before[0], kernel, 1) + bias
     of_inputs, of_recurrent = _array(steps, inputs[0]), _array(steps, inputs[0])
 
     def step(
@@ -137,23 +131,13 @@ def _backward(
             after, fed, of_state, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         of_before[0] += tf.matmul(from_recurrent, kernel, transpose_b=True)
-        return (
-            t - 1,
-            of_before,
-            of_inputs.write(t, from_inputs),
-            of_recurrent.write(t, from_recurrent),
-        )
+        of_inputs = of_inputs.write(t, from_inputs)
+        return t - 1, of_before, of_inputs, of_recurrent.write(t, from_recurrent)
 
+    zeros = [tf.zeros_like(part) for part in initial]
+    first = tf.constant(steps - 1), zeros, of_inputs, of_recurrent
     _, of_initial, of_inputs, of_recurrent = tf.while_loop(
-        lambda t, *_: t >= 0,
-        step,
-        (
-            tf.constant(steps - 1),
-            [tf.zeros_like(part) for part in initial],
-            of_inputs,
-            of_recurrent,
-        ),
-        maximum_iterations=steps,
+        lambda t, *_: t >= 0, step, first, maximum_iterations=steps
     )
     stacked = _stacked(of_recurrent, inputs, inputs[0])
     flat = tf.reshape(stacked, [-1, stacked.shape[-1]])
@@ -164,12 +148,6 @@ def _backward(
         tf.reduce_sum(flat, axis=0),
         *of_initial,
     )
-
-
-def _product(sequence: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Multiplies `[T, B, H]` by `[H, G]` at once."""
-    flat = tf.matmul(tf.reshape(sequence, [-1, kernel.shape[0]]), kernel)
-    return tf.reshape(flat, [*tf.unstack(tf.shape(sequence)[:-1]), kernel.shape[1]])
 
 
 def _array(steps: int, like: tf.Tensor) -> tf.TensorArray:
