@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,10 @@ class TorchModule(tf.Module):
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(name=type(module).__name__)
         self._module = module
-        self._learned = [_variable(name, value) for name, value in module.named_parameters()]
-        self._kept = [_variable(name, value) for name, value in module.named_buffers()]
-        self._names = [name for name, _ in module.named_parameters()]
-        self._kept_names = [name for name, _ in module.named_buffers()]
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        self._learned = [_variable(name, value) for name, value in parameters.items()]
+        self._kept = [_variable(name, value) for name, value in buffers.items()]
+        self._names, self._kept_names = [*parameters, *buffers], [*buffers]
         with torch.random.fork_rng(devices=[]):
             seed = int(torch.randint(2**62, ()))
         self._seed = tf.Variable(seed, name="seed", trainable=False, dtype=tf.int64)
@@ -58,17 +59,13 @@ class TorchModule(tf.Module):
 
         @tf.custom_gradient
         def called(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Any]:
-            def forward(seed: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
-                return self._forward(arrays, count, training, int(seed))
-
             kinds = [tensors[0].dtype, *(variable.dtype for variable in self._kept), tf.uint8]
+            forward = partial(self._forward, count, training)
             output, *buffers, state = tf.numpy_function(forward, [seed, *tensors, *kept], kinds)
             output.set_shape(shape)
 
             def gradient(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-                def backward(state: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
-                    return self._backward(arrays, count, training, state)
-
+                backward = partial(self._backward, count, training)
                 given = [state, upstream, *tensors, *kept]
                 found = tf.numpy_function(backward, given, [part.dtype for part in tensors])
                 for part, tensor in zip(found, tensors, strict=True):
@@ -86,71 +83,50 @@ class TorchModule(tf.Module):
 
     def without_gradient(self, *inputs: tf.Tensor) -> list[str]:
         """Names parameters that what is returned does not depend on."""
-        given, parameters, buffers = self._own(
-            [part.numpy() for part in (*inputs, *self._learned, *self._kept)], len(inputs)
-        )
+        arrays = [part.numpy() for part in (*inputs, *self._learned, *self._kept)]
         with torch.enable_grad():
-            total = self._run(given, parameters, buffers, training=False)[0].sum()
-            learned = {n: p for n, p in parameters.items() if p.requires_grad}
-            found = torch.autograd.grad(total, list(learned.values()), allow_unused=True)
+            output, sources, _ = self._run(arrays, len(inputs), training=False)
+            pairs = zip(self._names, sources[len(inputs) :], strict=False)
+            learned = {name: tensor for name, tensor in pairs if tensor.requires_grad}
+            found = torch.autograd.grad(output.sum(), list(learned.values()), allow_unused=True)
         return [name for name, gradient in zip(learned, found, strict=True) if gradient is None]
 
     def _shape(self, inputs: Sequence[tf.Tensor]) -> list[int | None]:
         """Finds the shape of what is returned; where the batch is open it is tried with two."""
-        rows = inputs[0].shape[0]
-        shapes = [
-            self._shape_for([np.zeros((count, *part.shape[1:]), np.float64) for part in inputs])
-            for count in ((2, 3) if rows is None else (rows,))
-        ]
+        variables, rows, shapes = (*self._learned, *self._kept), inputs[0].shape[0], []
+        dtype = next((v.dtype for v in variables if v.dtype.is_floating), tf.float32)
+        zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in variables]
+        for count in (2, 3) if rows is None else (rows,):
+            given = [np.zeros((count, *part.shape[1:]), dtype.as_numpy_dtype) for part in inputs]
+            with torch.no_grad():
+                found, *_ = self._run([*given, *zeros], len(inputs), training=False)
+            if not isinstance(found, torch.Tensor):
+                raise ValueError(
+                    f"a PyTorch module must return one tensor; it returned {type(found)}"
+                )
+            shapes.append(tuple(found.shape))
         if len({len(shape) for shape in shapes}) > 1:
             raise ValueError(f"what is returned changes its rank with the batch: {shapes}")
         return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
 
-    def _shape_for(self, arrays: list[np.ndarray]) -> tuple[int, ...]:
-        variables = (*self._learned, *self._kept)
-        dtype = next((v.dtype for v in variables if v.dtype.is_floating), tf.float32)
-        zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in variables]
-        inputs = [array.astype(dtype.as_numpy_dtype) for array in arrays]
-        given, parameters, buffers = self._own([*inputs, *zeros], len(inputs))
-        with torch.no_grad():
-            found, _ = self._run(given, parameters, buffers, training=False)
-        if not isinstance(found, torch.Tensor):
-            raise ValueError(f"a PyTorch module must return one tensor; it returned {type(found)}")
-        return tuple(found.shape)
-
-    def _own(
-        self, arrays: Sequence[np.ndarray], count: int
-    ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor], list[torch.Tensor]]:
-        """Splits arrays into inputs, parameters by name, and buffers; all are copies."""
-        tensors = [torch.from_numpy(np.array(array)) for array in arrays]
-        inputs, rest = tensors[:count], tensors[count:]
-        parameters = dict(zip(self._names, rest, strict=False))
-        for tensor in (*inputs, *parameters.values()):
-            tensor.requires_grad_(tensor.is_floating_point())
-        return inputs, parameters, rest[len(self._names) :]
-
     def _forward(
-        self, arrays: Sequence[np.ndarray], count: int, training: bool, seed: int
+        self, count: int, training: bool, seed: np.ndarray, *arrays: np.ndarray
     ) -> list[np.ndarray]:
         """Returns what the module returns, its buffers, and where its generator began."""
-        inputs, parameters, buffers = self._own(arrays, count)
-        forked = torch.random.fork_rng(devices=[], enabled=seed != _UNSEEDED)
+        forked = torch.random.fork_rng(devices=[], enabled=bool(seed != _UNSEEDED))
         with torch.no_grad(), _ALONE, forked:
             if seed != _UNSEEDED:
-                torch.manual_seed(seed)
+                torch.manual_seed(int(seed))
             state = torch.get_rng_state()
-            output, buffers = self._run(inputs, parameters, buffers, training)
+            output, _, buffers = self._run(arrays, count, training)
         return [output.numpy(), *(buffer.numpy() for buffer in buffers), state.numpy()]
 
     def _backward(
-        self, arrays: Sequence[np.ndarray], count: int, training: bool, state: np.ndarray
+        self, count: int, training: bool, state: np.ndarray, upstream: np.ndarray, *arrays: Any
     ) -> list[np.ndarray]:
-        upstream, *rest = arrays
-        inputs, parameters, buffers = self._own(rest, count)
         with torch.enable_grad(), _ALONE, torch.random.fork_rng(devices=[]):
             torch.set_rng_state(torch.from_numpy(np.array(state)))
-            output, _ = self._run(inputs, parameters, buffers, training)
-            sources = [*inputs, *parameters.values()]
+            output, sources, _ = self._run(arrays, count, training)
             found = torch.autograd.grad(
                 output, sources, torch.from_numpy(np.array(upstream)), allow_unused=True
             )
@@ -162,17 +138,21 @@ class TorchModule(tf.Module):
         ]
 
     def _run(
-        self,
-        inputs: Sequence[torch.Tensor],
-        parameters: dict[str, torch.Tensor],
-        buffers: Sequence[torch.Tensor],
-        training: bool,
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Returns what the module returns, and its buffers, which it may have put others for."""
-        own = parameters | dict(zip(self._kept_names, buffers, strict=True))
+        self, arrays: Sequence[np.ndarray], count: int, training: bool
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        """Calls the module with copies of `count` inputs, its parameters and its buffers.
+
+        Returns:
+            What it returns; inputs and parameters; its buffers, which it may have replaced.
+        """
+        tensors = [torch.from_numpy(np.array(array)) for array in arrays]
+        sources = tensors[: count + len(self._learned)]
+        for tensor in sources:
+            tensor.requires_grad_(tensor.is_floating_point())
+        own = dict(zip(self._names, tensors[count:], strict=True))
         self._module.train(training)
-        output: torch.Tensor = torch.func.functional_call(self._module, own, tuple(inputs))
-        return output, [own[name] for name in self._kept_names]
+        output = torch.func.functional_call(self._module, own, tuple(tensors[:count]))
+        return output, sources, [own[name] for name in self._kept_names]
 
 
 def _variable(name: str, value: torch.Tensor) -> tf.Variable:
