@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,15 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.adam import Adam
+from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks import acting_policy
-from eagerly.networks.custom import CustomCritics, CustomModel
+from eagerly.networks.models import CustomVariable, copy_variables
 from eagerly.networks.padding import masked_mean
-from eagerly.networks.variables import CustomVariable, raw
+
+_MODELS = ("actor", "actor_target", "critic", "critic_target")
 
 
 class ActorCritic:
@@ -26,17 +28,11 @@ class ActorCritic:
     while the train body is traced.
 
     Args:
-        build: Makes actor and critics whose names end as is given; twice, for the targets.
-        action_size: A.
+        builder: Builds the models, twice for the targets; its settings are those of an agent.
         discrete: What makes actions of the actor's scores.
-        actor_learning_rate: Adam's step size for the actor.
-        critic_learning_rate: Adam's step size for the critics.
-        epsilon: Adam's epsilon, in the place where Keras adds it.
-        shared_gradient: Whose loss moves variables that actor and critics share: "critic", "actor"
-            or "both".
 
     Attributes:
-        actor, actor_target, critic, critic_target: Keras models; each target begins as a copy.
+        actor, actor_target, critic, critic_target: The models; each target begins as a copy.
         actor_optimizer, critic_optimizer: `Adam`.
         updates: int64 variable, gradient steps of the critics so far.
         updates_made: The same as a Python number.
@@ -44,32 +40,23 @@ class ActorCritic:
         policy: Calls the actor on NumPy observations; told here when its weights have changed.
     """
 
-    def __init__(
-        self,
-        build: Callable[[str], tuple[Any, Any]],
-        action_size: int,
-        discrete: DiscreteActions,
-        *,
-        actor_learning_rate: float,
-        critic_learning_rate: float,
-        epsilon: float,
-        shared_gradient: str = "critic",
-    ) -> None:
-        self._discrete = discrete
-        self.actor, self.critic = build("")
-        self.actor_target, self.critic_target = build("_target")
+    def __init__(self, builder: ModelBuilder, discrete: DiscreteActions) -> None:
+        config, self._discrete = builder.config, discrete
+        self.actor, self.critic = builder.models()
+        self.actor_target, self.critic_target = builder.models("_target")
         self._check_targets()
-        self.actor_target.set_weights(self.actor.get_weights())
-        self.critic_target.set_weights(self.critic.get_weights())
-        self._rates = actor_learning_rate, critic_learning_rate
-        self.actor_optimizer = Adam(actor_learning_rate, epsilon=epsilon, name="actor_optimizer")
-        self.critic_optimizer = Adam(critic_learning_rate, epsilon=epsilon, name="critic_optimizer")
-        self._learned_by_actor, self._learned_by_critic = self._learned(shared_gradient)
-        self.actor_optimizer.build(_known_to_keras(self._learned_by_actor))
-        self.critic_optimizer.build(_known_to_keras(self._learned_by_critic))
+        copy_variables(self.actor, self.actor_target)
+        copy_variables(self.critic, self.critic_target)
+        self._rates = config.actor_learning_rate, config.critic_learning_rate
+        learned = self._learned(config.shared_gradient)
+        self._learned_by_actor, self._learned_by_critic = learned
+        self.actor_optimizer, self.critic_optimizer = (
+            _optimizer(role, rate, config.adam_epsilon, variables)
+            for role, rate, variables in zip(("actor", "critic"), self._rates, learned, strict=True)
+        )
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.updates_made = 0
-        self.policy = acting_policy(self.actor, action_size)
+        self.policy = acting_policy(self.actor, builder.actions.size)
         self.checkpoint = VariableCheckpoint(
             updates=[self.updates],
             **self._once(),
@@ -77,32 +64,29 @@ class ActorCritic:
             critic_optimizer=_of_optimizer(self.critic_optimizer, self._learned_by_critic),
         )
 
-    def _models(self) -> dict[str, Any]:
-        names = ("actor", "actor_target", "critic", "critic_target")
-        return {name: getattr(self, name) for name in names}
-
     def _once(self) -> dict[str, list[Any]]:
         """Lists the variables of each model, but for those that one before it has, too."""
         seen: set[int] = set()
         groups = {}
-        for name, model in self._models().items():
-            groups[name] = [v for v in model.variables if id(raw(v)) not in seen]
-            seen |= {id(raw(variable)) for variable in groups[name]}
+        for name in _MODELS:
+            variables = getattr(self, name).variables
+            groups[name] = [v for v in variables if id(v.value) not in seen]
+            seen |= {id(variable.value) for variable in groups[name]}
         return groups
 
     def _learned(self, shared_gradient: str) -> tuple[list[Any], list[Any]]:
         """Lists the variables that the actor's loss moves, and those that the critics' does."""
         of_actor, of_critic = (m.trainable_variables for m in (self.actor, self.critic))
-        shared = {id(raw(v)) for v in of_actor} & {id(raw(v)) for v in of_critic}
+        shared = {id(v.value) for v in of_actor} & {id(v.value) for v in of_critic}
         if shared_gradient != "critic" and not shared:
             raise ValueError(
                 f"shared_gradient {shared_gradient} is for what actor and critics share; they have "
                 "no variable in common"
             )
         if shared_gradient == "critic":
-            of_actor = [v for v in of_actor if id(raw(v)) not in shared]
+            of_actor = [v for v in of_actor if id(v.value) not in shared]
         if shared_gradient == "actor":
-            of_critic = [v for v in of_critic if id(raw(v)) not in shared]
+            of_critic = [v for v in of_critic if id(v.value) not in shared]
         for name, left in (("actor", of_actor), ("critics", of_critic)):
             if not left:
                 raise ValueError(
@@ -117,10 +101,10 @@ class ActorCritic:
         Raises:
             ValueError: Naming the variable.
         """
-        learned = {id(raw(v)) for m in (self.actor, self.critic) for v in m.trainable_variables}
+        learned = {id(v.value) for m in (self.actor, self.critic) for v in m.trainable_variables}
         for model, target in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
             for variable in target.trainable_variables:
-                if id(raw(variable)) in learned:
+                if id(variable.value) in learned:
                     raise ValueError(
                         f"variable {variable.path!r} of {model.name} came back from a second call "
                         "of its factory: make a new one in every call, for the targets. What "
@@ -141,11 +125,11 @@ class ActorCritic:
         The critics alone get a gradient.
         """
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
-            values = _in_training(self.critic)(batch.observation, batch.action)
+            values = self.critic(batch.observation, batch.action, training=True)
             loss = losses.critic_loss(values, target, batch.mask)
             for penalty in self.critic.losses:
                 loss += penalty
-        variables = [raw(variable) for variable in self._learned_by_critic]
+        variables = [variable.value for variable in self._learned_by_critic]
         self.critic_optimizer.apply(tape.gradient(loss, variables), variables)
         return {
             "losses/critic": loss,
@@ -161,14 +145,14 @@ class ActorCritic:
         here at all, is not moved by what else the critic knows. A discrete choice is drawn, with
         noise `[B, A - C]`; its gradient is straight-through.
         """
-        variables = [raw(variable) for variable in self._learned_by_actor]
+        variables = [variable.value for variable in self._learned_by_actor]
         discrete = self._discrete
         with (
             tf.name_scope("actor_loss"),
             tf.GradientTape(watch_accessed_variables=False) as tape,
         ):
             tape.watch(variables)
-            scores = _in_training(self.actor)(batch.observation)
+            scores = self.actor(batch.observation, training=True)
             relaxed, penalty = discrete.relaxed(scores, gumbel), None
             if discrete.any:
                 penalty = discrete.logit_penalty * losses.mean(discrete.penalty(scores), batch.mask)
@@ -211,9 +195,8 @@ class ActorCritic:
         with tf.name_scope("alternatives"):
             alternatives = self._discrete.alternatives(action)
             count = alternatives.shape[0] // action.shape[0]
-            features = self.critic.encode(batch.observation)
-            several = tf.tile(features, [count] + [1] * (features.shape.rank - 1))
-            values = tf.reshape(self.critic.first_of(several, alternatives), [count, -1])
+            values = self.critic.first(batch.observation, alternatives, count)
+            values = tf.reshape(values, [count, -1])
             values -= tf.reduce_mean(values, axis=0)  # what they have in common has no gradient
             return tf.concat([slopes[:, :-count], tf.transpose(values * weights)], axis=1)
 
@@ -231,14 +214,14 @@ class ActorCritic:
                 pairs = [
                     (own, other)
                     for own, other in zip(target.variables, network.variables, strict=True)
-                    if raw(own) is not raw(other) and id(raw(own)) not in followed
+                    if own.value is not other.value and id(own.value) not in followed
                 ]
-                followed |= {id(raw(own)) for own, _ in pairs}
-                moved = [(raw(own), raw(other)) for own, other in pairs if other.trainable]
+                followed |= {id(own.value) for own, _ in pairs}
+                moved = [(own.value, other.value) for own, other in pairs if other.trainable]
                 losses.polyak_update([own for own, _ in moved], [other for _, other in moved], tau)
                 for own, other in pairs:
                     if not other.trainable:
-                        own.assign(raw(other))
+                        own.assign(other.value)
 
     def refresh(self) -> None:
         """Takes note that `checkpoint` was read; the learning rates stay as given."""
@@ -254,13 +237,7 @@ class ActorCritic:
         return {name: variable.numpy() for name, variable in self._weights().items()}
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `get_weights` returned; optimisers stay as they are.
-
-        Raises:
-            ValueError: If a name is missing or unknown, or a shape or dtype is another.
-            FloatingPointError: If a value is not finite. Nothing is taken over then.
-        """
-        check_weights(weights, self.get_weights())
+        """Takes over what `get_weights` returned, and `check_weights` accepts."""
         for name, variable in self._weights().items():
             variable.assign(weights[name])
         self.policy.refresh()
@@ -268,7 +245,7 @@ class ActorCritic:
     def _weights(self) -> dict[str, tf.Variable]:
         return {
             f"{part}/{path}": variable
-            for part in self._models()
+            for part in _MODELS
             for path, variable in self.variables()[part].items()
         }
 
@@ -311,14 +288,11 @@ def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
             raise FloatingPointError(f"{name} must be finite")
 
 
-def _known_to_keras(variables: Sequence[Any]) -> list[Any]:
-    return [v.value if isinstance(v, CustomVariable) else v for v in variables]
-
-
-def _in_training(model: Any) -> Callable[..., tf.Tensor]:
-    """Returns what calls a model whose running statistics, if it has some, are to follow."""
-    call: Callable[..., tf.Tensor] = model
-    return model.training if isinstance(model, CustomModel | CustomCritics) else call
+def _optimizer(role: str, rate: float, epsilon: float, learned: Sequence[Any]) -> Adam:
+    optimizer = Adam(rate, epsilon=epsilon, name=f"{role}_optimizer")
+    # Keras names slots after its own variables, and takes TensorFlow's without their names.
+    optimizer.build([v.value if isinstance(v, CustomVariable) else v for v in learned])
+    return optimizer
 
 
 def _of_optimizer(optimizer: Adam, learned: Sequence[Any]) -> list[Any]:
@@ -326,12 +300,12 @@ def _of_optimizer(optimizer: Adam, learned: Sequence[Any]) -> list[Any]:
     if not any(isinstance(variable, CustomVariable) for variable in learned):
         return list(optimizer.variables)
     kept = [
-        CustomVariable("iterations", raw(optimizer.iterations), False),
-        CustomVariable("learning_rate", raw(optimizer._learning_rate), False),
+        CustomVariable("iterations", optimizer.iterations.value, False),
+        CustomVariable("learning_rate", optimizer._learning_rate.value, False),
     ]
     for name, slots in (("momentum", optimizer._momentums), ("velocity", optimizer._velocities)):
         for variable, slot in zip(learned, slots, strict=True):
-            kept.append(CustomVariable(f"{variable.path}/{name}", raw(slot), False))
+            kept.append(CustomVariable(f"{variable.path}/{name}", slot.value, False))
     return kept
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from eagerly.agents.actor_critic import ActorCritic, check_weights
 from eagerly.agents.augmentation import RandomShift
-from eagerly.agents.builder import ModelBuilder, observation_normalization
+from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.execution import compiled, named_metrics
@@ -87,8 +87,8 @@ class Agent:
         if unknown:
             raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
         self.config = config = dataclasses.replace(config, **models) if models else config
-        spaces = observation_space, action_space
-        self.observations, self.actions = config.spaces(*spaces)
+        builder = self.Builder(config, observation_space, action_space, seed=seed)
+        self.observations, self.actions = builder.observations, builder.actions
         config.check_spaces(self.observations, self.actions)
         self.discrete = DiscreteActions(self.actions, config.discrete)
         self._layout, self._seed = config.layout(self.observations, self.actions), seed
@@ -96,19 +96,11 @@ class Agent:
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
         bytes_ = isinstance(self._layout, FrameLayout)
         self._row_dtype = tf.float32 if bytes_ else self._dtype
-        self.normalization = observation_normalization(config, self.observations)
+        self.normalization = builder.normalization
         self._shift = (
             RandomShift(self.observations, config.random_shift) if config.random_shift else None
         )
-        self.networks = ActorCritic(
-            self.Builder(config, *spaces, seed=seed, normalization=self.normalization).models,
-            self.actions.size,
-            self.discrete,
-            shared_gradient=config.shared_gradient,
-            actor_learning_rate=config.actor_learning_rate,
-            critic_learning_rate=config.critic_learning_rate,
-            epsilon=config.adam_epsilon,
-        )
+        self.networks = ActorCritic(builder, self.discrete)
         for model in (self.networks.actor, self.networks.critic):
             if isinstance(model, CustomModel | CustomCritics):
                 model.check_mode(config.mode)

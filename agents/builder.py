@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -16,12 +17,13 @@ from eagerly.networks import (
     MemoryActor,
     ObservationNormalization,
 )
+from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
 from eagerly.networks.encoders import Encoder
-from eagerly.networks.factories import custom_actor, custom_critic, custom_models
+from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.models import CriticModel, Model
 from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
-from eagerly.spaces import Observations
 
 
 class ModelBuilder:
@@ -32,8 +34,6 @@ class ModelBuilder:
         observation_space: Observations of the environment.
         action_space: Its actions.
         seed: Seed of the initial weights.
-        normalization: What all models scale observations by. Without one each gets its own, if
-            `config` says so.
 
     Attributes:
         config: The settings.
@@ -49,33 +49,38 @@ class ModelBuilder:
         action_space: gymnasium.Space,
         *,
         seed: int,
-        normalization: ObservationNormalization | None = None,
     ) -> None:
-        self.config, self.seed, self._shared = config, seed, normalization
+        self.config, self.seed = config, seed
         self.spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*self.spaces)
+        self._sizes = self.observations.size, self.actions.size
 
-    def models(self, suffix: str = "") -> tuple[Any, Any]:
+    @cached_property
+    def normalization(self) -> ObservationNormalization | None:
+        """What all models scale observations by, if the settings ask for it."""
+        if not self.config.normalize_observations:
+            return None
+        return ObservationNormalization(
+            self.observations.size,
+            scalable=self.observations.scalable,
+            dtype=self.config.variable_dtype,
+        )
+
+    def models(self, suffix: str = "") -> tuple[Model, CriticModel]:
         """Builds actor and critics, whose names end in `suffix`.
 
         What both own stands in the variables of both.
         """
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
-            return custom_models(
-                config.models,
-                self.spaces,
-                self._word(Stream.ACTOR),
-                config.critics().get("n_critics", 1),
-                names=names,
-                observations=self.observations.size,
-                head=self._head(squashes=False),
-                normalization=self._normalization(),
-                dtype=config.variable_dtype,
+            actor, critic = made(config.models, "models", self.spaces, self._word(Stream.ACTOR))
+            return (
+                CustomActor(actor, name=names[0], **self._adapted()),
+                CustomCritic(critic, name=names[1], **self._adapted()).with_members(self._count()),
             )
         encoder = None
         if config.encodes(self.observations) and not (config.actor and config.critic):
-            encoder = self._encoder(self._normalization())
+            encoder = self._encoder()
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
 
     def least_parameters(self, *, actor_alone: bool = False) -> int:
@@ -87,12 +92,11 @@ class ModelBuilder:
             actor_alone: Whether to leave the critics out.
         """
         config = self.config
-        sizes = config.hidden_sizes
-        weights = sum(a * b for a, b in itertools.pairwise(sizes))
+        weights = sum(a * b for a, b in itertools.pairwise(config.hidden_sizes))
         if config.remembers:
             weights += 3 * config.memory.units**2
         actors = 0 if config.actor or config.models else 1
-        critics = 0 if config.critic or config.models else config.critics().get("n_critics", 1)
+        critics = 0 if config.critic or config.models else self._count()
         return weights * (actors if actor_alone else actors + critics)
 
     def policy_actor(self) -> Any:
@@ -106,25 +110,16 @@ class ModelBuilder:
             name: Its name.
             encoder: What it shares with the critics; without one it gets its own.
         """
-        config, seed, normalization = self.config, self._word(Stream.ACTOR), self._normalization()
+        config, seed = self.config, self._word(Stream.ACTOR)
         if config.actor:
-            return custom_actor(
-                config.actor,
-                self.spaces,
-                seed,
-                observations=self.observations.size,
-                head=self._head(squashes=False),
-                normalization=normalization,
-                name=name,
-                dtype=config.variable_dtype,
-            )
+            model = made(config.actor, "actor", self.spaces, seed)
+            return CustomActor(model, name=name, **self._adapted())
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
-        size = self.actions.size
-        if config.remembers:
-            return MemoryActor(self._history_encoder(seed, normalization), size, **parts)
-        if config.encodes(self.observations):
-            return EncodedActor(encoder or self._encoder(normalization), size, **parts)
-        return Actor(self.observations.size, size, normalization=normalization, **parts)
+        front = self._front(seed, encoder)
+        if front is None:
+            return Actor(*self._sizes, normalization=self.normalization, **parts)
+        kind = MemoryActor if config.remembers else EncodedActor
+        return kind(front, self.actions.size, **parts)
 
     def critic(self, name: str = "critic", encoder: Encoder | None = None) -> Any:
         """Builds the critics: a model `(observation, action) -> [n_critics, B]`.
@@ -133,67 +128,56 @@ class ModelBuilder:
             name: Their name.
             encoder: What they share with the actor; without one they get their own.
         """
-        config, seed, normalization = self.config, self._word(Stream.CRITIC), self._normalization()
-        masked, sizes = self.observations.masked, (self.observations.size, self.actions.size)
+        config, seed = self.config, self._word(Stream.CRITIC)
         if config.critic:
-            return custom_critic(
-                config.critic,
-                self.spaces,
-                seed,
-                config.critics().get("n_critics", 1),
-                sizes=sizes,
-                masked=masked,
-                normalization=normalization,
-                name=name,
-                dtype=config.variable_dtype,
-            )
+
+            def member(index: int) -> CustomCritic:
+                model = made(config.critic, "critic", self.spaces, seed + index)
+                return CustomCritic(model, name=name, **self._adapted())
+
+            return custom_critics(member, self._count())
         parts = config.networks() | config.critics()
-        parts |= {"seed": seed, "name": name, "masked": masked}
-        if config.remembers:
-            history = self._history_encoder(seed, normalization)
-            return EncodedCritic(history, sizes[1], **parts)
-        if config.encodes(self.observations):
-            return EncodedCritic(encoder or self._encoder(normalization), sizes[1], **parts)
-        return Critic(*sizes, normalization=normalization, **parts)
+        parts |= {"seed": seed, "name": name, "masked": self.observations.masked}
+        front = self._front(seed, encoder)
+        if front is None:
+            return Critic(*self._sizes, normalization=self.normalization, **parts)
+        return EncodedCritic(front, self.actions.size, **parts)
 
     def _word(self, stream: Stream) -> int:
         return seed_word(self.seed, stream)
 
-    def _normalization(self) -> ObservationNormalization | None:
-        return self._shared or observation_normalization(self.config, self.observations)
+    def _count(self) -> int:
+        return int(self.config.critics().get("n_critics", 1))
 
-    def _encoder(self, normalization: ObservationNormalization | None) -> Encoder:
+    def _encoder(self) -> Encoder:
         return Encoder(
             self.observations,
             seed=self._word(Stream.ENCODER),
-            normalization=normalization,
+            normalization=self.normalization,
             **self.config.encoders(),
         )
 
-    def _history_encoder(
-        self, seed: int, normalization: ObservationNormalization | None
-    ) -> HistoryEncoder:
-        """Makes the encoder of the network that has this seed."""
+    def _front(self, seed: int, encoder: Encoder | None) -> Encoder | HistoryEncoder | None:
+        """Returns what stands in front of the network that has this seed."""
+        if not self.config.remembers:
+            return encoder or (self._encoder() if self.config.encodes(self.observations) else None)
         return HistoryEncoder(
-            self.observations.size,
-            self.actions.size,
+            *self._sizes,
             masked=self.observations.masked,
-            normalization=normalization,
+            normalization=self.normalization,
             seed=weight_seeds(seed, 1)[0],
             **self.config.memories(),
         )
 
+    def _adapted(self) -> dict[str, Any]:
+        """Returns what adapters of custom models take."""
+        return {
+            "observations": self.observations.size,
+            "head": self._head(squashes=False),
+            "normalization": self.normalization,
+            "dtype": self.config.variable_dtype,
+        }
+
     def _head(self, *, squashes: bool = True) -> ActionHead:
         actions = self.actions
         return ActionHead(actions.continuous, actions.choices, self.observations.masked, squashes)
-
-
-def observation_normalization(
-    config: Any, observations: Observations
-) -> ObservationNormalization | None:
-    """Makes the normalisation of observations, if the settings ask for it."""
-    if not config.normalize_observations:
-        return None
-    return ObservationNormalization(
-        observations.size, scalable=observations.scalable, dtype=config.variable_dtype
-    )

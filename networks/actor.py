@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.activations import TENSOR, check_activation
-from eagerly.networks.heads import scores
-from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import Linear
-from eagerly.networks.normalization import ObservationNormalization
+from eagerly.networks.mlp import MLP
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.numpy_actor import (
     LAYER_NORM_EPSILON,
@@ -20,9 +18,10 @@ from eagerly.policies.numpy_actor import (
     normalized,
     numpy_policy,
 )
+from eagerly.spaces.actions import INVALID
 
 
-class Actor(keras.Model):
+class Actor(MLP):
     """Maps observations to actions in [-1, 1] through an MLP that ends in a tanh.
 
     Of discrete choices it gives scores, see `ActionHead`. The weights exist once the object does.
@@ -31,15 +30,8 @@ class Actor(keras.Model):
         observation_size: O, the length of an observation, with its mask.
         action_size: A, the length of an action.
         head: What makes actions of the last layer; None: a tanh for each of the A dimensions.
-        hidden_sizes: Units of the hidden layers.
-        activation: One of `policies.numpy_actor.ACTIVATIONS`.
-        layer_norm: Whether hidden layers are normalised before their activation.
-        initializer: One of `networks.initializers.INITIALIZERS`.
-        last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
-        normalization: What observations go through first.
-        seed: Seed of the initial weights.
-        dtype: "float32" or "float64".
         name: Name under which the graph shows the model.
+        **network: `hidden_sizes` and what else `MLP` takes.
     """
 
     def __init__(
@@ -48,55 +40,20 @@ class Actor(keras.Model):
         action_size: int,
         *,
         head: ActionHead | None = None,
-        hidden_sizes: Sequence[int] = (256, 256),
-        activation: str = "relu",
-        layer_norm: bool = False,
-        initializer: str = "glorot_uniform",
-        last_layer_limit: float = 0.0,
-        normalization: ObservationNormalization | None = None,
-        seed: int = 0,
-        dtype: str = "float32",
         name: str = "actor",
+        **network: Any,
     ) -> None:
-        # Observations are scaled in full precision: models would round them when they are called.
-        super().__init__(name=name, dtype=dtype, autocast=normalization is None)
-        check_activation(activation)
-        self._activation = activation
-        self._normalization = normalization
-        self._head = head or ActionHead(action_size)
-        sizes = [observation_size - self._head.masked, *hidden_sizes, action_size]
-        self._linear = []
-        for index, layer_seed in enumerate(weight_seeds(seed, len(sizes) - 1)):
-            limit = last_layer_limit if index == len(hidden_sizes) else 0.0
-            kernel, bias = linear_initializers(initializer, sizes[index], layer_seed, limit=limit)
-            layer = Linear(
-                sizes[index + 1],
-                kernel_initializer=kernel,
-                bias_initializer=bias,
-                name="action" if index == len(hidden_sizes) else f"hidden_{index}",
-                dtype=dtype,
-            )
-            self._linear.append(layer)
-        self._norms = [
-            keras.layers.LayerNormalization(
-                epsilon=LAYER_NORM_EPSILON, name=f"norm_{index}", dtype=dtype
-            )
-            for index in range(len(hidden_sizes))
-            if layer_norm
-        ]
+        head = head or ActionHead(action_size)
+        sizes = observation_size - head.masked, action_size
+        super().__init__(
+            sizes, Linear, _norm, last="action", masked=head.masked, name=name, **network
+        )
+        self._head = head
         self(np.zeros((1, observation_size), self.variable_dtype))
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
-        scaled = self._normalization(observation) if self._normalization else observation
-        hidden = self._head.visible(scaled)
-        for index, linear in enumerate(self._linear[:-1]):
-            hidden = linear(hidden)
-            if self._norms:
-                hidden = self._norms[index](hidden)
-            hidden = TENSOR[self._activation](hidden)
-        outputs = tf.cast(self._linear[-1](hidden), self.variable_dtype)
-        return scores(self._head, outputs, observation)
+        return scores(self._head, self._outputs(observation), observation)
 
     def snapshot(self, weights: Sequence[np.ndarray] = ()) -> RowPolicy:
         """Copies the current weights into a NumPy function `[N, O] -> [N, A]`.
@@ -116,3 +73,31 @@ class Actor(keras.Model):
             return policy
         mean, scale = (of[id(v)] for v in (self._normalization.mean, self._normalization.scale))
         return lambda observations: policy(normalized(observations, mean, scale))
+
+
+def _norm(units: int, **layer: str) -> keras.layers.Layer:
+    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, **layer)
+
+
+def scores(head: ActionHead, outputs: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
+    """Maps the last layer's `[B, A]` to scores, with observations `[B, O]` and their mask.
+
+    What `ActionHead.scores` does in NumPy.
+    """
+    squashed = tf.tanh if head.squashes else tf.identity
+    if not head.choices:
+        return squashed(outputs)
+    parts = [squashed(outputs[:, : head.continuous])] if head.continuous else []
+    for columns in head.segments():
+        logits = outputs[:, columns]
+        if head.masked:
+            valid = head.mask_of(observation, columns) > 0.5
+            lowest = tf.where(valid, logits, logits.dtype.min)
+            logits = logits - tf.stop_gradient(tf.reduce_max(lowest, axis=1, keepdims=True))
+            powers = tf.where(valid, tf.exp(tf.where(valid, logits, 0.0)), 0.0)
+            # At least 1, but in padding, where nothing is valid and no gradient may be NaN.
+            total = tf.maximum(tf.reduce_sum(powers, axis=1, keepdims=True), 0.5)
+            parts.append(tf.where(valid, logits - tf.math.log(total), INVALID))
+        else:
+            parts.append(tf.nn.log_softmax(logits))
+    return tf.concat(parts, axis=1)

@@ -8,17 +8,16 @@ outputs. A state is a list of arrays `[N, ...]`, zeros at the beginning of an ep
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.networks.layers import Linear
+from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.layers import Linear, built
 from eagerly.networks.recurrence import gru_cell, lstm_cell, run
 from eagerly.policies.numpy_actor import LAYER_NORM_EPSILON
-
-MEMORIES = ("lstm", "gru", "attention")
 
 
 class RecurrentCore(keras.layers.Layer):
@@ -33,33 +32,24 @@ class RecurrentCore(keras.layers.Layer):
         units: H, length of the outputs.
         seed: Seed of the weights.
         dtype: Dtype of weights and products.
-        name: Name of the layer.
     """
 
-    def __init__(
-        self, kind: str, inputs: int, units: int, *, seed: int, dtype: str, name: str = "memory"
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
+    def __init__(self, kind: str, inputs: int, units: int, *, seed: int, dtype: str) -> None:
+        super().__init__(name="memory", dtype=dtype, autocast=False)
         self._cell, gates = {"lstm": (lstm_cell, 4), "gru": (gru_cell, 3)}[kind]
         self.units, self._parts = units, 2 if kind == "lstm" else 1
         input_seed, state_seed = weight_seeds(seed, 2)
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(inputs, gates * units),
-            initializer=keras.initializers.GlorotUniform(seed=input_seed),
-        )
+        glorot = keras.initializers.GlorotUniform(seed=input_seed)
+        orthogonal = keras.initializers.Orthogonal(seed=state_seed)
+        self.kernel = self.add_weight((inputs, gates * units), glorot, name="kernel")
         self.recurrent_kernel = self.add_weight(
-            name="recurrent_kernel",
-            shape=(units, gates * units),
-            initializer=keras.initializers.Orthogonal(seed=state_seed),
+            (units, gates * units), orthogonal, name="recurrent_kernel"
         )
         first = np.zeros(gates * units)
         if kind == "lstm":
             first[units : 2 * units] = 1.0
         self.bias = self.add_weight(
-            name="bias",
-            shape=first.shape,
-            initializer=lambda shape, dtype: tf.constant(first, dtype),
+            first.shape, lambda shape, dtype: tf.constant(first, dtype), name="bias"
         )
         # Keras' GRU has one for the state, too, because the reset gate acts on it.
         self.recurrent_bias = (
@@ -75,13 +65,13 @@ class RecurrentCore(keras.layers.Layer):
         `valid` `[B, S]` makes no difference: padding comes behind, and nothing goes backwards.
         """
         inputs = tf.transpose(tf.matmul(features, self.kernel) + self.bias, [1, 0, 2])
-        size = tf.shape(features)[0]
+        size = features.shape[0] or tf.shape(features)[0]
         outputs = run(
             self._cell,
             inputs,
             tf.convert_to_tensor(self.recurrent_kernel),
-            self._added(),
-            [tf.zeros([features.shape[0] or size, self.units], inputs.dtype)] * self._parts,
+            self._recurrent_bias(),
+            [tf.zeros([size, self.units], inputs.dtype)] * self._parts,
         )
         return tf.transpose(outputs, [1, 0, 2])
 
@@ -94,11 +84,11 @@ class RecurrentCore(keras.layers.Layer):
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Maps features `[N, I]` and a state to outputs `[N, H]` and the next state."""
         inputs = tf.matmul(features, self.kernel) + self.bias
-        recurrent = tf.matmul(state[0], self.recurrent_kernel) + self._added()
+        recurrent = tf.matmul(state[0], self.recurrent_kernel) + self._recurrent_bias()
         state = self._cell(inputs, recurrent, state)
         return state[0], state
 
-    def _added(self) -> tf.Tensor:
+    def _recurrent_bias(self) -> tf.Tensor:
         if self.recurrent_bias is None:
             return tf.zeros_like(self.bias)
         return tf.convert_to_tensor(self.recurrent_bias)
@@ -117,32 +107,21 @@ class AttentionCore(keras.layers.Layer):
         length: T, how many steps are seen, the current one among them.
         seed: Seed of the weights.
         dtype: Dtype of weights and products.
-        name: Name of the layer.
     """
 
-    def __init__(
-        self, units: int, heads: int, length: int, *, seed: int, dtype: str, name: str = "memory"
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
+    def __init__(self, units: int, heads: int, length: int, *, seed: int, dtype: str) -> None:
+        super().__init__(name="memory", dtype=dtype, autocast=False)
         self.units, self._heads, self._length = units, heads, length
-        self._norm = keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name=f"{name}_norm", dtype=dtype
+        norm = keras.layers.LayerNormalization(
+            epsilon=LAYER_NORM_EPSILON, name="memory_norm", dtype=dtype
         )
-        self._norm.build((None, units))
-        self._linear = []
-        for part, part_seed in zip(
-            ("query", "key", "value", "out"), weight_seeds(seed, 4), strict=True
-        ):
-            kernel, bias = linear_initializers("glorot_uniform", units, part_seed)
-            layer = Linear(
-                units,
-                kernel_initializer=kernel,
-                bias_initializer=bias,
-                name=f"{name}_{part}",
-                dtype=dtype,
-            )
-            layer.build((None, units))
-            self._linear.append(layer)
+        self._norm = built(norm, units)
+        parts: dict[str, Any] = {"initializer": "glorot_uniform", "dtype": dtype}
+        names = ("memory_query", "memory_key", "memory_value", "memory_out")
+        self._linear = [
+            built(Linear(units, units, seed=own, name=part, **parts), units)
+            for part, own in zip(names, weight_seeds(seed, 4), strict=True)
+        ]
         self.distances = self.add_weight(
             name="distances", shape=(heads, length), initializer="zeros"
         )
@@ -151,7 +130,7 @@ class AttentionCore(keras.layers.Layer):
     def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]`: no padding."""
         query, key, value = self._projected(features)
-        return features + self._seen(query, key, value, *self._looks(valid))
+        return features + self._out(self._weights(query, key, *self._looks(valid)), value)
 
     def attention(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Returns the weights of each step's look at each, `[B, heads, S, S]`."""
@@ -182,8 +161,8 @@ class AttentionCore(keras.layers.Layer):
         ago = np.arange(self._length)[::-1][np.newaxis]
         seen = tf.constant(ago, count.dtype) < count[:, tf.newaxis, tf.newaxis]
         offsets = self.distances[:, tf.newaxis, ::-1]
-        found = self._seen(query, self._apart(keys), self._apart(values), offsets, seen)
-        return features + found[:, 0], [keys, values, count]
+        weights = self._weights(query, self._apart(keys), offsets, seen)
+        return features + self._out(weights, self._apart(values))[:, 0], [keys, values, count]
 
     def _projected(self, features: tf.Tensor) -> list[tf.Tensor]:
         """Returns query, key and value of `[B, S, H]`, `[B, heads, S, d]` each."""
@@ -214,15 +193,7 @@ class AttentionCore(keras.layers.Layer):
         moved = tf.reshape(rows, [self._heads, -1])[:, : steps * (2 * steps - 1)]
         return tf.reshape(moved, [self._heads, steps, 2 * steps - 1])[:, :, steps - 1 :]
 
-    def _seen(
-        self,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        value: tf.Tensor,
-        offsets: tf.Tensor,
-        seen: tf.Tensor,
-    ) -> tf.Tensor:
-        weights = self._weights(query, key, offsets, seen)
+    def _out(self, weights: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         return self._linear[3](self._together(tf.matmul(weights, value)))
 
     def _weights(
@@ -255,7 +226,10 @@ def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 def memory_core(
     kind: str, units: int, *, heads: int, length: int, seed: int, dtype: str
 ) -> RecurrentCore | AttentionCore:
-    """Makes the core of a kind, one of `MEMORIES`, on features of the length of its outputs."""
+    """Makes the core of a kind, "lstm", "gru" or "attention", on features `[..., units]`.
+
+    Heads and length are those of `AttentionCore`.
+    """
     if kind == "attention":
         return AttentionCore(units, heads, length, seed=seed, dtype=dtype)
     return RecurrentCore(kind, units, units, seed=seed, dtype=dtype)

@@ -17,28 +17,20 @@ class _Encoded(keras.Model):
     Args:
         encoder: A layer from inputs to features `[M, F]`, whose `features` is F.
         action_size: A.
-        seed: Seed of the network's weights.
-        dtype: Precision of the network.
         name: Name under which the graph shows the model.
-        **network: Settings of the network.
+        dtype: Precision of the network.
+        **network: What else the network takes.
     """
 
     behind: ClassVar[type[keras.Model]]
 
     def __init__(
-        self,
-        encoder: Any,
-        action_size: int,
-        *,
-        seed: int,
-        dtype: str,
-        name: str,
-        **network: Any,
+        self, encoder: Any, action_size: int, *, name: str, dtype: str, **network: Any
     ) -> None:
         super().__init__(name=name, dtype=dtype, autocast=False)
         self._encoder = encoder
         self._network = self.behind(
-            encoder.features, action_size, seed=seed, dtype=dtype, name="network", **network
+            encoder.features, action_size, name="network", dtype=dtype, **network
         )
         self.built = True
 
@@ -62,17 +54,9 @@ class EncodedCritic(_Encoded):
         """Maps what the encoder takes and actions `[M, A]` to values `[n_critics, M]`."""
         return self._network(self._encoder(inputs), action)
 
-    def first(self, inputs: Any, action: tf.Tensor) -> tf.Tensor:
-        """Maps what the encoder takes and actions `[M, A]` to the values `[M]` of member 0."""
-        return self.first_of(self.encode(inputs), action)
-
-    def encode(self, inputs: Any) -> tf.Tensor:
-        """Maps what the encoder takes to features `[M, F]`."""
+    def first(self, inputs: Any, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
+        """Maps what the encoder takes, and actions, to values of member 0; see `CriticModel`."""
         with tf.name_scope(self.name):
-            features: tf.Tensor = self._encoder(inputs)
-            return features
-
-    def first_of(self, features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Maps features `[M, F]` and actions to the values `[M]` of member 0."""
+            features = self._encoder(inputs)
         with tf.name_scope(f"{self.name}_first"):
-            return self._network.first(features, action)
+            return self._network.first(features, action, alternatives)

@@ -8,9 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from eagerly.networks.activations import TENSOR
 from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.networks.layers import Linear
+from eagerly.networks.layers import Linear, built
 from eagerly.networks.normalization import ObservationNormalization
 from eagerly.spaces import Entry, Observations
 from eagerly.spaces.observations import IMAGE
@@ -28,10 +27,7 @@ class ImageEncoder(keras.layers.Layer):
     Args:
         entry: The image.
         units: How many features.
-        initializer: Initial weights.
-        seed: Their seed.
-        dtype: Precision.
-        name: Name of the layer.
+        initializer, seed, dtype, name: As of a `Linear` layer.
 
     Raises:
         ValueError: If the image is too small for the convolutions.
@@ -62,13 +58,14 @@ class ImageEncoder(keras.layers.Layer):
                 name=f"{name}_convolution_{index}",
                 dtype=dtype,
             )
-            layer.build((None, height, width, channels))
-            self._convolutions.append(layer)
+            self._convolutions.append(built(layer, height, width, channels))
             height, width = ((side - 3) // stride + 1 for side in (height, width))
             channels = _FILTERS
-        self._linear = _linear(height * width * channels, units, initializer, last, dtype, name)
-        self._norm = keras.layers.LayerNormalization(name=f"{name}_norm", dtype=dtype)
-        self._norm.build((None, units))
+        size = height * width * channels
+        parts: dict[str, Any] = {"initializer": initializer, "seed": last, "dtype": dtype}
+        self._linear = built(Linear(size, units, name=f"{name}_linear", **parts), size)
+        norm = keras.layers.LayerNormalization(name=f"{name}_norm", dtype=dtype)
+        self._norm = built(norm, units)
         self.built = True
 
     def call(self, columns: tf.Tensor) -> tf.Tensor:
@@ -85,65 +82,17 @@ class ImageEncoder(keras.layers.Layer):
         return tf.tanh(self._norm(hidden))
 
 
-class VectorEncoder(keras.layers.Layer):
-    """Maps the columns of a vector, or of a choice, to features: one layer with its activation.
-
-    Args:
-        size: How many columns.
-        units: How many features.
-        activation: One of `networks.activations.ACTIVATIONS`.
-        initializer: Initial weights.
-        seed: Their seed.
-        dtype: Precision.
-        name: Name of the layer.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        units: int,
-        *,
-        activation: str,
-        initializer: str,
-        seed: int,
-        dtype: str,
-        name: str,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
-        self._activation = TENSOR[activation]
-        self._linear = _linear(size, units, initializer, seed, dtype, name)
-        self.built = True
-
-    def call(self, columns: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, size]` to `[B, units]`."""
-        return self._activation(self._linear(tf.cast(columns, self.compute_dtype)))
-
-
-def _linear(inputs: int, units: int, initializer: str, seed: int, dtype: str, name: str) -> Linear:
-    kernel, bias = linear_initializers(initializer, inputs, seed)
-    layer = Linear(
-        units,
-        kernel_initializer=kernel,
-        bias_initializer=bias,
-        name=f"{name}_linear",
-        dtype=dtype,
-    )
-    layer.build((None, inputs))
-    return layer
-
-
 class Encoder(keras.layers.Layer):
     """Maps rows of observations to features: an encoder for each entry, joined, and the mask.
+
+    Images have an `ImageEncoder`, the columns of vectors and choices one layer with its activation.
 
     Args:
         observations: How they are laid out.
         units: Features of each entry.
-        activation: Activation of vectors' encoders.
-        initializer: Initial weights.
+        activation: Activation of the layers of vectors.
         normalization: What rows go through first.
-        seed: Seed of the weights.
-        dtype: Precision.
-        name: Name of the layer.
+        initializer, seed, dtype: As of a `Linear` layer.
 
     Attributes:
         features: How many features there are, with the mask.
@@ -159,9 +108,8 @@ class Encoder(keras.layers.Layer):
         normalization: ObservationNormalization | None,
         seed: int,
         dtype: str,
-        name: str = "encoder",
     ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
+        super().__init__(name="encoder", dtype=dtype, autocast=False)
         self._observations, self._normalization = observations, normalization
         entries = observations.entries
         self.features = units * len(entries) + observations.masked
@@ -171,12 +119,16 @@ class Encoder(keras.layers.Layer):
             zip(entries, weight_seeds(seed, len(entries)), strict=True)
         ):
             # Names of entries may have any letters, those of layers may not.
-            parts |= {"seed": own, "name": f"entry_{index}"}
-            self._encoders.append(
-                ImageEncoder(entry, units, **parts)
-                if entry.kind == IMAGE
-                else VectorEncoder(entry.stop - entry.start, units, activation=activation, **parts)
-            )
+            name = f"entry_{index}"
+            if entry.kind == IMAGE:
+                encoder: Any = ImageEncoder(entry, units, seed=own, name=name, **parts)
+            else:
+                size = entry.stop - entry.start
+                layer = Linear(
+                    size, units, activation=activation, seed=own, name=f"{name}_linear", **parts
+                )
+                encoder = built(layer, size)
+            self._encoders.append(encoder)
         self.built = True
 
     def call(self, rows: tf.Tensor) -> tf.Tensor:

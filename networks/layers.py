@@ -1,7 +1,8 @@
-"""Layers that hold several members side by side and evaluate them in one product."""
+"""Linear layers, alone and as members side by side that are evaluated in one product."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,6 +11,15 @@ import tensorflow as tf
 
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.policies.numpy_actor import LAYER_NORM_EPSILON
+
+# For tensors what `policies.numpy_actor` has in NumPy.
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "relu": tf.nn.relu,
+    "tanh": tf.nn.tanh,
+    "elu": tf.nn.elu,
+    "silu": tf.nn.silu,
+    "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),
+}
 
 
 class HalfSquares(keras.regularizers.Regularizer):
@@ -61,11 +71,32 @@ def _product_of_wide_rows(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tens
 
 
 class Linear(keras.layers.Dense):
-    """A Keras `Dense` layer without activation whose product is `product`."""
+    """A Keras `Dense` layer that `linear_initializers` draw, and whose product is `product`."""
+
+    def __init__(
+        self,
+        inputs: int,
+        units: int,
+        *,
+        initializer: str,
+        seed: int,
+        limit: float = 0.0,
+        activation: str | None = None,
+        **layer: str,
+    ) -> None:
+        kernel, bias = linear_initializers(initializer, inputs, seed, limit=limit)
+        activate = activation and ACTIVATIONS[activation]
+        super().__init__(units, activate, kernel_initializer=kernel, bias_initializer=bias, **layer)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Maps `[B, I]` to `[B, units]`."""
-        return product(inputs, self.kernel) + self.bias
+        return self.activation(product(inputs, self.kernel) + self.bias)
+
+
+def built(layer: Any, *shape: int) -> Any:
+    """Makes the variables of a layer on inputs `[B, *shape]`, outside the names of a model."""
+    layer.build((None, *shape))
+    return layer
 
 
 class EnsembleDense(keras.layers.Layer):

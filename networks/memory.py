@@ -8,11 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.activations import TENSOR
 from eagerly.networks.cores import memory_core
 from eagerly.networks.encoded import EncodedActor
-from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.networks.layers import Linear
+from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.layers import Linear, built
 from eagerly.networks.normalization import ObservationNormalization
 
 
@@ -46,16 +45,11 @@ class HistoryEncoder(keras.layers.Layer):
         observation_size: O, with its mask.
         action_size: A.
         masked: M, the columns of a mask.
-        kind: The memory, one of `networks.cores.MEMORIES`.
-        units: H, its length.
-        heads: Heads of attention.
-        length: Steps that attention sees.
-        activation: Activation of the layer before the memory.
-        initializer: Initial weights of that layer.
+        units: H, the length of the memory.
+        activation, initializer: Of the layer before the memory.
         normalization: What observations go through first.
-        seed: Seed of the weights.
-        dtype: Dtype of the weights.
-        name: Name of the layer.
+        seed, dtype: Of all weights.
+        **memory: What else `memory_core` takes.
     """
 
     def __init__(
@@ -64,35 +58,24 @@ class HistoryEncoder(keras.layers.Layer):
         action_size: int,
         *,
         masked: int = 0,
-        kind: str,
         units: int,
-        heads: int,
-        length: int,
         activation: str,
         initializer: str,
         normalization: ObservationNormalization | None,
         seed: int,
         dtype: str,
-        name: str = "encoder",
+        **memory: Any,
     ) -> None:
-        super().__init__(name=name, dtype=dtype, autocast=False)
-        self._normalization, self._activation = normalization, TENSOR[activation]
+        super().__init__(name="encoder", dtype=dtype, autocast=False)
+        self._normalization = normalization
         self.features = units + observation_size
         self._visible = observation_size - masked
         inputs = self._visible + action_size + 1
         layer_seed, core_seed = weight_seeds(seed, 2)
-        kernel, bias = linear_initializers(initializer, inputs, layer_seed)
-        self._linear = Linear(
-            units,
-            kernel_initializer=kernel,
-            bias_initializer=bias,
-            name=f"{name}_inputs",
-            dtype=dtype,
-        )
-        self._linear.build((None, inputs))
-        self.core = memory_core(
-            kind, units, heads=heads, length=length, seed=core_seed, dtype=dtype
-        )
+        parts: dict[str, Any] = {"initializer": initializer, "seed": layer_seed, "dtype": dtype}
+        layer = Linear(inputs, units, activation=activation, name="encoder_inputs", **parts)
+        self._linear = built(layer, inputs)
+        self.core = memory_core(units=units, seed=core_seed, dtype=dtype, **memory)
         self.built = True
 
     def call(self, history: History) -> tf.Tensor:
@@ -122,7 +105,7 @@ class HistoryEncoder(keras.layers.Layer):
         visible = observation[..., : self._visible]
         parts = (visible, previous_action, previous_reward[..., tf.newaxis])
         joined = tf.concat([tf.cast(part, self.variable_dtype) for part in parts], axis=-1)
-        return tf.cast(observation, self.variable_dtype), self._activation(self._linear(joined))
+        return tf.cast(observation, self.variable_dtype), self._linear(joined)
 
 
 class MemoryActor(EncodedActor):

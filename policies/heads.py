@@ -44,7 +44,7 @@ class ActionHead:
     def scores(self, outputs: np.ndarray, observation: np.ndarray) -> np.ndarray:
         """Maps the last layer's `[N, A]` to scores, with observations `[N, O]` and their mask.
 
-        Of outputs that are to be squashed; `networks.heads.scores` does it for tensors.
+        Of outputs that are to be squashed; `networks.actor.scores` does it for tensors.
         """
         if not self.choices:
             return np.tanh(outputs)

@@ -213,13 +213,14 @@ def _how_it_goes_on(run: Any) -> str:
 
 
 def _print_start(trainer: Any) -> None:
+    from eagerly.networks.models import count_parameters
     from eagerly.training.hardware import continuation_note, device_name
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
     counts = {
-        "actor": agent.networks.actor.count_params(),
-        "critics": agent.networks.critic.count_params(),
+        "actor": count_parameters(agent.networks.actor),
+        "critics": count_parameters(agent.networks.critic),
     }
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:

@@ -9,6 +9,7 @@ from typing import Any
 from eagerly.agents.agent import Agent
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
+from eagerly.networks.models import copy_variables
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import newest_checkpoint
@@ -68,7 +69,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
         ) from error
-    agent.networks.actor_target.set_weights(agent.networks.actor.get_weights())
+    copy_variables(agent.networks.actor, agent.networks.actor_target)
     agent.networks.policy.refresh()
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:

@@ -17,7 +17,7 @@ from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import uniform_pairs
 from eagerly.buffers import Transition, replay_buffer
-from eagerly.networks.heads import scores as scores_of
+from eagerly.networks.actor import scores as scores_of
 from eagerly.policies import Episodes
 from eagerly.policies.heads import ActionHead
 from eagerly.spaces import Actions

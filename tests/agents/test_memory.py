@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.config import MEMORIES
 from eagerly.agents.inputs import Batch, batch_of, batch_of_windows
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
@@ -18,7 +19,6 @@ from eagerly.buffers import PADDING, SequenceLayout, Window
 from eagerly.buffers.rows import aligned
 from eagerly.buffers.window import BURN_IN, LEARNED
 from eagerly.networks import History
-from eagerly.networks.cores import MEMORIES
 from eagerly.policies import Episodes
 from tests.agents.reference_memory import ReferenceUpdate
 from tests.helpers import (

@@ -16,7 +16,7 @@ from eagerly import TD3, TD3Config
 from eagerly.agents.config_groups import MemoryConfig
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
-from eagerly.networks.variables import named_variables
+from eagerly.networks.models import named_variables
 from tests.helpers import equal_weights, filled_buffer, restore_networks, spaces, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from eagerly.agents.config import MEMORIES
 from eagerly.networks.cores import (
-    MEMORIES,
     AttentionCore,
     RecurrentCore,
     masked_softmax,

@@ -1,0 +1,115 @@
+"""What actor and critics have in common: an MLP over scaled observations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.layers import ACTIVATIONS
+from eagerly.networks.normalization import ObservationNormalization
+
+
+class MLP(keras.Model):
+    """The base of actor and critics, whose constructors take these arguments as keywords.
+
+    Args:
+        sizes: Inputs and outputs.
+        linear: Makes a linear layer of the arguments of `Linear`.
+        norm: Makes the normalisation of a hidden layer of its units, a name and a dtype.
+        last: Name of the last layer.
+        masked: M, how many columns at the end of an observation are a mask, which no layer sees.
+        action_layer: The layer whose input an action joins.
+        action_size: A; 0 if none does.
+        hidden_sizes: Units of the hidden layers.
+        activation: One of `networks.layers.ACTIVATIONS`.
+        layer_norm: Whether hidden layers are normalised before their activation.
+        initializer: One of `networks.initializers.INITIALIZERS`.
+        last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
+        normalization: What observations go through first.
+        seed: Seed of the initial weights.
+        dtype: "float32", "float64" or "mixed_bfloat16".
+        name: Name under which the graph shows the model.
+
+    Raises:
+        ValueError: If activation or initializer are unknown, or there is no such `action_layer`.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, int],
+        linear: Callable[..., Any],
+        norm: Callable[..., Any],
+        *,
+        last: str,
+        masked: int,
+        action_layer: int = 0,
+        action_size: int = 0,
+        hidden_sizes: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        layer_norm: bool = False,
+        initializer: str = "glorot_uniform",
+        last_layer_limit: float = 0.0,
+        normalization: ObservationNormalization | None = None,
+        seed: int = 0,
+        dtype: str = "float32",
+        name: str,
+    ) -> None:
+        # Observations are scaled in full precision: models would round them when they are called.
+        super().__init__(name=name, dtype=dtype, autocast=normalization is None)
+        count = len(hidden_sizes)
+        if activation not in ACTIVATIONS:
+            names = ", ".join(ACTIVATIONS)
+            raise ValueError(f"activation must be one of {names}; got {activation!r}")
+        if not 0 <= action_layer <= count:
+            raise ValueError(
+                f"action_layer must be in [0, {count}], the number of hidden layers; got "
+                f"{action_layer}"
+            )
+        self._activation, self._masked, self._normalization = activation, masked, normalization
+        self._action_layer = action_layer
+        inputs, units = [sizes[0], *hidden_sizes], [*hidden_sizes, sizes[1]]
+        inputs[action_layer] += action_size
+        self._linear = [
+            linear(
+                inputs[index],
+                units[index],
+                initializer=initializer,
+                limit=last_layer_limit if index == count else 0.0,
+                seed=layer_seed,
+                name=last if index == count else f"hidden_{index}",
+                dtype=dtype,
+            )
+            for index, layer_seed in enumerate(weight_seeds(seed, count + 1))
+        ]
+        self._norms = [
+            norm(units[index], name=f"norm_{index}", dtype=dtype)
+            for index in range(count)
+            if layer_norm
+        ]
+
+    def _outputs(
+        self,
+        observation: tf.Tensor,
+        part: Callable[[Any], Any] = lambda layer: layer,
+        joined: Callable[[tf.Tensor], tf.Tensor] = lambda hidden: hidden,
+    ) -> tf.Tensor:
+        """Maps `[B, O]` to outputs of the last layer.
+
+        `part` takes what is called out of each layer, `joined` adds an action to its inputs.
+        """
+        if self._normalization is not None:
+            observation = self._normalization(observation)
+        if self._masked:
+            observation = observation[:, : -self._masked]
+        hidden = tf.cast(observation, self.compute_dtype)
+        for index, linear in enumerate(self._linear):
+            if index:
+                if self._norms:
+                    hidden = part(self._norms[index - 1])(hidden)
+                hidden = ACTIVATIONS[self._activation](hidden)
+            hidden = part(linear)(joined(hidden) if index == self._action_layer else hidden)
+        return tf.cast(hidden, self.variable_dtype)
