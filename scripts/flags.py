@@ -21,40 +21,27 @@ from eagerly.settings import Setting, settings_of
 from eagerly.storage.settings import format_setting
 
 
-class _Sizes(click.ParamType):
-    name = "int,int,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        try:
-            return tuple(int(size) for size in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers such as 256,256", param, ctx)
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        refusal = f"{text!r} is not a list of whole numbers such as 256,256"
+        raise click.BadParameter(refusal) from None
 
 
-class _Json(click.ParamType):
-    name = "json"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        try:
-            found = json.loads(str(value))
-        except ValueError as error:
-            self.fail(f"{value!r} is not JSON such as '{{\"frame_skip\": 2}}': {error}", param, ctx)
-        if not isinstance(found, dict):
-            self.fail(f"{value!r} is not a JSON object such as '{{\"frame_skip\": 2}}'", param, ctx)
-        return found
+def _json(text: str) -> dict[str, Any]:
+    example = "'{\"frame_skip\": 2}'"
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not JSON such as {example}: {error}") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{text!r} is not a JSON object such as {example}")
+    return found
 
 
-_TYPES: dict[Any, Any] = {
-    int: click.INT,
-    float: click.FLOAT,
-    str: click.STRING,
-    tuple: _Sizes(),
-    dict: _Json(),
-}
+_TYPES: dict[Any, Any] = {tuple: _sizes, dict: _json, bool: None}
+_METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
 
 
 def options_of(config: type, *, only_free: bool = False) -> list[click.Option]:
@@ -83,8 +70,9 @@ def _option(setting: Setting, *, saved: bool) -> click.Option:
         default = format_setting(setting.default)
         notes.append(f"default {default.lower() if kind is bool else default}")
     text = f"{setting.help}. " + (f"[{'; '.join(notes)}]" if notes else "")
-    type_ = click.Choice(setting.choices) if setting.choices else _TYPES.get(kind)
-    return click.Option([declaration], type=type_, default=None, help=text)
+    type_ = click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind)
+    shown = _METAVARS.get(kind)
+    return click.Option([declaration], type=type_, default=None, help=text, metavar=shown)
 
 
 @contextmanager
