@@ -61,11 +61,7 @@ def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Ba
         numbers = tf.cast(tf.bitcast(columns, tf.uint8), tf.float32)
         return tf.reshape(numbers, [*columns.shape[:-1], -1])
 
-    def observed(part: tf.Tensor) -> tf.Tensor:
-        return layout.observed(part, bytes_of, lambda parts: tf.concat(parts, axis=-1))
-
-    last = layout.split(rows[:, -1])
-    parts = (observed(rows[:, :-1]), last.action, last.reward, last.discount, observed(rows[:, 1:]))
+    parts = layout.unpack(rows, bytes_of, lambda parts: tf.concat(parts, axis=-1))
     return Batch(*(tf.cast(part, dtype) for part in parts))
 
 

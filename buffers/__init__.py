@@ -1,12 +1,14 @@
-"""NumPy replay: transitions, windows, their buffers, and the seeds of what is random."""
+"""NumPy replay: transitions, windows, their layouts as packed rows, and their buffers."""
 
-from eagerly.buffers.factory import Buffer, Layout, replay_buffer
+from __future__ import annotations
+
+import numpy as np
+
 from eagerly.buffers.frames import FrameLayout, Frames
 from eagerly.buffers.pixels import PixelReplayBuffer
-from eagerly.buffers.replay import ReplayBuffer
-from eagerly.buffers.rows import RowBuffer
+from eagerly.buffers.replay import Buffer, ReplayBuffer
 from eagerly.buffers.sequences import SequenceReplayBuffer
-from eagerly.buffers.transition import RowLayout, Transition
+from eagerly.buffers.transition import Layout, RowLayout, Transition
 from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout, Window
 
 __all__ = [
@@ -19,7 +21,6 @@ __all__ = [
     "Layout",
     "PixelReplayBuffer",
     "ReplayBuffer",
-    "RowBuffer",
     "RowLayout",
     "SequenceLayout",
     "SequenceReplayBuffer",
@@ -27,3 +28,14 @@ __all__ = [
     "Window",
     "replay_buffer",
 ]
+
+
+def replay_buffer(
+    layout: Layout, capacity: int, *, seed: int | np.random.SeedSequence = 0
+) -> Buffer:
+    """Makes an empty buffer of at most `capacity` rows of a layout; see `Buffer`."""
+    if isinstance(layout, FrameLayout):
+        return PixelReplayBuffer(capacity, layout, seed=seed)
+    if isinstance(layout, SequenceLayout):
+        return SequenceReplayBuffer(capacity, layout, seed=seed)
+    return ReplayBuffer(capacity, layout.observation_size, layout.action_size, seed=seed)

@@ -7,51 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers.rows import Incoming, RowBuffer
-from eagerly.buffers.steps import StepLayout
-from eagerly.buffers.transition import RowLayout, Transition
+from eagerly.buffers.replay import Buffer
+from eagerly.buffers.transition import StepLayout, Transition
 
 NONE = -1
 
 
-class EpisodeBuffer(RowBuffer):
+class EpisodeBuffer(Buffer):
     """Keeps episodes in the order of their steps.
 
     A row is what a step led to: action, reward, discount, the observation that was seen then, and
     how many rows before it the step before stands. An episode begins with a row for its first
     observation. So L steps take L + 1 rows, and an observation is kept once.
-
-    Args:
-        capacity: Most rows kept; the oldest is overwritten.
-        layout: Where the parts of a step stand.
-        seed: Seed of the sampling, an int or a `numpy.random.SeedSequence`.
     """
 
+    layout: StepLayout
+
     def __init__(
-        self, capacity: int, layout: StepLayout, seed: int | np.random.SeedSequence
+        self, capacity: int, layout: StepLayout, *, seed: int | np.random.SeedSequence = 0
     ) -> None:
-        super().__init__(capacity, layout.width, seed)
-        self._steps = layout
+        super().__init__(capacity, layout, seed=seed)
         self._last = np.zeros(0, np.int64)  # of each environment, its row before
-        self._incoming = Incoming(RowLayout(layout.observation_size, layout.action_size))
+        self._begins = AscendingNumbers()  # the rows of first observations
 
-    def add(self, transitions: Transition, ended: np.ndarray) -> None:
-        """Appends a step of each of N environments, overwriting the oldest rows once full.
-
-        Args:
-            transitions: Arrays with one leading axis `[N]`, one row per environment, always in the
-                same order. Values are stored as float32.
-            ended: Which episodes ended with these steps, `[N]` bool; the next step of such an
-                environment begins another.
-
-        Raises:
-            ValueError: If a part has the wrong shape, N has changed or is too large for the
-                capacity, or an observation is not the one that the step before led to.
-            FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
-            Nothing is stored then.
-        """
-        count = self._incoming.take(transitions)
-        parts = self._incoming.parts
+    def _store(self, parts: Transition, ended: Any) -> None:
+        count = len(parts.reward)
         if np.shape(ended) != (count,):
             raise ValueError(f"ended must have shape [{count}]; got {np.shape(ended)}")
         last = self._last if len(self._last) else np.full(count, NONE)
@@ -62,14 +42,14 @@ class EpisodeBuffer(RowBuffer):
         begins = np.flatnonzero(last == NONE)
         left, reached = self._packed(parts, last == NONE)
         self._check(left, last)
-        rows = np.zeros((len(begins) + count, self._steps.width), np.float32)
+        rows = np.zeros((len(begins) + count, self.layout.width), np.float32)
         numbers = self.added + np.arange(len(rows))
         first, steps = rows[: len(begins)], rows[len(begins) :]
-        columns = self._steps.split(first)
+        columns = self.layout.split(first)
         columns.discount[...], columns.observation[...] = 1.0, left[begins]
         last = last.copy()
         last[begins] = numbers[: len(begins)]
-        columns = self._steps.split(steps)
+        columns = self.layout.split(steps)
         columns.action[...], columns.reward[...] = parts.action, parts.reward
         columns.discount[...], columns.observation[...] = parts.discount, reached
         columns.back[...] = numbers[len(begins) :] - last
@@ -88,13 +68,13 @@ class EpisodeBuffer(RowBuffer):
 
     def _check(self, left: np.ndarray, last: np.ndarray) -> None:
         count = len(left)
-        least = self._steps.least_rows(count)
+        least = self.layout.least_rows(count)
         if least > self.capacity:
             raise ValueError(
                 f"capacity must be at least {least} for {count} environments; got {self.capacity}"
             )
         goes_on = np.flatnonzero(last != NONE)
-        reached = self._steps.split(self._rows[last[goes_on] % self.capacity]).observation
+        reached = self.layout.split(self._rows[last[goes_on] % self.capacity]).observation
         different = self._differ(reached, left[goes_on])
         if different.any():
             raise ValueError(
@@ -108,13 +88,11 @@ class EpisodeBuffer(RowBuffer):
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         """Takes note of rows that have been appended."""
-
-    @property
-    def _oldest(self) -> int:
-        return self.added - len(self)
+        self._begins.append(numbers[self.layout.split(rows).back == 0])
+        self._begins.drop_below(self._oldest)
 
     def begin_episodes(self, began: np.ndarray) -> None:
-        """Says which environments, `[N]` bool, begin an episode though none was said to end."""
+        """Ends the episodes in progress of environments, so that their next steps begin others."""
         if not len(self._last):  # nothing was added yet
             return
         if len(began) == len(self._last):
@@ -129,35 +107,26 @@ class EpisodeBuffer(RowBuffer):
 
     def _before(self, row: np.ndarray) -> np.ndarray:
         """Returns the row before each; the row itself where there is none, or none any more."""
-        back = self._steps.split(self._rows).back[row % self.capacity]
+        back = self.layout.split(self._rows).back[row % self.capacity]
         before = row - back.astype(np.int64)
         return np.where(before >= self._oldest, before, row)
 
     def restore_rows(self, start: int, rows: np.ndarray) -> None:
-        """Puts back rows `[n, width]` that `rows(start, start + n)` returned; in order.
-
-        Raises:
-            ValueError: If the width is wrong, rows before `start` are missing, or they are no
-                steps of episodes.
-        """
+        """Puts back rows as `Buffer` does, and refuses those that are no steps of episodes."""
         super().restore_rows(start, rows)
         numbers = np.arange(start, self.added)[-self.capacity :]
         kept = rows[-self.capacity :]
-        back = self._steps.split(kept).back
+        back = self.layout.split(kept).back
         if not ((back >= 0) & (back <= numbers) & (back == np.floor(back))).all():
             raise ValueError(f"rows {start} to {self.added} are no steps of episodes")
         self._link(numbers, kept)
 
     def state(self) -> dict[str, Any]:
-        """Returns what `RowBuffer.state` does, and the last row of each episode in progress."""
+        """Returns what `Buffer.state` does, and the last row of each episode in progress."""
         return super().state() | {"last": self._last.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once its rows were put back.
-
-        Raises:
-            ValueError: If it does not fit the rows.
-        """
+        """Takes over what `state` returned, if it fits the rows that were put back."""
         super().restore(state)
         last = np.array(state["last"], np.int64).reshape(-1)
         if not ((last == NONE) | ((last >= self._oldest) & (last < self.added))).all():

@@ -9,8 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers.steps import StepColumns, split_steps
-from eagerly.buffers.transition import Transition
+from eagerly.buffers.transition import StepLayout, Transition
+
+
+def _bytes_of(columns: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(columns).view(np.uint8).astype(np.float32)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class FrameLayout:
+class FrameLayout(StepLayout):
     """Where the parts of a step with images stand in a packed row of `width` floats.
 
     A row is what a step led to: action, reward, discount, what of the observation is no image, and
@@ -43,13 +50,9 @@ class FrameLayout:
     of the rows before; where an episode begins its first frame stands in for them.
 
     Attributes:
-        observation_size: O.
-        action_size: A.
         images: The images, in the order of their columns.
     """
 
-    observation_size: int
-    action_size: int
     images: tuple[Frames, ...]
 
     @property
@@ -74,21 +77,12 @@ class FrameLayout:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of what one draw from a buffer is."""
+        """Shape of a step with the rows that its two observations need."""
         return self.steps + 1, self.width
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that a row takes."""
-        return 4 * self.width
-
     def least_rows(self, environments: int) -> int:
-        """Rows that a buffer must have room for."""
+        """Returns the least capacity of a buffer for N environments."""
         return 4 * environments * (self.steps + 1)
-
-    def split(self, rows: Any) -> StepColumns:
-        """Splits rows `[..., width]` into views or slices; bytes are among the observation."""
-        return split_steps(rows, self.action_size)
 
     def pack(self, observations: np.ndarray) -> np.ndarray:
         """Packs what a row holds of observations `[N, O]`: their newest frames."""
@@ -103,20 +97,33 @@ class FrameLayout:
         plain.append(observations[:, place:])
         return np.concatenate([*plain, frames.view(np.float32)], axis=1)
 
-    def observed(
+    def unpack(
         self,
         rows: Any,
-        bytes_of: Callable[[Any], Any],
-        join: Callable[[list[Any]], Any],
-    ) -> Any:
-        """Puts observations `[..., O]` together again.
+        bytes_of: Callable[[Any], Any] = _bytes_of,
+        join: Callable[[list[Any]], Any] = _joined,
+    ) -> Transition:
+        """Splits samples `[..., S + 1, width]` into transitions; observations are copies.
 
         Args:
-            rows: `[..., S, width]`, an array or a tensor: rows that follow one another.
+            rows: An array; or a tensor, with functions that take tensors.
             bytes_of: Turns packed columns `[..., n]` into the numbers of their bytes `[..., 4 n]`,
                 of the dtype of the plain columns.
             join: Concatenates along the last axis.
         """
+        last = self.split(rows[..., -1, :])
+        return Transition(
+            observation=self._observed(rows[..., :-1, :], bytes_of, join),
+            action=last.action,
+            reward=last.reward,
+            discount=last.discount,
+            next_observation=self._observed(rows[..., 1:, :], bytes_of, join),
+        )
+
+    def _observed(
+        self, rows: Any, bytes_of: Callable[[Any], Any], join: Callable[[list[Any]], Any]
+    ) -> Any:
+        """Puts observations `[..., O]` together of S rows that follow one another."""
         columns = self.split(rows).observation
         newest = columns[..., -1, : self.plain_size]
         frames = bytes_of(columns[..., self.plain_size :])
@@ -129,23 +136,3 @@ class FrameLayout:
             used, first, place = used + between, first + image.size, image.stop
         parts.append(newest[..., used:])
         return join(parts)
-
-    def unpack(self, rows: np.ndarray) -> Transition:
-        """Splits samples `[..., S + 1, width]` into transitions; observations are copies."""
-        last = self.split(rows[..., -1, :])
-
-        def observed(part: np.ndarray) -> np.ndarray:
-            seen: np.ndarray = self.observed(
-                part,
-                lambda columns: np.ascontiguousarray(columns).view(np.uint8).astype(np.float32),
-                lambda parts: np.concatenate(parts, axis=-1),
-            )
-            return seen
-
-        return Transition(
-            observation=observed(rows[..., :-1, :]),
-            action=last.action,
-            reward=last.reward,
-            discount=last.discount,
-            next_observation=observed(rows[..., 1:, :]),
-        )

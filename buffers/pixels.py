@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eagerly.buffers.episodes import NONE, AscendingNumbers, EpisodeBuffer
+from eagerly.buffers.episodes import NONE, EpisodeBuffer
 from eagerly.buffers.frames import FrameLayout
 from eagerly.buffers.transition import Transition
 
@@ -15,19 +15,14 @@ class PixelReplayBuffer(EpisodeBuffer):
     A stack of K frames and the one after it share all frames but one, so that a transition takes
     its newest frame alone: 4 KiB for a grey picture of 64 by 64, where two stacks of three
     frames in float32 take 96 KiB.
-
-    Args:
-        capacity: Most rows kept; the oldest is overwritten. An episode of L steps takes L + 1.
-        layout: Where images stand in an observation.
-        seed: Seed of the sampling, an int or a `numpy.random.SeedSequence`.
     """
+
+    layout: FrameLayout
 
     def __init__(
         self, capacity: int, layout: FrameLayout, *, seed: int | np.random.SeedSequence = 0
     ) -> None:
-        self.layout = layout
-        super().__init__(capacity, layout, seed)
-        self._begins = AscendingNumbers()  # the rows of first observations
+        super().__init__(capacity, layout, seed=seed)
         self._widest = (NONE, 0)  # the last of the rows that look back furthest, and how far
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -59,10 +54,8 @@ class PixelReplayBuffer(EpisodeBuffer):
         return different
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
-        back = self.layout.split(rows).back
-        self._begins.append(numbers[back == 0])
-        self._begins.drop_below(self._oldest)
-        self._look_back(numbers, back)
+        super()._link(numbers, rows)
+        self._look_back(numbers, self.layout.split(rows).back)
         if self._widest[0] < self._oldest:
             # There were more environments; of these no row is left.
             numbers = np.arange(self._oldest, self.added)
@@ -81,24 +74,16 @@ class PixelReplayBuffer(EpisodeBuffer):
         widest = max(2 * len(self._last), self._widest[1])
         return self._oldest and self._oldest + widest * (self.layout.steps + 1)
 
-    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
-        """Gathers packed samples `[updates, batch_size, S + 1, width]`, drawn with replacement.
+    def _draw(self, shape: tuple[int, int]) -> np.ndarray:
+        """Draws steps with the rows that their two observations need, `[*shape, S + 1, width]`.
 
-        Each is a step and the rows that its two observations need; see `FrameLayout.unpack`.
-        Steps are drawn uniformly, but for the very oldest of a full buffer. How many updates are
-        asked for at once does not change which rows an update gets. The returned array is reused
-        by the next call with the same sizes: copy what you keep. It begins at a multiple of 64
-        bytes, so that TensorFlow can read it where it is.
-
-        Raises:
-            ValueError: If the buffer is empty or a size is not positive.
+        Steps are drawn uniformly, but for the very oldest of a full buffer.
         """
-        self._check_sampling(updates, batch_size)
         least = min(self._least, self.added - 1)
         begins = self._begins.values()
         begins = begins[np.searchsorted(begins, least) :] - least
         count = self.added - least - len(begins)
-        draw = self._generator.integers(max(count, 1), size=(updates, batch_size))
+        draw = self._generator.integers(max(count, 1), size=shape)
         # The draw-th row that is a step: those of first observations before it are passed over.
         row = least + draw + np.searchsorted(begins - np.arange(len(begins)), draw, side="right")
         numbers = np.empty((*row.shape, self.layout.steps + 1), np.int64)
@@ -106,7 +91,3 @@ class PixelReplayBuffer(EpisodeBuffer):
             numbers[..., place] = row
             row = self._before(row)
         return self._taken(numbers % self.capacity)
-
-    def sample(self, updates: int, batch_size: int) -> Transition:
-        """Samples a `Transition` of arrays `[updates, batch_size, ...]`."""
-        return self.layout.unpack(self.sample_rows(updates, batch_size))

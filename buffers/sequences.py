@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from eagerly.buffers.episodes import NONE, AscendingNumbers, EpisodeBuffer
-from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout, Window
+from eagerly.buffers.episodes import NONE, EpisodeBuffer
+from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout
 
 
 class SequenceReplayBuffer(EpisodeBuffer):
@@ -16,59 +16,31 @@ class SequenceReplayBuffer(EpisodeBuffer):
     step to be learned from, also such as would begin before an episode or end after it: each step
     of the buffer is learned from with the same probability, the first and the last of an episode
     too; less often only the oldest steps of one whose beginning was overwritten.
-
-    Args:
-        capacity: Most rows kept; the oldest is overwritten.
-        observation_size: O.
-        action_size: A.
-        length: T, steps in a window.
-        burn_in: How many of them only warm the memory, at most T - 2.
-        seed: Seed of the sampling, an int or a `numpy.random.SeedSequence`.
-
-    Raises:
-        ValueError: If a size is out of range.
     """
 
+    layout: SequenceLayout
+
     def __init__(
-        self,
-        capacity: int,
-        observation_size: int,
-        action_size: int,
-        *,
-        length: int,
-        burn_in: int = 0,
-        seed: int | np.random.SeedSequence = 0,
+        self, capacity: int, layout: SequenceLayout, *, seed: int | np.random.SeedSequence = 0
     ) -> None:
-        self.layout = SequenceLayout(observation_size, action_size, length, burn_in)
-        super().__init__(capacity, self.layout, seed)
+        super().__init__(capacity, layout, seed=seed)
         self._after = np.full(capacity, NONE, np.int64)  # of each row, the step after it
-        self._begins = AscendingNumbers()  # the rows of first observations
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
-        """Takes note of which row follows which."""
+        super()._link(numbers, rows)
         back = self.layout.split(rows).back.astype(np.int64)
         self._after[numbers % self.capacity] = NONE
         before = numbers - back
         linked = (back > 0) & (before >= self._oldest)
         self._after[before[linked] % self.capacity] = numbers[linked]
-        self._begins.append(numbers[back == 0])
-        self._begins.drop_below(self._oldest)
 
-    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
-        """Gathers packed windows `[updates, batch_size, T + 1, width]`.
+    def _draw(self, shape: tuple[int, int]) -> np.ndarray:
+        """Draws windows `[*shape, T + 1, width]`.
 
         In place of what it has in the buffer the last number of a row says what the step is for:
         `PADDING`, `BURN_IN` or `LEARNED`. What stands in padding beside it means nothing.
-
-        How many updates are asked for at once does not change which windows an update gets. The
-        returned array is reused by the next call with the same sizes: copy what you keep. It
-        begins at a multiple of 64 bytes, so that TensorFlow can read it where it is.
-
-        Raises:
-            ValueError: If the buffer is empty or a size is not positive.
         """
-        self._check_sampling(updates, batch_size)
-        row, learned = self._drawn(updates, batch_size)
+        row, learned = self._drawn(shape)
         row, warmed = self._warmed(row)
         numbers = np.empty((*row.shape, self.layout.length + 1), np.int64)
         roles = np.full(numbers.shape, PADDING, np.float32)
@@ -83,16 +55,14 @@ class SequenceReplayBuffer(EpisodeBuffer):
         rows[..., -1] = roles
         return rows
 
-    def _drawn(self, updates: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Draws the row before the first step to be learned from, and how many are at most."""
         most = self.layout.length - self.layout.burn_in
         begins = self._begins.values()
         # A window may begin at any step, or up to most - 1 steps before an episode's first one.
         # The row of a first observation stands for one of these, the rest is drawn beyond the rows.
         before = most - 2
-        draw = self._generator.integers(
-            len(self) + before * len(begins), size=(updates, batch_size)
-        )
+        draw = self._generator.integers(len(self) + before * len(begins), size=shape)
         inside = draw < len(self)
         step = self._oldest + np.where(inside, draw, 0)
         row = self._before(step)
@@ -114,7 +84,3 @@ class SequenceReplayBuffer(EpisodeBuffer):
             warmed += before != row
             row = before
         return row, warmed
-
-    def sample(self, updates: int, batch_size: int) -> Window:
-        """Samples a `Window` of arrays `[updates, batch_size, ...]`, views of `sample_rows`."""
-        return self.layout.unpack(self.sample_rows(updates, batch_size))

@@ -1,9 +1,9 @@
-"""What one step of an environment is to an agent, and how it is packed into a row."""
+"""What one step of an environment is to an agent, and how steps are packed into rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Transition(NamedTuple):
@@ -26,39 +26,59 @@ class Transition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RowLayout:
-    """Where the parts of a transition stand in a packed row of `width` floats.
+class Layout:
+    """Where the parts of a step stand in a packed row of `width` floats.
+
+    Attributes:
+        observation_size: O.
+        action_size: A.
 
     Raises:
-        ValueError: If a size is not positive.
+        ValueError: If a size is out of range.
     """
 
     observation_size: int
     action_size: int
 
+    _LEAST: ClassVar[dict[str, int]] = {"observation_size": 1, "action_size": 1}
+
     def __post_init__(self) -> None:
-        for name in ("observation_size", "action_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name, least in self._LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+
+    @property
+    def width(self) -> int:
+        """Floats in a row."""
+        raise NotImplementedError
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample of a buffer."""
+        return (self.width,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes in a buffer."""
+        return 4 * self.width
+
+    def least_rows(self, environments: int) -> int:
+        """Returns the least capacity of a buffer for N environments."""
+        return environments
+
+    def unpack(self, rows: Any) -> Any:
+        """Splits samples `[..., *sample_shape]` into their parts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RowLayout(Layout):
+    """A row is a whole transition, observations before and after included."""
 
     @property
     def width(self) -> int:
         """Floats in a row: 2 O + A + 2."""
         return 2 * self.observation_size + self.action_size + 2
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Shape of what one draw from a buffer is."""
-        return (self.width,)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that a row takes."""
-        return 4 * self.width
-
-    def least_rows(self, environments: int) -> int:
-        """Rows that a buffer must have room for."""
-        return environments
 
     def unpack(self, rows: Any) -> Transition:
         """Splits rows `[..., width]`, an array or a tensor, into views or slices."""
@@ -70,4 +90,36 @@ class RowLayout:
             reward=rows[..., reward],
             discount=rows[..., reward + 1],
             next_observation=rows[..., reward + 2 :],
+        )
+
+
+class StepColumns(NamedTuple):
+    """The columns of rows `[..., width]`, views of an array or slices of a tensor.
+
+    Attributes:
+        action: `[..., A]`, what led to the observation.
+        reward: `[...]`, what came with it.
+        discount: `[...]`.
+        observation: `[..., n]`, in whatever way the layout packs it.
+        back: `[...]`, how many rows before it the step before stands, 0 where an episode begins.
+    """
+
+    action: Any
+    reward: Any
+    discount: Any
+    observation: Any
+    back: Any
+
+
+class StepLayout(Layout):
+    """A row is what a step led to, and says where the row of the step before stands."""
+
+    def split(self, rows: Any) -> StepColumns:
+        """Splits rows `[..., width]`, an array or a tensor, into views or slices."""
+        return StepColumns(
+            action=rows[..., : self.action_size],
+            reward=rows[..., self.action_size],
+            discount=rows[..., self.action_size + 1],
+            observation=rows[..., self.action_size + 2 : -1],
+            back=rows[..., -1],
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from eagerly.buffers.steps import StepColumns, split_steps
+from eagerly.buffers.transition import StepLayout
 
 # What a step of a window is for.
 PADDING, BURN_IN, LEARNED = 0.0, 1.0, 2.0
@@ -44,31 +44,25 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SequenceLayout:
-    """Where the parts of a step stand in a packed row of `width` floats, and what a window is.
+class SequenceLayout(StepLayout):
+    """Where the parts of a step stand in a packed row, and what a window is.
 
     A row is what a step led to: action, reward, discount, observation. Its last number is, in a
     buffer, how many rows before it the step before stands, 0 where an episode begins; in a
     window it is the role of the step.
 
-    Raises:
-        ValueError: If a size is out of range.
+    Attributes:
+        length: T, steps in a window.
+        burn_in: How many of them only warm the memory, at most T - 2.
     """
 
-    observation_size: int
-    action_size: int
     length: int
     burn_in: int = 0
 
+    _LEAST: ClassVar[dict[str, int]] = StepLayout._LEAST | {"length": 2, "burn_in": 0}
+
     def __post_init__(self) -> None:
-        for name, least in (
-            ("observation_size", 1),
-            ("action_size", 1),
-            ("length", 2),
-            ("burn_in", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        super().__post_init__()
         if self.burn_in > self.length - 2:
             raise ValueError(
                 f"burn_in must leave 2 steps of {self.length} to learn from; got {self.burn_in}"
@@ -81,7 +75,7 @@ class SequenceLayout:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of what one draw from a buffer is."""
+        """Shape of a window."""
         return self.length + 1, self.width
 
     @property
@@ -90,12 +84,8 @@ class SequenceLayout:
         return 4 * self.width + 8
 
     def least_rows(self, environments: int) -> int:
-        """Rows that a buffer must have room for."""
+        """Returns the least capacity of a buffer for N environments."""
         return 4 * environments
-
-    def split(self, rows: Any) -> StepColumns:
-        """Splits rows `[..., width]` into views or slices of their columns."""
-        return split_steps(rows, self.action_size)
 
     def unpack(self, rows: Any) -> Window:
         """Splits windows `[..., T + 1, width]`, an array or a tensor, into views or slices."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers import RowBuffer
+from eagerly.buffers import Buffer
 from eagerly.errors import RunError
 from eagerly.state import joined
 from eagerly.storage.arrays import read_npy, read_npz
@@ -33,7 +33,7 @@ class Checkpoint:
     files: RunFiles
     manifest: Manifest
 
-    def restore_rows(self, buffer: RowBuffer) -> None:
+    def restore_rows(self, buffer: Buffer) -> None:
         """Fills a new buffer with the transitions.
 
         Raises:

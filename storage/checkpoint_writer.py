@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.agents.persistence import VariableCheckpoint
-from eagerly.buffers import RowBuffer
+from eagerly.buffers import Buffer
 from eagerly.state import Stateful, split
 from eagerly.storage.arrays import npy_chunks, npz_chunks
 from eagerly.storage.files import RunFiles
@@ -74,7 +74,7 @@ class CheckpointWriter:
         in_round: bool,
         variables: VariableCheckpoint,
         components: Mapping[str, Stateful],
-        buffer: RowBuffer,
+        buffer: Buffer,
         growing: Sequence[str],
         spaces: dict[str, Any],
         conditions: dict[str, Any],
@@ -159,7 +159,7 @@ class CheckpointWriter:
         return parts
 
     def _append_replay(
-        self, buffer: RowBuffer, previous: list[Manifest], parts: dict[str, Described]
+        self, buffer: Buffer, previous: list[Manifest], parts: dict[str, Described]
     ) -> tuple[Segment, ...]:
         oldest = buffer.added - len(buffer)
         last = previous[-1] if previous else None

@@ -16,12 +16,7 @@ import numpy as np
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.buffers import (
-    ReplayBuffer,
-    SequenceReplayBuffer,
-    Transition,
-    replay_buffer,
-)
+from eagerly.buffers import Buffer, ReplayBuffer, Transition, replay_buffer
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.documents import sealed, unsealed
 
@@ -86,9 +81,7 @@ def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> R
     return buffer
 
 
-def buffer_for(
-    agent: Agent, count: int = 200, *, seed: int = 0
-) -> ReplayBuffer | SequenceReplayBuffer:
+def buffer_for(agent: Agent, count: int = 200, *, seed: int = 0) -> Buffer:
     """A buffer of what an agent learns from: transitions, or episodes of 1 to 12 steps."""
     if not agent.config.remembers:
         return filled_buffer(count, seed=seed)

@@ -16,7 +16,7 @@ from eagerly.agents.inputs import Batch, batch_of, batch_of_windows
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import PADDING, SequenceLayout, Window
-from eagerly.buffers.rows import aligned
+from eagerly.buffers.replay import aligned
 from eagerly.buffers.window import BURN_IN, LEARNED
 from eagerly.networks import History
 from eagerly.policies import Episodes

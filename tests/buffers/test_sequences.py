@@ -7,8 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from eagerly.buffers import BURN_IN, LEARNED, PADDING, SequenceReplayBuffer, Transition, Window
-from eagerly.buffers.window import SequenceLayout
+from eagerly.buffers import (
+    BURN_IN,
+    LEARNED,
+    PADDING,
+    SequenceLayout,
+    SequenceReplayBuffer,
+    Transition,
+    Window,
+)
 
 
 class Feeder:
@@ -44,11 +51,14 @@ class Feeder:
         return self.buffer
 
 
+def empty(capacity: int, *, seed: int = 0, **sizes: int) -> SequenceReplayBuffer:
+    return SequenceReplayBuffer(capacity, SequenceLayout(2, 1, **sizes), seed=seed)
+
+
 def buffer_of(
     capacity: int = 1000, lengths: tuple[int, ...] = (5, 3), rounds: int = 30, **options: int
 ) -> SequenceReplayBuffer:
-    buffer = SequenceReplayBuffer(capacity, 2, 1, **{"length": 4, "seed": 0} | options)
-    return Feeder(buffer, lengths).feed(rounds)
+    return Feeder(empty(capacity, **{"length": 4} | options), lengths).feed(rounds)
 
 
 def check(window: Window, lengths: tuple[int, ...]) -> None:
@@ -90,7 +100,7 @@ def windows(buffer: SequenceReplayBuffer, updates: int = 20, batch: int = 50) ->
 def test_windows_are_steps_of_one_episode_with_nothing_wrong(
     capacity: int, lengths: tuple[int, ...], burn_in: int
 ) -> None:
-    feeder = Feeder(SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=burn_in), lengths)
+    feeder = Feeder(empty(capacity, length=6, burn_in=burn_in), lengths)
     for _ in range(5):
         for window in windows(feeder.feed(9), 4, 50):
             check(window, lengths)
@@ -139,10 +149,10 @@ def test_the_array_is_used_again_and_aligned() -> None:
 def test_a_buffer_that_was_put_back_gives_the_same_windows_ever_after(
     capacity: int, rounds: int
 ) -> None:
-    feeder = Feeder(SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=2, seed=3), (7, 4, 2))
+    feeder = Feeder(empty(capacity, length=6, burn_in=2, seed=3), (7, 4, 2))
     buffer = feeder.feed(rounds)
     buffer.sample_rows(2, 3)
-    copy = SequenceReplayBuffer(capacity, 2, 1, length=6, burn_in=2, seed=9)
+    copy = empty(capacity, length=6, burn_in=2, seed=9)
     start = buffer.added - len(buffer)
     middle = start + len(buffer) // 2
     copy.restore_rows(start, buffer.rows(start, middle))
@@ -158,13 +168,13 @@ def test_a_buffer_that_was_put_back_gives_the_same_windows_ever_after(
 
 
 def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> None:
-    feeder = Feeder(SequenceReplayBuffer(30, 2, 1, length=4), (5, 3))
+    feeder = Feeder(empty(30, length=4), (5, 3))
     segments = []
     for _ in range(6):
         start = feeder.buffer.added
         feeder.feed(4)
         segments.append((start, feeder.buffer.rows(start, feeder.buffer.added)))
-    copy = SequenceReplayBuffer(30, 2, 1, length=4)
+    copy = empty(30, length=4)
     for start, rows in segments[2:]:
         copy.restore_rows(start, rows)
     copy.restore(feeder.buffer.state())
@@ -172,7 +182,7 @@ def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> No
 
 
 def test_episodes_that_begin_anew_are_not_joined_to_those_before() -> None:
-    feeder = Feeder(SequenceReplayBuffer(100, 2, 1, length=6), (50, 50))
+    feeder = Feeder(empty(100, length=6), (50, 50))
     feeder.feed(3)
     feeder.buffer.begin_episodes(np.array([True, False]))
     feeder.episode[0], feeder.step[0] = 1, 0
@@ -195,7 +205,7 @@ def test_the_number_of_environments_may_change_where_all_begin_anew() -> None:
 
 
 def test_an_end_that_was_not_said_is_noticed() -> None:
-    feeder = Feeder(SequenceReplayBuffer(100, 2, 1, length=6), (50, 50))
+    feeder = Feeder(empty(100, length=6), (50, 50))
     feeder.feed(3)
     feeder.step[1] = 7
     before = feeder.buffer.added
@@ -216,7 +226,7 @@ def test_an_end_that_was_not_said_is_noticed() -> None:
 def test_what_does_not_fit_is_refused_and_nothing_is_stored(
     part: str, value: np.ndarray, error: type[Exception], message: str
 ) -> None:
-    buffer = SequenceReplayBuffer(100, 2, 1, length=6)
+    buffer = empty(100, length=6)
     good = Transition(np.zeros((2, 2)), np.zeros((2, 1)), np.zeros(2), np.ones(2), np.ones((2, 2)))
     with pytest.raises(error, match=message):
         buffer.add(good._replace(**{part: value}), np.zeros(2, bool))
@@ -234,9 +244,9 @@ def test_sizes_are_checked() -> None:
         ({"length": 5, "burn_in": -1}, "burn_in must be at least 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            SequenceReplayBuffer(10, 2, 1, **options)
+            empty(10, **options)
     with pytest.raises(ValueError, match="at least 12 for 3 environments; got 11"):
-        Feeder(SequenceReplayBuffer(11, 2, 1, length=3), (2, 2, 2)).feed(1)
+        Feeder(empty(11, length=3), (2, 2, 2)).feed(1)
 
 
 def test_rows_that_are_no_steps_are_not_put_back() -> None:
@@ -244,7 +254,7 @@ def test_rows_that_are_no_steps_are_not_put_back() -> None:
         rows = np.zeros((3, SequenceLayout(2, 1, 4).width), np.float32)
         rows[1, -1] = wrong
         with pytest.raises(ValueError, match="are no steps of episodes"):
-            SequenceReplayBuffer(10, 2, 1, length=4).restore_rows(0, rows)
+            empty(10, length=4).restore_rows(0, rows)
     buffer = buffer_of(rounds=2)
     with pytest.raises(ValueError, match="which are not there"):
         buffer.restore(buffer.state() | {"last": [999, -1]})
