@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
 
 from eagerly.curves.comparison import Comparison
@@ -48,7 +48,7 @@ def learning_curves(
     with mpl.rc_context(rc=_style(theme)):
         size = (1.6 + 3.9 * columns, 0.9 + 2.9 * rows)
         figure = Figure(figsize=size, layout="constrained")
-        panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel in panels[len(envs) :]:
             panel.set_visible(False)
         lines = {}
@@ -58,8 +58,6 @@ def learning_curves(
                     look = looks[group.label]
                     lines[group.label] = _draw(panel, group, unit, statistic, look)
             panel.set(title=env, xlabel=unit.name)
-            panel.grid(alpha=0.25)
-            panel.spines[["top", "right"]].set_visible(False)
         for panel in panels[::columns]:
             panel.set_ylabel(f"return, {_TITLES[statistic]} of runs")
         if title:
@@ -126,7 +124,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     panels = {name: shown for name, shown in every.items() if any(shown[1])}
     with mpl.rc_context(rc=_style(theme)):
         figure = Figure(figsize=(8.6, 1.1 + 0.32 * len(rows)), layout="constrained")
-        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
         for panel, (name, (even, estimates)) in zip(axes, panels.items(), strict=True):
             panel.axvline(even, color=_COLORS[-1], linewidth=1, linestyle=":")
             for place, found in enumerate(estimates):
@@ -134,8 +132,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
                     panel.plot([found.low, found.high], [place, place], color=_COLORS[0])
                     panel.plot(found.value, place, "o", color=_COLORS[0])
             panel.set(xlabel=name, yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5))
-            panel.grid(alpha=0.25, axis="x")
-            panel.spines[["top", "right"]].set_visible(False)
+            panel.grid(visible=False, axis="y")
         axes[0].set_yticklabels(rows)
         axes[-1].set_xlim(-0.05, 1.05)
     return figure
@@ -156,12 +153,10 @@ def _draw(panel: Any, group: Group, unit: _Unit, statistic: str, look: dict[str,
 def _looks(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
     """Gives each label a colour and a line of its own, the same in every panel."""
     labels = dict.fromkeys(group.label for group in groups)
+    looks = zip(itertools.cycle(_COLORS), itertools.cycle(_STYLES), strict=False)
     return {
-        label: {
-            "color": _COLORS[number % len(_COLORS)],
-            "linestyle": _STYLES[number % len(_STYLES)],
-        }
-        for number, label in enumerate(labels)
+        label: {"color": color, "linestyle": style}
+        for label, (color, style) in zip(labels, looks, strict=False)
     }
 
 
@@ -170,4 +165,10 @@ def _style(theme: str) -> Any:
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     filled = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     colors = dict.fromkeys((*inked, "axes.titlecolor"), ink) | dict.fromkeys(filled, paper)
-    return colors | {"text.parse_math": False}  # a dollar in a name is no formula
+    return colors | {
+        "text.parse_math": False,  # a dollar in a name is no formula
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }

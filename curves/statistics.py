@@ -33,12 +33,10 @@ class Estimate:
     high: Any
 
     def __str__(self) -> str:
-        interval = (
-            f" [{format_number(self.low)}, {format_number(self.high)}]"
-            if np.isfinite(self.low)
-            else ""
-        )
-        return f"{format_number(self.value)}{interval}"
+        value = format_number(self.value)
+        if not np.isfinite(self.low):
+            return value
+        return f"{value} [{format_number(self.low)}, {format_number(self.high)}]"
 
 
 def format_number(value: float) -> str:
@@ -46,17 +44,12 @@ def format_number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def mean(values: np.ndarray, axis: int = 0) -> Any:
-    """Returns the mean over runs."""
-    return np.mean(values, axis=axis)
-
-
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> Any:
     """Returns the mean of the middle half of the runs: of five, the middle three."""
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
-STATISTICS: dict[str, Statistic] = {"iqm": interquartile_mean, "mean": mean}
+STATISTICS: dict[str, Statistic] = {"iqm": interquartile_mean, "mean": np.mean}
 
 
 def over_runs(values: np.ndarray, statistic: Statistic = interquartile_mean) -> Estimate:
@@ -68,18 +61,16 @@ def relative(
     tasks: Sequence[np.ndarray],
     references: Sequence[np.ndarray],
     zeros: Sequence[float],
-    statistic: Statistic = interquartile_mean,
 ) -> Estimate:
-    """Estimates the mean over tasks of a statistic of runs, on a scale that the tasks share.
+    """Estimates the mean over tasks of the interquartile mean, on a scale that the tasks share.
 
-    On it a task's zero has 0 and the statistic of its references 1, so that the references beside
+    On it a task's zero has 0 and the mean of its references 1, so that the references beside
     themselves have 1. Runs and references are resampled, each task in itself.
 
     Args:
         tasks: Scores `[n]` for each task.
         references: Scores `[m]` of the runs beside which they stand.
         zeros: What a random policy scores in each task.
-        statistic: Of runs.
 
     Raises:
         ValueError: If a reference of a task is no better than its zero: there may be samples of
@@ -92,7 +83,7 @@ def relative(
 
     def scaled(*samples: np.ndarray, axis: int = 0) -> Any:
         shares = [
-            (statistic(runs, axis=axis) - zero) / (statistic(others, axis=axis) - zero)
+            (interquartile_mean(runs, axis) - zero) / (interquartile_mean(others, axis) - zero)
             for runs, others, zero in zip(samples[:count], samples[count:], zeros, strict=True)
         ]
         return np.mean(shares, axis=0)
@@ -100,13 +91,11 @@ def relative(
     return _bootstrapped([np.asarray(task, float) for task in (*tasks, *references)], scaled)
 
 
-def difference(
-    first: np.ndarray, second: np.ndarray, statistic: Statistic = interquartile_mean
-) -> Estimate:
-    """Estimates how much higher a statistic of runs `[n]` is than that of other runs `[m]`."""
+def difference(first: np.ndarray, second: np.ndarray) -> Estimate:
+    """Estimates how much higher the interquartile mean of runs `[n]` is than of others, `[m]`."""
 
     def subtracted(a: np.ndarray, b: np.ndarray, axis: int = 0) -> Any:
-        return statistic(a, axis=axis) - statistic(b, axis=axis)
+        return interquartile_mean(a, axis) - interquartile_mean(b, axis)
 
     return _bootstrapped([np.asarray(first, float), np.asarray(second, float)], subtracted)
 

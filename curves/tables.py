@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +114,7 @@ class Group:
         Raises:
             ValueError: If there are none.
         """
-        steps = self.curves[0].steps
-        for curve in self.curves[1:]:
-            steps = np.intersect1d(steps, curve.steps)
+        steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
         if not steps.size:
             raise ValueError(
                 f"the runs of {self.label} in {self.env} were never evaluated at the same step"

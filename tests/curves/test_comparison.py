@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import gymnasium
 import numpy as np
 import pytest
 
 from eagerly.benchmarks.grid import parts
-from eagerly.curves.references import RANDOM_RETURNS, random_returns
+from eagerly.curves.comparison import RANDOM_RETURNS
 from eagerly.environments.registration import POSITIONS
 from eagerly.storage.presets import ENVIRONMENTS
+
+
+def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
+    """Plays an episode of uniformly random actions for each seed, which the actions have too.
+
+    Returns:
+        The return of each.
+    """
+    made = gymnasium.make(env)
+    returns = []
+    for seed in seeds:
+        made.reset(seed=seed)
+        made.action_space.seed(seed)
+        total, ended = 0.0, False
+        while not ended:
+            _, reward, terminated, truncated, _ = made.step(made.action_space.sample())
+            total, ended = total + float(reward), terminated or truncated
+        returns.append(total)
+    made.close()
+    return np.array(returns)
 
 
 def test_every_environment_with_a_preset_or_a_curve_has_one() -> None:
