@@ -20,52 +20,38 @@ _log = logging.getLogger(__name__)
 _HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
 
 
-def _valid_action(
-    actions: Actions, draws: np.random.Generator, given: Any, name: str, step: int
-) -> Any:
-    """Draws what an environment takes, among what its mask allows; None allows everything.
-
-    Raises:
-        RunError: If it is no mask, or allows nothing.
-    """
-    try:
-        mask = None if given is None else actions.mask(given)[np.newaxis]
-    except ValueError as error:
-        raise RunError(f"environment {name!r}, step {step} of an episode: {error}") from error
-    return actions.unflatten(actions.to_environment(actions.random(draws, 1, mask))[0])
-
-
-class _OfValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes valid actions in the place of others: Gymnasium's checker knows no masks."""
+class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Takes random valid actions in the place of others: Gymnasium's checker knows no masks."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, *, masks: bool) -> None:
         super().__init__(env)
-        self._actions, self._name, self._masks = Actions(env.action_space), name, masks
-        self._mask: Any = None
-        self._step = 0
+        self.actions, self._name = Actions(env.action_space), name
+        self._masks = masks and bool(self.actions.choices)
         self.keys: set[str] = set()  # what every `info` had, together
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._draws = np.random.default_rng(0)  # the same after every reset, as is asked for
         self._step = 0
-        result = self.env.reset(seed=seed, options=options)
-        self._remember(result)
-        return result
+        return self._remembered(self.env.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> Any:
-        if self._actions.choices and self._mask is not None:
-            action = _valid_action(self._actions, self._draws, self._mask, self._name, self._step)
+        try:
+            mask = None if self._given is None else self.actions.mask(self._given)[np.newaxis]
+        except ValueError as error:
+            raise RunError(
+                f"environment {self._name!r}, step {self._step} of an episode: {error}"
+            ) from error
+        valid = self.actions.to_environment(self.actions.random(self._draws, 1, mask))[0]
         self._step += 1
-        result = self.env.step(action)
-        self._remember(result)
-        return result
+        return self._remembered(self.env.step(self.actions.unflatten(valid)))
 
-    def _remember(self, result: Any) -> None:
+    def _remembered(self, result: Any) -> Any:
         info = result[-1] if isinstance(result, tuple) and result else None
-        self._mask = None
-        if self._masks and isinstance(info, Mapping):
-            self._mask = info.get("action_mask")
+        self._given: Any = None
+        if isinstance(info, Mapping):
+            self._given = info.get("action_mask") if self._masks else None
             self.keys |= {key for key in info if isinstance(key, str)}
+        return result
 
 
 def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = True) -> None:
@@ -87,7 +73,7 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
         spec.nondeterministic = True  # whether it is deterministic is seen below, and no error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        checked = _OfValidActions(env, name, masks=masks)
+        checked = _ValidActions(env, name, masks=masks)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
         except RunError:
@@ -105,30 +91,25 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
         if not any(words in str(warning.message) for words in _HARMLESS):
             _log.warning(f"environment {name!r}: {warning.message}")
     near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.7)
-    if Actions(env.action_space).choices and near and "action_mask" not in checked.keys:
+    if masks and checked.actions.choices and near and "action_mask" not in checked.keys:
         _log.warning(
             f"environment {name!r}: info holds {near[0]!r}, but no 'action_mask': every choice is "
             "taken as valid"
         )
-    if not _repeats_itself(env, name, masks):
+    if not _repeats_itself(checked, name):
         _log.warning(
             f"environment {name!r} does not repeat itself from its seed: runs differ from one "
             "another, and a continued run begins a fresh episode"
         )
 
 
-def _repeats_itself(env: gymnasium.Env[Any, Any], name: str, masks: bool) -> bool:
-    actions = Actions(env.action_space)
+def _repeats_itself(env: _ValidActions, name: str) -> bool:
     observations = Observations(env.observation_space)
     seen = []
     for _ in range(2):
-        draws = np.random.default_rng(0)
-        observation, info = env.reset(seed=0)
-        trace = [observations.flatten(observation)]
-        for step in range(3):
-            given = info.get("action_mask") if masks and actions.choices else None
-            action = _valid_action(actions, draws, given, name, step)
-            observation, reward, terminated, truncated, info = env.step(action)
+        trace = [observations.flatten(env.reset(seed=0)[0])]
+        for _ in range(3):
+            observation, reward, terminated, truncated, _ = env.step(None)
             trace += [observations.flatten(observation), np.array(reward)]
             if trace[-1].ndim:
                 raise RunError(

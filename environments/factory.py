@@ -1,7 +1,4 @@
-"""Making environments: from an id or a factory, here or in a worker, and checking them.
-
-This module never imports TensorFlow: what runs inside an environment's process stays light.
-"""
+"""Making environments: from an id or a factory, here or in a worker, and checking them."""
 
 from __future__ import annotations
 

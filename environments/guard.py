@@ -1,7 +1,4 @@
-"""What an environment hands over, checked where it comes from; what it raises, told by name.
-
-This module never imports TensorFlow: what runs inside an environment's process stays light.
-"""
+"""What an environment hands over, checked where it comes from; what it raises, told by name."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -30,10 +29,6 @@ def _mask_in(info: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in info.items() if key == "action_mask"}
 
 
-def _telling(factory: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
-    return _Telling(factory())
-
-
 class RemoteEnvironment(gymnasium.Env[Any, Any]):
     """One environment in a process of its own.
 
@@ -49,7 +44,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         *,
         timeout: float = 0.0,
     ) -> None:
-        self._envs = WorkerEnvironments([partial(_telling, factory)], look, timeout=timeout)
+        self._envs = WorkerEnvironments([lambda: _Telling(factory())], look, timeout=timeout)
         self.metadata = self._envs.metadata
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space

@@ -1,7 +1,4 @@
-"""N environments: stepping them side by side, and bringing them back into their episodes.
-
-This module never imports TensorFlow: what runs inside an environment's process stays light.
-"""
+"""N environments: stepping them side by side, and bringing them back into their episodes."""
 
 from __future__ import annotations
 
@@ -223,13 +220,14 @@ class Environments:
         if not len(episodes) == len(state["actions"]) == len(state["returns"]):
             raise ValueError(f"the episodes {episodes} have not all their actions and returns")
         self._episodes = (episodes + [0] * count)[:count]
-        if not (self._restorable and state["restorable"] and len(episodes) == count):
-            if not self._restorable:
-                self.why_lost = "--restore-episodes no"
-            elif not state["restorable"]:
-                self.why_lost = "their actions were not kept, with --restore-episodes no"
-            else:
-                self.why_lost = f"there were {len(episodes)} environments"
+        self.why_lost = ""
+        if not self._restorable:
+            self.why_lost = "--restore-episodes no"
+        elif not state["restorable"]:
+            self.why_lost = "their actions were not kept, with --restore-episodes no"
+        elif len(episodes) != count:
+            self.why_lost = f"there were {len(episodes)} environments"
+        if self.why_lost:
             self._episodes = [episode + 1 for episode in self._episodes]
             self.start()  # one reset: it may be expensive
             self.lost = np.ones(count, bool)

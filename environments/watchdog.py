@@ -89,8 +89,5 @@ class Watchdog:
 
 
 def _in_debugger(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _DEBUGGERS:
-            return True
-        frame = frame.f_back
-    return False
+    frames = traceback.walk_stack(frame) if frame else ()
+    return any(each.f_globals.get("__name__") in _DEBUGGERS for each, _ in frames)

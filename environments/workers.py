@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -133,25 +133,31 @@ class WorkerEnvironments(AsyncVectorEnv):
         members = [
             _Member(factory, look or factories[0], os.getpid(), asked) for factory in factories
         ]
-        with _signals_blocked(), _safe_path():
-            # Of these it ignores all but the hangup, which stays blocked in it. By itself, because
-            # it lets the others through here as it starts.
-            resource_tracker.ensure_running()
-        with _signals_blocked(), _without_main(), _safe_path():
-            _check_sendable(members[0])
-            try:
-                with _death_told(self):
-                    super().__init__(
-                        members,
-                        copy=False,
-                        context="spawn",
-                        worker=_work,
-                        autoreset_mode=AutoresetMode.DISABLED,
-                    )
-            except BaseException:
-                self.closed = True  # nothing is left to be closed
-                _kill(getattr(self, "processes", []))
-                raise
+        # Processes would run the program that was started again, as `__mp_main__`, up to its main
+        # guard, and with it whatever it imports: TensorFlow. What an environment needs of it is
+        # sent by value instead. And Python would put the working directory first on their path,
+        # before its own library, until it is told the path of this process.
+        main = types.ModuleType("__main__")
+        with _replaced(os.environ, _SAFE_PATH, "1"), _replaced(sys.modules, "__main__", main):
+            with _signals_blocked():
+                # Of these it ignores all but the hangup, which stays blocked in it. By itself,
+                # because it lets the others through here as it starts.
+                resource_tracker.ensure_running()
+            with _signals_blocked():
+                _check_sendable(members[0])
+                try:
+                    with _death_told(self):
+                        super().__init__(
+                            members,
+                            copy=False,
+                            context="spawn",
+                            worker=_work,
+                            autoreset_mode=AutoresetMode.DISABLED,
+                        )
+                except BaseException:
+                    self.closed = True  # nothing is left to be closed
+                    _kill(getattr(self, "processes", []))
+                    raise
         # Workers do not react to SIGTERM, with which multiprocessing would end them at exit.
         self._at_exit = partial(_kill, self.processes)
         atexit.register(self._at_exit)
@@ -163,10 +169,9 @@ class WorkerEnvironments(AsyncVectorEnv):
         environment is not the time that processes take to start, least of all on a busy machine.
         """
         timeout = self._timeout and _STARTING + self._timeout
-        with self._answers(timeout, "been made"):
-            self.call_async("has_wrapper_attr", "step")  # what any environment answers at once
-            self.call_wait(timeout=timeout or None)
-            super()._check_spaces()  # type: ignore[no-untyped-call]
+        # A question that any environment answers at once.
+        self._ask("call", timeout, "has_wrapper_attr", "step", done="been made")
+        super()._check_spaces()  # type: ignore[no-untyped-call]
 
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
         failed = [ok for ok in successes if not ok]
@@ -180,15 +185,11 @@ class WorkerEnvironments(AsyncVectorEnv):
 
     def reset(self, **kwargs: Any) -> Any:
         """Resets as Gymnasium does; a worker that died or does not answer is named."""
-        with self._answers(self._timeout):
-            self.reset_async(**kwargs)
-            return self.reset_wait(timeout=self._timeout or None)
+        return self._ask("reset", self._timeout, **kwargs)
 
     def step(self, actions: Any) -> Any:
         """Steps as Gymnasium does; a worker that died or does not answer is named."""
-        with self._answers(self._timeout):
-            self.step_async(actions)
-            return self.step_wait(timeout=self._timeout or None)
+        return self._ask("step", self._timeout, actions)
 
     def call(self, name: str, *args: Any, steps: int = 1, **kwargs: Any) -> Any:
         """Calls as Gymnasium does; a worker that died or does not answer is named.
@@ -199,16 +200,16 @@ class WorkerEnvironments(AsyncVectorEnv):
             steps: How many steps it makes at most; each may take as long as any other.
             kwargs: Its keyword arguments.
         """
-        timeout = self._timeout * max(steps, 1)
-        with self._answers(timeout):
-            self.call_async(name, *args, **kwargs)
-            return self.call_wait(timeout=timeout or None)
+        return self._ask("call", self._timeout * max(steps, 1), name, *args, **kwargs)
 
-    @contextmanager
-    def _answers(self, timeout: float, done: str = "come back") -> Iterator[None]:
+    def _ask(
+        self, what: str, timeout: float, *args: Any, done: str = "come back", **kwargs: Any
+    ) -> Any:
+        """Does what Gymnasium's method `what` does, but not for longer than the timeout."""
         with _death_told(self):
+            getattr(self, f"{what}_async")(*args, **kwargs)
             try:
-                yield
+                return getattr(self, f"{what}_wait")(timeout=timeout or None)
             except multiprocessing.TimeoutError as error:
                 silent = [i for i, pipe in enumerate(self.parent_pipes) if not pipe.poll(0)]
                 _kill(self.processes)  # what they may still answer would be taken for another's
@@ -284,32 +285,14 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Keeps the working directory from the path of processes that are started meanwhile.
-
-    Python puts it first there, before its own library, until it is told the path of this process.
-    """
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
+def _replaced(mapping: MutableMapping[str, Any], key: str, value: Any) -> Iterator[None]:
+    """Gives a key another value while entered."""
+    before = mapping.get(key)
+    mapping[key] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_SAFE_PATH]
+            del mapping[key]
         else:
-            os.environ[_SAFE_PATH] = before
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Hides the program that was started from processes started meanwhile.
-
-    They would run it again, as `__mp_main__`, up to its main guard, and with it whatever it
-    imports: TensorFlow. What an environment needs of it is sent by value instead.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+            mapping[key] = before
