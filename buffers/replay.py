@@ -114,7 +114,10 @@ class Buffer:
         return self._draw((updates, batch_size))
 
     def sample(self, updates: int, batch_size: int) -> Any:
-        """Samples what the layout unpacks `sample_rows` to, arrays `[updates, batch_size, ...]`."""
+        """Samples transitions, or windows of steps, as arrays `[updates, batch_size, ...]`.
+
+        `sample_rows`, split by `layout.unpack`: a `Transition`, or a `Window`.
+        """
         return self.layout.unpack(self.sample_rows(updates, batch_size))
 
     def _draw(self, shape: tuple[int, int]) -> np.ndarray:

@@ -174,9 +174,11 @@ def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
     """Returns scores as float32.
 
     Raises:
-        FloatingPointError: If one is NaN or infinite.
+        FloatingPointError: If one is NaN or infinite, because an observation or a weight is.
     """
     scores = scores.astype(np.float32, copy=False)
     if not math.isfinite(scores.sum()):
+        if not np.isfinite(observations).all():
+            raise FloatingPointError(f"observation must be finite; got {observations}")
         raise FloatingPointError(f"action became {scores.tolist()} for {observations}")
     return scores

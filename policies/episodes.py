@@ -61,11 +61,6 @@ class Episodes:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def waits(self) -> bool:
-        """Whether `acted` is due, instead of `act`."""
-        return self._waits
-
     def act(self, observations: np.ndarray) -> np.ndarray:
         """Remembers observations `[N, O]` and chooses actions `[N, A]` in [-1, 1].
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from eagerly.policies.behavior import finite_scores
 from eagerly.policies.episodes import EpisodePolicy, Episodes
 from eagerly.spaces import Actions, Observations
 
@@ -67,7 +67,7 @@ class Policy:
                 "then call act(observation), and act(observation, reward) after each step"
             )
         rows, single = self._rows(observation, action_mask)
-        return self._made(self._decided(act(rows), rows), single)
+        return self._made(self._actions.decided(finite_scores(act(rows), rows)), single)
 
     def begin_episodes(self, count: int | None = None) -> PlayedEpisodes:
         """Begins an episode, or N side by side; what is returned acts in them, step by step.
@@ -94,15 +94,6 @@ class Policy:
                 )
         single = rows.ndim == 1
         return rows[np.newaxis] if single else rows, single
-
-    def _decided(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Makes actions `[N, A]` of scores, unless one is not finite."""
-        scores = scores.astype(np.float32, copy=False)
-        if not math.isfinite(scores.sum()):
-            if not np.isfinite(rows).all():
-                raise FloatingPointError(f"observation must be finite; got {rows}")
-            raise FloatingPointError(f"action became {scores.tolist()} for {rows}")
-        return self._actions.decided(scores)
 
     def _made(self, actions: np.ndarray, single: bool) -> Any:
         """Makes what the environment takes of actions `[N, A]`."""
@@ -172,5 +163,5 @@ class PlayedEpisodes:
             episodes.acted(self._acted, rewards, none if ended is None else np.asarray(ended, bool))
         elif reward is not None or ended is not None:
             raise ValueError("reward and ended belong to observations after the first one")
-        self._acted = policy._decided(episodes.act(rows), rows)
+        self._acted = policy._actions.decided(finite_scores(episodes.act(rows), rows))
         return policy._made(self._acted, single)

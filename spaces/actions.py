@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from eagerly.spaces.observations import choices_of, leaves, one_hot
+from eagerly.spaces.observations import choices_of, inner_spaces, leaves, one_hot
 
 INVALID = -1e9  # the score of a choice that a mask rules out; its probability is exactly 0
 
@@ -215,30 +215,15 @@ def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
     return space
 
 
-def _tells(key: Any, given: Mapping[Any, Any]) -> bool:
-    return isinstance(key, str) and key.startswith("_") and key[1:] in given
-
-
-def _truths(mask: np.ndarray, path: str) -> np.ndarray:
-    """Returns which entries of a mask are 1, where all others are 0."""
-    if mask.dtype.kind == "b":
-        return mask
-    if mask.dtype.kind not in "iuf" or not ((mask == 0) | (mask == 1)).all():
-        raise ValueError(f"{path} must hold 0 and 1 alone; got {mask.tolist()}")
-    return mask == 1
-
-
 def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the mask of each choice, `[..., n]`, with its name."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner: dict[Any, gymnasium.Space[Any]] = (
-            dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else dict(space.spaces)
-        )
+    inner = inner_spaces(space)
+    if inner is not None:
         if given is not None and not isinstance(given, Mapping | tuple):
             raise ValueError(f"{path} must have the structure of {space}; got {type(given)}")
-        if isinstance(given, Mapping):  # Gymnasium's vectors say of each key whether it was there
-            given = {key: v for key, v in given.items() if not _tells(key, given) or key in inner}
         keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
+        # Gymnasium's vectors say of each key whether it was there.
+        keys -= {f"_{key}" for key in keys} - set(inner)
         if given is not None and keys != set(inner):
             raise ValueError(f"{path} must have the entries {list(inner)}; got {sorted(keys)}")
         for key, part in inner.items():
@@ -281,4 +266,6 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         array = np.ones(size, bool) if part is None else np.asarray(part)
         if array.ndim not in (1, 2) or array.shape[-1] != size:
             raise ValueError(f"{at} must have shape ({size},); got {np.shape(part)}")
-        yield at, _truths(array, at)
+        if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+            raise ValueError(f"{at} must hold 0 and 1 alone; got {array.tolist()}")
+        yield at, array == 1

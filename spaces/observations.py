@@ -46,24 +46,18 @@ class Entry:
 
     @property
     def frames(self) -> tuple[int, int, int, int]:
-        """Of an image, (frames, H, W, channels of one)."""
-        return frames_of(self.shape)
+        """Of an image, (K, H, W, C): K frames, as `FrameStackObservation` stacks them.
 
-
-def frames_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Reads the shape of an image: (H, W), (H, W, C), (K, H, W) or (K, H, W, C).
-
-    Of three axes the last is channels where it has up to 4 of them, or is the shortest.
-
-    Returns:
-        (K, H, W, C); K frames are what `gymnasium.wrappers.FrameStackObservation` stacks.
-    """
-    if len(shape) == 2:
-        shape = 1, *shape, 1
-    elif len(shape) == 3:
-        shape = (1, *shape) if shape[2] <= max(4, min(shape[:2]) - 1) else (*shape, 1)
-    frames, height, width, channels = shape
-    return frames, height, width, channels
+        Its shape is (H, W), (H, W, C), (K, H, W) or (K, H, W, C). Of three axes the last is
+        channels where it has up to 4 of them, or is the shortest.
+        """
+        shape = self.shape
+        if len(shape) == 2:
+            shape = 1, *shape, 1
+        elif len(shape) == 3:
+            shape = (1, *shape) if shape[2] <= max(4, min(shape[:2]) - 1) else (*shape, 1)
+        frames, height, width, channels = shape
+        return frames, height, width, channels
 
 
 class Observations:
@@ -74,7 +68,7 @@ class Observations:
 
     Args:
         space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of
-            these. A `Box` of uint8 with two to four axes is an image, see `frames_of`.
+            these. A `Box` of uint8 with two to four axes is an image, see `Entry.frames`.
         masked: M, the columns of a mask.
 
     Attributes:
@@ -179,16 +173,21 @@ def leaves(
     space: gymnasium.Space[Any], path: str = ""
 ) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
     """Walks through the spaces inside a `Dict` or `Tuple`, in their order, with their paths."""
-    if isinstance(space, spaces.Dict):
-        for key, inner in space.spaces.items():
-            if not isinstance(key, str):
-                raise ValueError(f"the entries of a Dict must be named by texts; got {key!r}")
-            yield from leaves(inner, f"{path}/{key}".lstrip("/"))
-    elif isinstance(space, spaces.Tuple):
-        for index, inner in enumerate(space.spaces):
-            yield from leaves(inner, f"{path}/{index}".lstrip("/"))
-    else:
+    inner = inner_spaces(space)
+    if inner is None:
         yield path, space
+        return
+    for key, part in inner.items():
+        if isinstance(space, spaces.Dict) and not isinstance(key, str):
+            raise ValueError(f"the entries of a Dict must be named by texts; got {key!r}")
+        yield from leaves(part, _below(path, key))
+
+
+def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[Any]] | None:
+    """Returns the spaces in a `Dict` or `Tuple` by key or index, in their order; else None."""
+    if isinstance(space, spaces.Dict):
+        return space.spaces
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
 
 
 def choices_of(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -218,24 +217,22 @@ def _entry(path: str, space: gymnasium.Space[Any], start: int) -> Entry:
 
 def _values(space: gymnasium.Space[Any], observation: Any, path: str) -> Iterator[Any]:
     """Walks through an observation as `leaves` does through its space."""
+    inner = inner_spaces(space)
+    if inner is None:
+        yield observation
+        return
     if isinstance(space, spaces.Dict):
-        if not isinstance(observation, Mapping) or observation.keys() != space.spaces.keys():
+        if not isinstance(observation, Mapping) or observation.keys() != inner.keys():
             got = list(observation) if isinstance(observation, Mapping) else type(observation)
             raise ValueError(
-                f"observation{_at(path)} must be a dictionary of {list(space.spaces)}; got {got}"
+                f"observation{_at(path)} must be a dictionary of {list(inner)}; got {got}"
             )
-        for key, inner in space.spaces.items():
-            yield from _values(inner, observation[key], f"{path}/{key}".lstrip("/"))
-    elif isinstance(space, spaces.Tuple):
-        if not isinstance(observation, tuple | list) or len(observation) != len(space.spaces):
-            raise ValueError(
-                f"observation{_at(path)} must be a tuple of {len(space.spaces)}; got "
-                f"{type(observation)}"
-            )
-        for index, inner in enumerate(space.spaces):
-            yield from _values(inner, observation[index], f"{path}/{index}".lstrip("/"))
-    else:
-        yield observation
+    elif not isinstance(observation, tuple | list) or len(observation) != len(inner):
+        raise ValueError(
+            f"observation{_at(path)} must be a tuple of {len(inner)}; got {type(observation)}"
+        )
+    for key, part in inner.items():
+        yield from _values(part, observation[key], _below(path, key))
 
 
 def _numbers(entry: Entry, value: Any) -> np.ndarray:
@@ -272,6 +269,10 @@ def one_hot(indices: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     hot = np.zeros((*indices.shape[:-1], sum(sizes)), np.float32)
     np.put_along_axis(hot, columns, 1.0, axis=-1)
     return hot
+
+
+def _below(path: str, key: Any) -> str:
+    return f"{path}/{key}".lstrip("/")
 
 
 def _at(path: str) -> str:
