@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from eagerly.errors import RunError
-from eagerly.storage.elapsed import seconds_at_evaluations
 from eagerly.storage.evaluations import LAST, Results, read_results
+from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.files import run_directories
 from eagerly.storage.run import read_settings, whole_settings
 

@@ -70,7 +70,7 @@ def main(
         with quiet_tensorflow():
             from eagerly.environments.guard import GuardedEnvironment
             from eagerly.environments.watchdog import Watchdog
-            from eagerly.storage.loading import load_policy
+            from eagerly.storage.loading import policy_of
             from eagerly.storage.run import open_run
             from eagerly.training.evaluation import evaluate, evaluation_seeds
             from eagerly.training.video import Camera
@@ -78,7 +78,7 @@ def main(
         make = run.environment()
         if trust and (note := run.trust()):
             echo(note, err=True)
-        policy = load_policy(run_dir, which, trust=trust)
+        policy = policy_of(run, which)
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
             episodes or run.config.evaluation_episodes,

@@ -76,6 +76,14 @@ class Checkpoint:
         except (KeyError, TypeError) as error:
             raise ValueError(f"it has no state of {component}: {error!r}") from error
 
+    def policies(self) -> dict[str, tuple[dict[str, np.ndarray], int]]:
+        """Returns the weights of the actor, and of which step they are: "latest", maybe "best"."""
+        state = self.state("policies")
+        found = {"latest": (state["latest"], self.manifest.steps)}
+        if (best := state["best"]) is not None:
+            found["best"] = best["weights"], int(best["step"])
+        return found
+
     @contextmanager
     def networks_prefix(self) -> Iterator[str]:
         """Gives the prefix of the TensorFlow files.
@@ -128,6 +136,18 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
             "another --run-dir."
         )
     return None
+
+
+def required_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint:
+    """Returns the newest checkpoint as `newest_checkpoint` does, of a run that must have one.
+
+    Raises:
+        RunError: Also if the run has no checkpoint yet.
+    """
+    saved = newest_checkpoint(path, with_replay=with_replay)
+    if saved is None:
+        raise RunError(f"{path} has no checkpoint yet: train it first")
+    return saved
 
 
 def _announce(manifest: Manifest, with_replay: bool) -> None:

@@ -23,7 +23,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -69,30 +69,19 @@ class CheckpointWriter:
     def save(
         self,
         *,
-        steps: int,
-        updates: int,
-        in_round: bool,
         variables: VariableCheckpoint,
         components: Mapping[str, Stateful],
-        buffer: Buffer,
-        growing: Sequence[str],
-        spaces: dict[str, Any],
-        conditions: dict[str, Any],
-        config: dict[str, Any],
+        buffer: RowBuffer,
+        **about: Any,
     ) -> None:
         """Writes a checkpoint and removes those that are no longer kept.
 
         Args:
-            steps: Environment steps done.
-            updates: Updates done; with the steps they name the checkpoint.
-            in_round: Whether calls of the train body are still owed.
             variables: Networks, targets and optimisers, written by `tf.train.Checkpoint`.
             components: What has a state, by name; the arrays of each go to a file of that name.
             buffer: Its new transitions are appended.
-            growing: Names of files that are only ever appended to, flushed.
-            spaces: Those of the environment.
-            conditions: What bit-exact continuation relies on.
-            config: What `config.json` holds.
+            **about: The other fields of the manifest, as `Manifest` describes them: steps, updates,
+                in_round, spaces, conditions, config.
 
         Raises:
             FloatingPointError: If a variable is not finite; nothing is published then.
@@ -102,27 +91,27 @@ class CheckpointWriter:
         if self._published is None:
             self._published = published(self._files.path)
         previous = self._published
-        if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
+        folder = folder_name(about["steps"], about["updates"])
+        if previous and previous[-1].folder == folder:
             return
         states = {name: split(component.state()) for name, component in components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
         try:
-            parts = self._write_parts(steps, updates, variables, arrays)
+            parts = self._write_parts(folder, variables, arrays)
             manifest = Manifest(
-                steps=steps,
-                updates=updates,
                 parts=parts,
-                in_round=in_round,
                 replay=self._append_replay(buffer, previous, parts),
-                growing={name: self._grown.described(name) for name in growing},
+                growing={
+                    name: self._grown.described(name)
+                    for name in self._files.names()
+                    if GROWING.fullmatch(name) and self._files.is_file(name)
+                },
                 state={name: document for name, (document, _) in states.items()},
-                spaces=spaces,
-                conditions=conditions,
-                config=config,
+                **about,
             )
-            for folder in ("", "checkpoints", manifest.folder):
-                self._files.sync_folder(folder)
-            self._files.write(f"{manifest.folder}/manifest.json", [encoded(manifest)])
+            for name in ("", "checkpoints", folder):
+                self._files.sync_folder(name)
+            self._files.write(f"{folder}/manifest.json", [encoded(manifest)])
         except BaseException:
             with suppress(OSError):
                 self._clean(previous)
@@ -134,12 +123,10 @@ class CheckpointWriter:
 
     def _write_parts(
         self,
-        steps: int,
-        updates: int,
+        folder: str,
         variables: VariableCheckpoint,
         arrays: Mapping[str, Mapping[str, np.ndarray]],
     ) -> dict[str, Described]:
-        folder = folder_name(steps, updates)
         self._files.make_folder("checkpoints")
         self._files.remove_folder(folder)
         self._files.make_folder(folder, is_new=True)

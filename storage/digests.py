@@ -15,9 +15,8 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from eagerly.errors import RunError
 from eagerly.state import split
-from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
+from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.run import open_run
 
 # Wall clock; names, times and free settings; what is no figure.
@@ -36,11 +35,9 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
         RunError: If there is no intact checkpoint.
     """
     run = open_run(path, None, {})
-    saved = newest_checkpoint(path)
-    if saved is None:
-        raise RunError(f"{path} has no checkpoint yet")
+    saved = required_checkpoint(path)
     points = curves(path) if points is None else points
-    found = {
+    return {
         **_variables(saved),
         "replay buffer": _of_arrays([_replay(saved, run.config.replay_capacity)]),
         **{name: _of_state(saved.state(name)) for name in saved.manifest.state},
@@ -51,7 +48,6 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
         "TensorBoard: training returns": _of_points(points, "training/"),
         "TensorBoard: all scalars": _of_points(points, ""),
     }
-    return found
 
 
 def curves(path: Path) -> dict[Point, list[np.ndarray]]:

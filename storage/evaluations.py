@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from eagerly.errors import RunError
+from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
 
 _LARGEST = 2**26  # bytes: of a million evaluations
@@ -42,48 +42,17 @@ class Results:
         )
 
 
-class EvaluationTable:
-    """A CSV file with a row per evaluation, which a full disk neither tears nor thins out.
+class EvaluationTable(AppendLog):
+    """A CSV file with a row per evaluation."""
 
-    Args:
-        path: The file; it is made with the first row.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._files, self._name = RunFiles(path.parent), path.name
-        self._whole = self._files.size(path.name)
-        self._waiting: list[Mapping[str, float]] = []
-
-    def append(self, row: Mapping[str, float]) -> None:
+    def add(self, row: Mapping[str, float]) -> None:
         """Appends a row; where there is no space it waits for the next one, or for `flush`."""
-        self._waiting.append(row)
-        with suppress(OSError):
-            self.flush()
-
-    def flush(self) -> list[str]:
-        """Writes the rows that wait.
-
-        Returns:
-            The name of the file, if there is one.
-
-        Raises:
-            OSError: If they cannot be written; none of them is lost, and the file stays whole.
-        """
-        if self._waiting:
-            text = io.StringIO(newline="")
-            table = csv.DictWriter(text, list(self._waiting[0]))
-            if not self._whole:
-                table.writeheader()
-            table.writerows(self._waiting)
-            try:
-                self._files.append(self._name, text.getvalue().encode())
-            except OSError:
-                with suppress(OSError):
-                    self._files.cut(self._name, self._whole)
-                raise
-            self._whole = self._files.size(self._name)
-            self._waiting.clear()
-        return [self._name] if self._whole else []
+        text = io.StringIO(newline="")
+        table = csv.DictWriter(text, list(row))
+        if self.is_empty:
+            table.writeheader()
+        table.writerow(row)
+        self.append(text.getvalue().encode())
 
 
 def read_results(path: Path) -> Results:

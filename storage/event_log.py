@@ -1,95 +1,97 @@
-"""A TensorBoard event file that a full disk neither tears nor thins out."""
+"""The TensorBoard event files of a run: written, and read for how long the run has taken."""
 
 from __future__ import annotations
 
+import io
+import math
 import secrets
-from collections import deque
-from collections.abc import Callable
+import struct
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
-import tensorflow as tf
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-from eagerly.agents.persistence import os_error
-from eagerly.storage.files import RunFiles, event_files
+from eagerly.storage.append_log import AppendLog
+from eagerly.storage.files import RunFiles
+
+_EVENTS = "events.out.tfevents."
+_VERSION = "brain.Event:2"  # without it TensorBoard drops points whose steps come again
+_TAG = "evaluation/return_mean"
+_LARGEST = 2**28  # bytes of a record: of the histograms of large networks
+_HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; that of the content
 
 
-class EventLog:
-    """Writes points of curves; those that cannot be written wait until they can.
-
-    A `tf.summary` writer that met a full disk leaves half a record, and what follows one cannot be
-    read. The file is cut back to its last whole record then, and a new file takes over.
+class EventLog(AppendLog):
+    """An event file of this process; its name holds the time, by which such files are ordered.
 
     Args:
-        path: Where event files are made.
+        path: The run directory.
     """
 
     def __init__(self, path: Path) -> None:
-        self._files = RunFiles(path)
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._writer: tf.summary.SummaryWriter | None = None
-        self._others: set[str] = set()
-        self._whole: dict[str, int] = {}
+        super().__init__(path / f"{_EVENTS}{time.time():017.6f}.{secrets.token_hex(8)}")
 
-    def add(self, step: int, emit: Callable[[], None]) -> None:
+    def add(self, step: int, **content: Any) -> None:
         """Writes a point, now or as soon as there is space.
 
         Args:
             step: Its step.
-            emit: Calls `tf.summary` functions, with values that will not change any more.
+            **content: The fields of its `Event`, such as `summary`.
         """
-        self._waiting.append((step, emit))
-        with suppress(OSError):
-            self._write()
+        records = io.BytesIO()
+        writer = RecordWriter(records)
+        if self.is_empty:
+            writer.write(Event(wall_time=time.time(), file_version=_VERSION).SerializeToString())
+        event = Event(wall_time=time.time(), step=step, **content)
+        writer.write(event.SerializeToString())
+        self.append(records.getvalue())
 
-    def flush(self) -> list[str]:
-        """Puts every point on disk and returns the names of all event files.
 
-        Raises:
-            OSError: If one cannot be written; it goes on waiting.
-        """
-        self._write()
-        return event_files(self._files)
+def seconds_at_evaluations(run: Path) -> dict[int, float]:
+    """Returns the wall time at which each evaluation of a run was done, by its step.
 
-    def close(self) -> None:
-        """Writes what still waits, if it can be, and closes the file."""
-        with suppress(OSError):
-            self._write()
-        self._close_writer()
+    Every process of a run writes a file of its own, which begins with its first step: the time
+    between two of them, in which nothing ran, is left out, and so is what a process did after its
+    last point, `summarize_every_steps` steps at most. A file is read up to its first damage.
+    """
+    before, found = 0.0, {}
+    files = RunFiles(run)
+    for name in (name for name in files.names() if name.startswith(_EVENTS)):
+        first = last = None
+        with suppress(OSError, ValueError), files.open(name) as file:
+            for event in _events(file, files.size(name)):
+                first = event.wall_time if first is None else first
+                last = event.wall_time
+                if any(value.tag == _TAG for value in event.summary.value):
+                    found[int(event.step)] = before + last - first
+        if first is not None and last is not None:
+            before += last - first
+    return found
 
-    def _write(self) -> None:
-        while self._waiting:
-            step, emit = self._waiting[0]
-            try:
-                if self._writer is None:
-                    self._others = set(event_files(self._files))
-                    # TensorFlow opens it by its path: no link can wait under a name of chance.
-                    self._writer = tf.summary.create_file_writer(
-                        str(self._files.path), filename_suffix=f".{secrets.token_hex(8)}"
-                    )
-                with self._writer.as_default(step=step):  # flushes at its end
-                    emit()
-            except tf.errors.OpError as error:
-                self._abandon_file()
-                raise os_error(error) from error
-            self._waiting.popleft()
-            self._whole = {name: self._files.size(name) for name in self._own_files()}
 
-    def _abandon_file(self) -> None:
-        self._close_writer()  # first, because it still tries to write
-        for name in self._own_files():
-            with suppress(OSError):
-                if self._whole.get(name):
-                    self._files.cut(name, self._whole[name])
-                else:
-                    self._files.remove(name)
-        self._whole = {}
+def _events(file: BinaryIO, size: int) -> Iterator[Any]:
+    """Reads the records of an event file, as far as they are whole.
 
-    def _close_writer(self) -> None:
-        if self._writer is not None:
-            with suppress(tf.errors.OpError):
-                self._writer.close()
-            self._writer = None
-
-    def _own_files(self) -> list[str]:
-        return [name for name in event_files(self._files) if name not in self._others]
+    TensorFlow's reader asks for the memory that a record claims to need before it looks whether
+    the file is that long, and ends the process where there is none.
+    """
+    while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        length, checksum = _HEADER.unpack(header)
+        if checksum != masked_crc32c(header[:8]) or length > _LARGEST:
+            return
+        if length + _FOOTER > size - file.tell():
+            return
+        content = file.read(length)
+        file.seek(_FOOTER, 1)
+        try:
+            event = Event.FromString(content)
+        except Exception:  # of the library that decodes it
+            return
+        if not math.isfinite(event.wall_time):
+            return
+        yield event

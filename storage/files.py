@@ -23,7 +23,6 @@ from typing import Any
 _DESCRIPTORS = Path("/proc/self/fd")  # on Linux: leads to an open directory, whatever its path
 _CHUNK = 2**20
 _DEPTH = 8  # of folders that runs are looked for in
-_EVENTS = "events.out.tfevents."
 LINK = "is a link: link the whole run directory instead"
 
 
@@ -336,11 +335,6 @@ def run_directories(folder: Path) -> list[Path]:
         if depth < _DEPTH:
             left += [(path, depth + 1) for path in inner if not path.is_symlink()]
     return sorted(found)
-
-
-def event_files(files: RunFiles) -> list[str]:
-    """Lists the event files of a run by name, and so by time."""
-    return [name for name in files.names() if name.startswith(_EVENTS) and files.is_file(name)]
 
 
 def _write_all(file: FileIO, content: Any) -> None:

@@ -15,7 +15,7 @@ from eagerly.importing import while_used
 from eagerly.networks import acting_policy
 from eagerly.policies.policy import Policy
 from eagerly.spaces.serialization import restored_spaces
-from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
+from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.run import Run, open_run
 
 WHICH = ("best", "latest")
@@ -47,9 +47,12 @@ def load_policy(
     if which not in WHICH:
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
     run = open_run(Path(run_dir), None, settings or {}, trust=trust)
-    saved = newest_checkpoint(run.path, with_replay=False)
-    if saved is None:
-        raise RunError(f"{run.path} has no checkpoint yet: train it first")
+    return policy_of(run, which)
+
+
+def policy_of(run: Run, which: str) -> Policy:
+    """Loads the policy of a run that is open, as `load_policy` does."""
+    saved = required_checkpoint(run.path, with_replay=False)
     try:
         policy = _policy(run, saved, which)
     except RunError:
@@ -68,12 +71,10 @@ def load_policy(
 
 def _policy(run: Run, saved: Checkpoint, which: str) -> Policy | None:
     """Makes the policy; None where the best one is asked for and there is none yet."""
-    policies, steps = saved.state("policies"), saved.manifest.steps
-    weights = policies["latest"]
-    if which == "best":
-        if policies["best"] is None:
-            return None
-        weights, steps = policies["best"]["weights"], int(policies["best"]["step"])
+    found = saved.policies()
+    if which not in found:
+        return None
+    weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
     builder = kind.Builder(config, *spaces, seed=seed)

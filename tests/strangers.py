@@ -270,7 +270,7 @@ def _read(stage: Path) -> list[str]:
     from eagerly import load_policy
     from eagerly.curves.tables import read_groups
     from eagerly.errors import RunError
-    from eagerly.storage.elapsed import seconds_at_evaluations
+    from eagerly.storage.event_log import seconds_at_evaluations
     from eagerly.storage.listing import runs_below
 
     before, said = _contents(stage / "run"), []

@@ -42,14 +42,13 @@ class Checkpointing:
         self._spaces = spaces
         self._writer = CheckpointWriter(run.path, run.config.keep_checkpoints)
 
-    def save(self, steps: int, updates: int, *, in_round: bool, growing: list[str]) -> None:
+    def save(self, steps: int, updates: int, *, in_round: bool) -> None:
         """Writes a checkpoint.
 
         Args:
             steps: Environment steps done.
             updates: Updates done.
             in_round: Whether calls of the train body are still owed.
-            growing: Names of files that are only ever appended to, flushed.
 
         Raises:
             FloatingPointError: If a variable is not finite; nothing is published then.
@@ -62,7 +61,6 @@ class Checkpointing:
             variables=self._variables,
             components=self._components,
             buffer=self._buffer,
-            growing=growing,
             spaces=self._spaces,
             conditions=conditions(),
             config=self._run.document(),

@@ -6,7 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from fractions import Fraction
 
 import tensorflow as tf
@@ -116,9 +116,8 @@ class Trainer:
         if not run.is_new:
             run.lock()
             saved = saved or newest_checkpoint(run.path)
-        self.summaries = self._opened.enter_context(
-            closing(Summaries(run.path, config.num_envs, config))
-        )
+        self.summaries = Summaries(run.path, config.num_envs, config)
+        self._opened.callback(self.summaries.log.close)
         spaces = recorded_spaces(
             self.observations.space, self.actions, custom_models=run.agent_config.has_custom_models
         )
@@ -297,7 +296,7 @@ class Trainer:
         is_best = self.policies.evaluated(self.steps, figures["return_mean"])
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
         self.run.check_lock()
-        self.evaluations.append(row)
+        self.evaluations.add(row)
         self.summaries.on_evaluation(self, evaluation, is_best)
         self._callbacks.call("on_evaluation", self, evaluation, is_best)
 
@@ -344,10 +343,9 @@ class Trainer:
         began = time.monotonic()
         try:
             self.run.check_lock()
-            growing = [*self.evaluations.flush(), *self.summaries.flush()]
-            self._checkpointing.save(
-                self.steps, self.updates, in_round=self.in_round, growing=growing
-            )
+            self.evaluations.flush()
+            self.summaries.log.flush()
+            self._checkpointing.save(self.steps, self.updates, in_round=self.in_round)
         finally:
             self._last_checkpoint = time.monotonic()
             self.checkpoint_seconds += self._last_checkpoint - began

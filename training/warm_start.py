@@ -12,7 +12,7 @@ from eagerly.errors import RunError
 from eagerly.networks.models import copy_variables
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
-from eagerly.storage.checkpoint_reader import newest_checkpoint
+from eagerly.storage.checkpoint_reader import required_checkpoint
 from eagerly.storage.loading import assign_weights
 from eagerly.storage.run import Run, open_run
 
@@ -40,12 +40,10 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
     run.check_vouched_for("init_from")
     try:
         other = open_run(Path(run_dir), None, {}, trust=run.trusts_init_from)
+        saved = required_checkpoint(other.path, with_replay=False)
     except RunError as error:
         raise RunError(f"--init-from: {error}") from error
-    saved = newest_checkpoint(other.path, with_replay=False)
-    if saved is None:
-        raise RunError(f"--init-from: {run_dir} has no checkpoint yet")
-    mine, theirs = agent.config.flat(), other.agent_config.flat()
+    mine, theirs = agent.config, other.agent_config
     for name in _SAME_SHAPES:
         if mine[name] != theirs[name]:
             raise RunError(
@@ -53,11 +51,8 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
                 "in this run: its actor would be another one"
             )
     try:
-        policies = saved.state("policies")
-        best = policies["best"]
-        weights, step = policies["latest"], saved.manifest.steps
-        if best is not None:
-            weights, step = best["weights"], int(best["step"])
+        found = saved.policies()
+        weights, step = found.get("best", found["latest"])
         actions = Actions(restored_spaces(saved.manifest.spaces)[1])
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:

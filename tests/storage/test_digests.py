@@ -52,7 +52,7 @@ def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path)
     before = digests(tmp_path / "run")
     summaries = Summaries(tmp_path / "run", 1, RunConfig(env="Pendulum-v1"))
     summaries._scalars({"losses/critic": 0.0}, 150)
-    summaries.close()
+    summaries.log.close()
     assert len(curves(tmp_path / "run")["losses/critic", 150]) == 2
     assert (
         digests(tmp_path / "run")["TensorBoard: all scalars"] != before["TensorBoard: all scalars"]

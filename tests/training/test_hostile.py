@@ -18,8 +18,8 @@ from eagerly import Trainer, load_policy, open_run
 from eagerly.errors import RunError
 from eagerly.storage import documents
 from eagerly.storage.digests import digests
-from eagerly.storage.elapsed import seconds_at_evaluations
 from eagerly.storage.evaluations import read_results
+from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.files import RunFiles
 from eagerly.storage.listing import runs_below
 from tests.helpers import edit_sealed

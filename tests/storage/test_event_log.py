@@ -1,13 +1,16 @@
-"""How long a run has taken, without the time in which nothing ran."""
+"""Event files, and how long a run has taken, without the time in which nothing ran."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.util.tensor_util import make_ndarray
 
-from eagerly.storage.elapsed import seconds_at_evaluations
+from eagerly.storage.event_log import EventLog, seconds_at_evaluations
 
 
 def _write(path: Path, events: list[tuple[float, int, str]]) -> None:
@@ -30,3 +33,20 @@ def test_the_time_between_processes_does_not_count(tmp_path: Path) -> None:
 
 def test_a_run_without_evaluations_has_none(tmp_path: Path) -> None:
     assert seconds_at_evaluations(tmp_path) == {}
+
+
+def test_tensorboard_and_we_read_what_is_written(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    log.add(0)
+    for step in (5000, 10_000):
+        log.add(step, summary=scalar_pb("evaluation/return_mean", 0.5 * step))
+    events = EventAccumulator(str(tmp_path)).Reload()
+    found = events.Tensors("evaluation/return_mean")
+    assert [(one.step, make_ndarray(one.tensor_proto)) for one in found] == [
+        (5000, 2500.0),
+        (10_000, 5000.0),
+    ]
+    assert events.file_version == 2.0
+    assert seconds_at_evaluations(tmp_path).keys() == {5000, 10_000}
+    (path,) = tmp_path.iterdir()
+    assert len(list(tf.data.TFRecordDataset(str(path)))) == 4  # with both checksums
