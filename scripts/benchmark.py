@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import click
 
-from eagerly.scripts.flags import Command
+from eagerly.scripts.flags import FOLDER, Command
+from eagerly.scripts.output import say
 
 _TABLES = {
     "article": "A. The article's table: DDPG, HalfCheetah-v5, one update per step",
@@ -27,10 +27,7 @@ _TABLES = {
 _ROUNDS = {"article": 9, "runs": 9, "budget": 5, "limit": 5, "scale": 3, "sequences": 5}
 
 
-_FOLDER = click.Path(path_type=Path, file_okay=False)
-
-
-@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("tables", nargs=-1, type=click.Choice(list(_TABLES)))
 @click.option(
     "--rounds",
@@ -39,16 +36,14 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @click.option(
     "--output",
-    type=_FOLDER,
+    type=FOLDER,
     default=Path("benchmarks/results"),
-    show_default=True,
     help="Where JSON, tables and pictures go.",
 )
 @click.option(
     "--peers",
-    type=_FOLDER,
+    type=FOLDER,
     default=Path("build/peers"),
-    show_default=True,
     help="The peers' environment; it is made if it does not exist.",
 )
 @click.option("--loaded", is_flag=True, help="Measure although something else uses the machine.")
@@ -75,7 +70,7 @@ def main(
         path = output / f"{table}.json"
         if not report_only:
             try:
-                load = measuring.check_quiet(not loaded, _say)
+                load = measuring.check_quiet(not loaded, say)
                 turns = rounds or _ROUNDS[table]
                 found = _measure(table, turns, peers)
             except (measuring.LoadedMachineError, RuntimeError) as error:
@@ -99,7 +94,7 @@ def _parity(output: Path, peers: Path | None) -> None:
     folder = output.parent / "learning"
     if peers:
         try:
-            parity.measure(measuring.peers_python(peers, _say), folder, _say)
+            parity.measure(measuring.peers_python(peers, say), folder, say)
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
     found = parity.curves(folder)
@@ -112,21 +107,21 @@ def _parity(output: Path, peers: Path | None) -> None:
 def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
     from eagerly.benchmarks import inside, measuring, sequences, whole_runs
 
-    if table in ("article", "runs"):
-        python = measuring.peers_python(peers, _say)
-        if table == "article":
-            return whole_runs.measure_article(python, rounds, _say)
-        environments = whole_runs.CHEETAH, whole_runs.HUMANOID
-        return {env: whole_runs.measure_runs(python, env, rounds, _say) for env in environments}
-    if table == "sequences":
-        return sequences.measure_sequences(measuring.peers_python(peers, _say), rounds, _say)
-    if table == "limit":
-        return inside.measure_limit(rounds, _say)
-    measure: Callable[..., dict[str, Any]] = {
-        "budget": inside.measure_budget,
-        "scale": inside.measure_scale,
-    }[table]
-    return measure(whole_runs.CHEETAH, rounds, _say)
+    def python() -> Path:
+        return measuring.peers_python(peers, say)
+
+    environments = whole_runs.CHEETAH, whole_runs.HUMANOID
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        "article": lambda: whole_runs.measure_article(python(), rounds, say),
+        "runs": lambda: {
+            env: whole_runs.measure_runs(python(), env, rounds, say) for env in environments
+        },
+        "budget": lambda: inside.measure_budget(whole_runs.CHEETAH, rounds, say),
+        "limit": lambda: inside.measure_limit(rounds, say),
+        "scale": lambda: inside.measure_scale(whole_runs.CHEETAH, rounds, say),
+        "sequences": lambda: sequences.measure_sequences(python(), rounds, say),
+    }
+    return measures[table]()
 
 
 def _report(table: str, found: dict[str, Any], output: Path) -> None:
@@ -154,10 +149,6 @@ def _report(table: str, found: dict[str, Any], output: Path) -> None:
     text = "\n".join(lines) + "\n"
     (output / f"{table}.md").write_text(text, encoding="utf-8")
     click.echo(text)
-
-
-def _say(line: str) -> None:
-    click.echo(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

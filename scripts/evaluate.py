@@ -30,7 +30,7 @@ def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None)
     return value
 
 
-@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option(
     "--episodes", type=click.IntRange(min=1, max=MOST_EPISODES), help="[default: as in training]"
@@ -39,7 +39,6 @@ def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None)
     "--which",
     type=click.Choice(["best", "latest"]),
     default="best",
-    show_default=True,
     help="The policy with the best evaluation so far, or the newest one.",
 )
 @click.option(

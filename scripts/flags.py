@@ -9,8 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +18,8 @@ from eagerly.conditions import flag_name
 from eagerly.scripts.output import printable
 from eagerly.settings import Setting, settings_of
 from eagerly.storage.settings import format_setting
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -75,22 +76,27 @@ def _option(setting: Setting, *, saved: bool) -> click.Option:
     return click.Option([declaration], type=type_, default=None, help=text, metavar=shown)
 
 
-@contextmanager
-def interruptible(ctx: click.Context) -> Iterator[None]:
-    """Lets Ctrl-C end a command as a shell expects it: without a traceback, with exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        ctx.exit(128 + signal.SIGINT)
-
-
 class Command(click.Command):
-    """A command that Ctrl-C ends with exit code 130."""
+    """A command that Ctrl-C ends as a shell expects it: without a traceback, with exit code 130."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        settings = {"max_content_width": 100, "show_default": True}
+        more["context_settings"] = settings | more.get("context_settings", {})
+        super().__init__(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
-        with interruptible(ctx):
+        try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(128 + signal.SIGINT)
+
+
+class Group(Command, click.Group):
+    """A group of commands, which are listed in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
 
 def interpreter() -> str:
@@ -109,15 +115,10 @@ def command(script: str, *words: str) -> str:
     """
     if os.path.basename(sys.argv[0]) == "eagerly":
         found = shutil.which("eagerly") == os.path.abspath(sys.argv[0])
-        name = os.path.splitext(script)[0]
-        resumes = name == "train" and words[:1] == ("resume",)
-        return _joined(
-            [
-                "eagerly" if found else os.path.relpath(sys.argv[0]),
-                *(() if resumes else (name,)),
-                *words,
-            ]
-        )
+        program = "eagerly" if found else os.path.relpath(sys.argv[0])
+        resumes = script == "train.py" and words[:1] == ("resume",)
+        name = () if resumes else (os.path.splitext(script)[0],)
+        return _joined([program, *name, *words])
     return _joined([interpreter(), os.path.join(os.path.dirname(sys.argv[0]), script), *words])
 
 

@@ -3,61 +3,50 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
 from eagerly import __version__
+from eagerly.scripts.flags import Group
 
-# Where each command lives; it is imported when it is used.
-_HOMES = {
-    "train": ("train", "main", "Train an agent."),
-    "resume": ("train", "resume", "Continue a run with its saved settings."),
-    "evaluate": ("evaluate", "main", "Run episodes with a trained policy, and film one."),
-    "plot": ("plot", "main", "Draw and compare learning curves."),
-    "runs": ("runs", "main", "List runs: environment, agent, steps, best return, state."),
-}
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_EAGERLY_COMPLETE"
 
 
-class _Lazy(click.Group):
-    """A group whose commands are imported when they are asked for."""
+class _Lazy(click.Command):
+    """A command that is imported when it is used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_HOMES, *super().list_commands(ctx)]
+    def __init__(self, name: str, module: str, attribute: str, help: str) -> None:
+        super().__init__(name, short_help=help)
+        self._module, self._attribute = f"eagerly.scripts.{module}", attribute
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _HOMES:
-            return super().get_command(ctx, cmd_name)
-        module, name, _ = _HOMES[cmd_name]
-        found: click.Command = getattr(importlib.import_module(f"eagerly.scripts.{module}"), name)
-        return found
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # Click's own would import every command to ask for its help.
-        described = {name: home[2] for name, home in _HOMES.items()}
-        described |= {name: c.get_short_help_str() for name, c in self.commands.items()}
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return options + [
-            CompletionItem(name, help=text)
-            for name, text in described.items()
-            if name.startswith(incomplete)
-        ]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, home[2]) for name, home in _HOMES.items()]
-        rows += [
-            (name, command.get_short_help_str()) for name, command in sorted(self.commands.items())
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        found: click.Command = getattr(importlib.import_module(self._module), self._attribute)
+        return found.make_context(info_name, args, parent, **extra)
 
 
-@click.group(cls=_Lazy, context_settings={"max_content_width": 100})
+@click.group(cls=Group)
 @click.version_option(__version__, message="eagerly %(version)s")
 def main() -> None:
     """Trains deterministic actor-critic agents for continuous control."""
+
+
+for words in (
+    ("train", "train", "main", "Train an agent."),
+    ("resume", "train", "resume", "Continue a run with its saved settings."),
+    ("evaluate", "evaluate", "main", "Run episodes with a trained policy, and film one."),
+    ("plot", "plot", "main", "Draw and compare learning curves."),
+    ("runs", "runs", "main", "List runs: environment, agent, steps, best return, state."),
+):
+    main.add_command(_Lazy(*words))
 
 
 @main.command()

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from functools import partial
 
 import click
 from tqdm import tqdm
@@ -37,6 +38,9 @@ def printable(text: str, *, lines: bool = True) -> str:
 def echo(text: object, *, err: bool = False) -> None:
     """Prints a line, harmless to a terminal."""
     click.echo(printable(str(text)), err=err)
+
+
+say = partial(echo, err=True)
 
 
 class Failure(click.ClickException):

@@ -27,14 +27,13 @@ _ENOUGH = 5  # runs whose interval is nearly what it is called
 _PATH = click.Path(path_type=Path, exists=True)
 
 
-@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("paths", nargs=-1, required=True, type=_PATH)
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("curves.png"),
-    show_default=True,
     help="The picture; its ending, .png or .svg, says of which kind.",
 )
 @click.option(
@@ -42,21 +41,18 @@ _PATH = click.Path(path_type=Path, exists=True)
     "axis",
     type=click.Choice(["steps", "time"]),
     default="steps",
-    show_default=True,
     help="Environment steps, or wall time without the time in which nothing ran.",
 )
 @click.option(
     "--statistic",
     type=click.Choice(["iqm", "mean"]),
     default="iqm",
-    show_default=True,
     help="Of the runs: the mean of their middle half, or of all.",
 )
 @click.option(
     "--theme",
     type=click.Choice(["light", "dark", "both"]),
     default="light",
-    show_default=True,
     help="For light or dark pages; both: a second picture whose name ends in -dark.",
 )
 @click.option(
@@ -77,7 +73,7 @@ _PATH = click.Path(path_type=Path, exists=True)
     metavar="LABEL NAME",
     help="Call runs of a label something else; may be given several times.",
 )
-@click.option("--title", default="", help="Written above the picture.")
+@click.option("--title", default="", show_default=False, help="Written above the picture.")
 @click.option("--trust", is_flag=True, help=TRUST_HELP)
 def main(
     paths: tuple[Path, ...],

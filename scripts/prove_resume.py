@@ -26,15 +26,12 @@ _TRAIN = Path(__file__).with_name("train.py")
 _STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a random step
 
 
-@click.command(
-    cls=Command,
-    context_settings={"max_content_width": 100, "ignore_unknown_options": True},
-)
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("agent")
-@click.option("--env", default="HalfCheetah-v5", show_default=True)
-@click.option("--steps", type=click.IntRange(min=1), default=20_000, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--kills", type=click.IntRange(min=0), default=20, show_default=True)
+@click.option("--env", default="HalfCheetah-v5")
+@click.option("--steps", type=click.IntRange(min=1), default=20_000)
+@click.option("--seed", type=click.IntRange(min=0), default=0)
+@click.option("--kills", type=click.IntRange(min=0), default=20)
 @click.option(
     "--checkpoint-every-steps",
     type=click.IntRange(min=1),

@@ -10,42 +10,35 @@ import click
 
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.errors import RunError
-from eagerly.scripts.flags import Command
+from eagerly.scripts.flags import FOLDER, Command
+from eagerly.scripts.output import say
 from eagerly.scripts.quiet import quiet_tensorflow
 
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 
-
-@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("names", metavar="[PART]...", nargs=-1, type=click.Choice(list(parts())))
 @click.option(
     "--seeds",
     default=f"{SEEDS[0]}-{SEEDS[-1]}",
-    show_default=True,
     help="First and last seed.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs at a time."
-)
+@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Runs at a time.")
 @click.option(
     "--output",
-    type=_FOLDER,
+    type=FOLDER,
     default=Path("benchmarks/learning"),
-    show_default=True,
     help="Where the tables go; those that are there are not made again.",
 )
 @click.option(
     "--work",
-    type=_FOLDER,
+    type=FOLDER,
     default=Path("build/reproduce"),
-    show_default=True,
     help="Where runs are kept until they are complete.",
 )
 @click.option(
     "--peers",
-    type=_FOLDER,
+    type=FOLDER,
     default=Path("build/peers"),
-    show_default=True,
     help="The environment of Stable-Baselines3; it is made if it does not exist.",
 )
 @click.option("--report-only", is_flag=True, help="Train nothing; judge the tables that are there.")
@@ -72,7 +65,7 @@ def main(
         from eagerly.benchmarks.reproduction import Reproduction
 
     grid = parts(_range(seeds))
-    reproduction = Reproduction(output, work, lambda: peers_python(peers, _say), _say)
+    reproduction = Reproduction(output, work, lambda: peers_python(peers, say), say)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: reproduction.stop())
     asked = names or tuple(grid)
@@ -82,7 +75,7 @@ def main(
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
         if reproduction.stopped:
-            _say("stopped; typed again it goes on where it is")
+            say("stopped; typed again it goes on where it is")
             sys.exit(130)
         if failed:
             listed = ", ".join(cell.name for cell in failed)
@@ -111,10 +104,6 @@ def _range(seeds: str) -> range:
     if not found:
         raise click.BadParameter(f"expected FIRST-LAST such as 0-4, got {seeds!r}")
     return found
-
-
-def _say(line: str) -> None:
-    click.echo(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,12 @@ from eagerly.storage.listing import runs_below
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
-@click.command(cls=Command, context_settings={"max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("folders", nargs=-1, type=_FOLDER)
 @click.option(
     "--sort",
     type=click.Choice(["name", "best", "steps"]),
     default="name",
-    show_default=True,
     help="By what; the best and the longest come first.",
 )
 def main(folders: tuple[Path, ...], sort: str) -> None:

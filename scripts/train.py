@@ -24,9 +24,9 @@ from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
 from eagerly.scripts.flags import (
     Command,
+    Group,
     command,
     interpreter,
-    interruptible,
     options_of,
 )
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
@@ -35,12 +35,8 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """One command per agent, whose flags are made when it is asked for."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with interruptible(ctx):
-            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*agent_names(), *super().list_commands(ctx)]
@@ -62,7 +58,7 @@ class _Commands(click.Group):
             *options_of(RunConfig),
             *options_of(config),
         ]
-        return click.Command(
+        return Command(
             cmd_name,
             params=list(options),
             callback=lambda **values: _train(cmd_name, **values),
@@ -87,7 +83,7 @@ def _process_options() -> list[click.Option]:
             ["--profile-calls"],
             type=click.IntRange(min=0),
             default=0,
-            help="Trace so many calls of the train body for TensorBoard's profiler. [default 0]",
+            help="Trace so many calls of the train body for TensorBoard's profiler.",
         ),
     ]
 
@@ -103,7 +99,7 @@ def _preset_option(agent: str) -> click.Option:
     )
 
 
-@click.group(cls=_Commands, context_settings={"max_content_width": 100})
+@click.group(cls=_Commands)
 def main() -> None:
     """Trains agents for continuous control and continues their runs.
 
@@ -157,9 +153,9 @@ def _train(
 
 
 def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
-    from eagerly.scripts.screen import Screen
     from eagerly.storage.checkpoint_reader import newest_checkpoint
     from eagerly.storage.manifest import is_finished
+    from eagerly.training.callbacks import ProgressBar
     from eagerly.training.trainer import Trainer
 
     newest = None
@@ -176,12 +172,12 @@ def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
         tell(f"{run.path} is finished: it has {steps} steps.")
         _print_end(run, steps)
         return
-    screen = Screen(progress)
-    with Trainer(run, [screen], newest=newest, profile_calls=profile_calls) as trainer:
+    bar = ProgressBar(disable=None if progress else True, say=tell)
+    with Trainer(run, [bar], newest=newest, profile_calls=profile_calls) as trainer:
         _print_start(trainer)
         started = time.monotonic()
         try:
-            with closing(screen):
+            with closing(bar):
                 signals = trainer.train()
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
@@ -193,7 +189,7 @@ def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
     if signals.received and not trainer.finished:
         tell(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
         tell(f"continue  {command('train.py', 'resume', str(run.path))}")
-        _print_look(run)
+        _print_end(run)
         sys.exit(128 + signal.Signals(signals.received))
     tell(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
@@ -218,10 +214,8 @@ def _print_start(trainer: Any) -> None:
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
-    counts = {
-        "actor": count_parameters(agent.networks.actor),
-        "critics": count_parameters(agent.networks.critic),
-    }
+    networks = agent.networks
+    counts = f"actor {networks.actor.count_params()}, critics {networks.critic.count_params()}"
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:
         environment += f" {json.dumps(config.env_kwargs)}"
@@ -238,39 +232,27 @@ def _print_start(trainer: Any) -> None:
         "environment": environment,
         "observations": trainer.observations.space,
         "actions": trainer.actions.space,
-        "parameters": ", ".join(f"{name} {count}" for name, count in counts.items()),
+        "parameters": counts,
         "continue with": command("train.py", "resume", str(run.path)),
     }.items():
         tell(f"{name:<14}{value}")
 
 
-def _print_end(run: Any, steps: int) -> None:
-    again = command("train.py", "resume", str(run.path), "--steps", str(2 * steps))
-    tell(f"result    {_result(run) or _DAMAGED}")
-    tell(f"extend    {again}")
-    _print_look(run)
-
-
-_DAMAGED = "evaluations.csv is damaged, its figures cannot be read"
-
-
-def _result(run: Any) -> Results | None:
-    """Reads what the run has reached; None where the table is damaged, which ends no run."""
+def _print_end(run: Any, finished_at: int | None = None) -> None:
+    """Prints what the run has reached, if it is finished, and the commands for what comes next."""
     try:
-        return read_results(run.evaluations_path)
-    except RunError:
-        return None
-
-
-def _print_look(run: Any) -> None:
-    """Prints the commands that evaluate the policy and show the curves."""
-    found = _result(run)
-    which = () if found is None or found.steps.size else ("--which", "latest")
+        found: Results | str = read_results(run.evaluations_path)
+    except RunError:  # which ends no run
+        found = "evaluations.csv is damaged, its figures cannot be read"
+    if finished_at is not None:
+        tell(f"result    {found}")
+        more = "--steps", str(2 * finished_at)
+        tell(f"extend    {command('train.py', 'resume', str(run.path), *more)}")
+    which = () if isinstance(found, str) or found.steps.size else ("--which", "latest")
     tell(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
     # -P: TensorBoard looks for optional packages, and not in the directory that it is run from.
     words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]
-    curves = shlex.join([interpreter(), *words])
-    tell(f"curves    {curves}")
+    tell(f"curves    {shlex.join([interpreter(), *words])}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -112,16 +112,14 @@ class ProgressBar(Callback):
     Args:
         disable: Whether to show nothing; None shows nothing where standard error is no terminal,
             outside notebooks.
+        say: Prints a line per evaluation where the bar is not shown.
     """
 
-    def __init__(self, *, disable: bool | None = None) -> None:
-        self._disable = disable
+    def __init__(
+        self, *, disable: bool | None = None, say: Callable[[str], object] | None = None
+    ) -> None:
+        self._disable, self._say = disable, say
         self._bar: tqdm[Any] | None = None
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether there is a bar."""
-        return self._bar is not None and not self._bar.disable
 
     def on_begin(self, training: Training) -> None:
         """Draws the bar."""
@@ -144,10 +142,16 @@ class ProgressBar(Callback):
                 self._bar.update(training.steps - self._bar.n)
 
     def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
-        """Shows the return beside the bar."""
+        """Shows the return beside the bar, or prints it."""
+        figures = evaluation.summary()
+        text = f"evaluation {format_return(figures['return_mean'])}"
+        text += f" ± {format_return(figures['return_std'])}"
+        text += " (best so far)" if is_best else ""
         with suppress(OSError):
-            if self._bar is not None:
-                self._bar.set_postfix_str(f"evaluation {format_evaluation(evaluation, is_best)}")
+            if self._bar is not None and not self._bar.disable:
+                self._bar.set_postfix_str(text)
+            elif self._say:
+                self._say(f"step {training.steps}: {text}")
 
     def close(self) -> None:
         """Leaves the bar as it is."""
@@ -158,10 +162,3 @@ class ProgressBar(Callback):
     def on_end(self, training: Training) -> None:
         """Closes the bar."""
         self.close()
-
-
-def format_evaluation(evaluation: Evaluation, is_best: bool) -> str:
-    """Writes the mean return of an evaluation with its deviation, and whether it is the best."""
-    figures = evaluation.summary()
-    text = f"{format_return(figures['return_mean'])} ± {format_return(figures['return_std'])}"
-    return text + (" (best so far)" if is_best else "")
