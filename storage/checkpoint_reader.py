@@ -15,6 +15,7 @@ from eagerly.buffers import Buffer
 from eagerly.errors import RunError
 from eagerly.state import joined
 from eagerly.storage.arrays import read_npy, read_npz
+from eagerly.storage.checkpoint_writer import Contents
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import Manifest, Segment, folders_of, read_manifest
 
@@ -33,12 +34,19 @@ class Checkpoint:
     files: RunFiles
     manifest: Manifest
 
-    def restore_rows(self, buffer: Buffer) -> None:
-        """Fills a new buffer with the transitions.
+    def restore(self, contents: Contents) -> None:
+        """Takes over everything; nothing on disk is touched.
 
         Raises:
-            ValueError: If the rows do not fit the buffer.
+            ValueError: If something does not fit, as may be any other exception.
         """
+        with self.networks_prefix() as prefix:
+            contents.variables.read(prefix)
+        self._restore_rows(contents.buffer)
+        for name, component in contents.components.items():
+            component.restore(self.state(name))
+
+    def _restore_rows(self, buffer: RowBuffer) -> None:
         segments = self.manifest.replay
         for segment in segments:
             rows = self.rows(segment)
@@ -120,7 +128,6 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
     for folder in folders:
         try:
             manifest = read_manifest(files, folder)
-            _announce(manifest, with_replay)
             _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
             if folder not in folders_of(files):  # it was removed while it was read
@@ -150,21 +157,18 @@ def required_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint:
     return saved
 
 
-def _announce(manifest: Manifest, with_replay: bool) -> None:
-    """Says that checking takes long, where it does."""
-    parts = manifest.parts.items()
-    sizes = (p["bytes"] for n, p in parts if with_replay or not n.startswith("replay/"))
-    if (size := sum(sizes)) > _LONG_TO_CHECK:
-        _log.info(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
-
-
 _LONG_TO_CHECK = 2**33
 
 
 def _check_parts(files: RunFiles, manifest: Manifest, with_replay: bool) -> None:
-    for name, expected in manifest.parts.items():
-        if not with_replay and name.startswith("replay/"):
-            continue
+    parts = {
+        name: expected
+        for name, expected in manifest.parts.items()
+        if with_replay or not name.startswith("replay/")
+    }
+    if (size := sum(expected["bytes"] for expected in parts.values())) > _LONG_TO_CHECK:
+        _log.info(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
+    for name, expected in parts.items():
         # A file of an absurd size is not read.
         if not files.is_file(name) or files.size(name) != expected["bytes"]:
             raise ValueError(f"{name} is missing or not as long as it was")

@@ -1,20 +1,9 @@
 """Checkpoints of a run: immutable parts, and a manifest that is written last.
 
-    runs/cheetah/
-      config.json                       settings
-      lock                              names the process that trains it
-      events.out.tfevents.*             TensorBoard
-      evaluations.csv
-      replay/START-STOP.npy             transitions START to STOP, written once
-      checkpoints/STEPS-UPDATES/
-        networks.index, networks.data*  tf.train.Checkpoint: networks, targets, optimisers
-        policies.npz                    the actor as it was, and the best one so far
-        collector.npz                   the episodes in progress
-        manifest.json                   names the parts that belong together
-
-A directory of `checkpoints/` counts once its manifest stands in it, which happens by one rename.
-A checkpoint costs what is new since the last one: transitions are appended as segments that are
-never written again. Nothing read back can execute code: JSON and arrays without pickle.
+docs/runs.md shows what lies where. A directory of `checkpoints/` counts once its manifest stands in
+it, which happens by one rename. A checkpoint costs what is new since the last one: transitions are
+appended as segments that are never written again. Nothing read back can execute code: JSON and
+arrays without pickle.
 """
 
 from __future__ import annotations
@@ -25,6 +14,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +39,20 @@ from eagerly.storage.manifest import (
 _log = logging.getLogger(__name__)
 
 
-Described = dict[str, Any]
+@dataclass(frozen=True)
+class Contents:
+    """What checkpoints keep of a run.
+
+    Attributes:
+        variables: Networks, targets and optimisers, in the files of `tf.train.Checkpoint`.
+        buffer: The replay buffer, whose transitions are appended to files as they come.
+        components: All that has a state, by name, in the order in which it is restored; the arrays
+            of each go to a file of that name.
+    """
+
+    variables: VariableCheckpoint
+    buffer: RowBuffer
+    components: Mapping[str, Stateful]
 
 
 class CheckpointWriter:
@@ -63,23 +66,16 @@ class CheckpointWriter:
     def __init__(self, path: Path, keep: int) -> None:
         self._files = RunFiles(path)
         self._keep = keep
-        self._grown = _Grown(self._files)
+        self._digests: dict[
+            str, tuple[int, Any]
+        ] = {}  # of files that grow, as far as they were read
         self._published: list[Manifest] | None = None  # those on disk, once they were read
 
-    def save(
-        self,
-        *,
-        variables: VariableCheckpoint,
-        components: Mapping[str, Stateful],
-        buffer: RowBuffer,
-        **about: Any,
-    ) -> None:
+    def save(self, contents: Contents, **about: Any) -> None:
         """Writes a checkpoint and removes those that are no longer kept.
 
         Args:
-            variables: Networks, targets and optimisers, written by `tf.train.Checkpoint`.
-            components: What has a state, by name; the arrays of each go to a file of that name.
-            buffer: Its new transitions are appended.
+            contents: What is kept.
             **about: The other fields of the manifest, as `Manifest` describes them: steps, updates,
                 in_round, spaces, conditions, config.
 
@@ -94,15 +90,15 @@ class CheckpointWriter:
         folder = folder_name(about["steps"], about["updates"])
         if previous and previous[-1].folder == folder:
             return
-        states = {name: split(component.state()) for name, component in components.items()}
+        states = {name: split(part.state()) for name, part in contents.components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
         try:
-            parts = self._write_parts(folder, variables, arrays)
+            parts = self._write_parts(folder, contents.variables, arrays)
             manifest = Manifest(
                 parts=parts,
-                replay=self._append_replay(buffer, previous, parts),
+                replay=self._append_replay(contents.buffer, previous, parts),
                 growing={
-                    name: self._grown.described(name)
+                    name: self._grown(name)
                     for name in self._files.names()
                     if GROWING.fullmatch(name) and self._files.is_file(name)
                 },
@@ -126,7 +122,7 @@ class CheckpointWriter:
         folder: str,
         variables: VariableCheckpoint,
         arrays: Mapping[str, Mapping[str, np.ndarray]],
-    ) -> dict[str, Described]:
+    ) -> dict[str, dict[str, Any]]:
         self._files.make_folder("checkpoints")
         self._files.remove_folder(folder)
         self._files.make_folder(folder, is_new=True)
@@ -146,7 +142,7 @@ class CheckpointWriter:
         return parts
 
     def _append_replay(
-        self, buffer: Buffer, previous: list[Manifest], parts: dict[str, Described]
+        self, buffer: RowBuffer, previous: list[Manifest], parts: dict[str, dict[str, Any]]
     ) -> tuple[Segment, ...]:
         oldest = buffer.added - len(buffer)
         last = previous[-1] if previous else None
@@ -177,23 +173,33 @@ class CheckpointWriter:
                 files.remove(name)
         for name, expected in growing.items():
             if files.size(name) < expected["bytes"] or not files.is_file(name):
-                path = files.path / name
-                _log.warning(
-                    "%s is missing or shorter than it was: points of its curves are lost", path
-                )
+                what = "is missing or shorter than it was: points of its curves are lost"
+                _log.warning("%s %s", files.path / name, what)
                 if not files.is_file(name):  # a link would lead elsewhere, a pipe would wait
                     files.remove_folder(name)
                 continue
             files.cut(name, expected["bytes"])
-            if self._grown.described(name) != expected:
-                path = files.path / name
-                _log.warning("%s is damaged: points of its curves may be lost or wrong", path)
+            if self._grown(name) != expected:
+                what = "is damaged: points of its curves may be lost or wrong"
+                _log.warning("%s %s", files.path / name, what)
         found = published(files.path)
         kept = [m for m in found if manifest and m.folder <= manifest.folder]
         for newer in found[len(kept) :]:
             files.remove(f"{newer.folder}/manifest.json")
         self._published = kept[-self._keep :]
         self._clean(self._published)
+
+    def _grown(self, name: str) -> dict[str, Any]:
+        """Describes a file that grows, reading only what is new since the last time; durable."""
+        size, digest = self._digests.get(name, (0, hashlib.sha256()))
+        with self._files.open(name) as file:
+            os.fsync(file.fileno())
+            file.seek(size)
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+                size += len(chunk)
+        self._digests[name] = (size, digest)
+        return {"bytes": size, "sha256": digest.hexdigest()}
 
     def _clean(self, manifests: list[Manifest]) -> None:
         """Removes what no manifest names, of the names that this class gives."""
@@ -214,22 +220,3 @@ class CheckpointWriter:
 
 _TEMPORARY = ("config.json.tmp", "evaluations.csv.tmp", "lock.tmp")
 _OURS = re.compile(rf"({PART.pattern})(\.tmp)?")
-
-
-class _Grown:
-    """Describes files that grow, reading of each only what is new since the last time."""
-
-    def __init__(self, files: RunFiles) -> None:
-        self._files = files
-        self._digests: dict[str, tuple[int, Any]] = {}
-
-    def described(self, name: str) -> Described:
-        size, digest = self._digests.get(name, (0, hashlib.sha256()))
-        with self._files.open(name) as file:
-            os.fsync(file.fileno())
-            file.seek(size)
-            while chunk := file.read(2**20):
-                digest.update(chunk)
-                size += len(chunk)
-        self._digests[name] = (size, digest)
-        return {"bytes": size, "sha256": digest.hexdigest()}

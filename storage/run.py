@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import logging
-import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -40,9 +38,15 @@ from eagerly.storage.trust import (
 
 _log = logging.getLogger(__name__)
 FORMAT = 3
+# Settings of a run that cannot change its result.
+FREE = frozenset(f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"])
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 _IMPORTED_FIRST = {"agent", *FACTORIES}
-_FOLDERS = ("checkpoints", "replay", "videos", "plugins", "plugins/profile")
+# None may be a link; the outer ones are looked at first.
+_FOLDERS = (
+    *("checkpoints", "replay", "videos", "plugins", "plugins/profile"),
+    *("checkpoints/*", "plugins/profile/*"),
+)
 
 
 @dataclass
@@ -113,22 +117,17 @@ class Run:
         if self.untrusted.keys() & set(settings):
             raise _untrusted(self.path, self.untrusted)
 
-    def trust(self) -> str:
-        """Remembers as the user's own what the run names.
-
-        Returns:
-            What its user should read, where that was not possible; else nothing.
-        """
+    def trust(self) -> None:
+        """Remembers as the user's own what the run names; where it cannot, a warning is logged."""
         named = named_by(self.document())
         try:
             if named and not is_trusted(self.path, named):
                 trust(self.path, named)
         except OSError as error:
-            return (
+            _log.warning(
                 f"note: that this run is yours cannot be remembered ({error}): to resume, evaluate "
                 "or plot it, add --trust"
             )
-        return ""
 
     def lock(self) -> None:
         """Keeps the directory of a run that is on disk for this process, until `unlock`.
@@ -136,11 +135,11 @@ class Run:
         Raises:
             RunError: If another process has it, or the directory cannot be written.
         """
-        inner = (_entries(self.path, name) for name in ("checkpoints", "plugins/profile"))
-        for name in itertools.chain(_FOLDERS, *inner):
-            if (self.path / name).is_symlink():
-                # What is removed and written there could belong to something else.
-                raise RunError(f"{self.path / name} {LINK}")
+        for pattern in _FOLDERS:
+            for path in self.path.glob(pattern):
+                if path.is_symlink():
+                    # What is removed and written there could belong to something else.
+                    raise RunError(f"{path} {LINK}")
         if self._lock is None:
             try:
                 self._lock = RunLock(self.path)
@@ -172,16 +171,13 @@ class Run:
             "history": self.history,
         }
 
-    def write(self, steps: int = 0) -> str:
+    def write(self, steps: int = 0) -> None:
         """Locks the directory, making it if it is new, and writes `config.json`.
 
         What the run names is remembered as the user's own.
 
         Args:
             steps: Environment steps done, to be recorded beside what is overridden.
-
-        Returns:
-            What its user should read, or nothing.
 
         Raises:
             RunError: If another process has the directory.
@@ -197,26 +193,22 @@ class Run:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             entry = {"time": now, "steps": steps, "overridden": self.overridden}
             self.history = [*self.history, entry]
-        note = self.trust()
+        self.trust()
         RunFiles(self.path).write("config.json", [sealed(self.document())])
         if self.is_new:
             RunFiles(self.path.parent).sync_folder()
         self.is_new, self.overridden = False, {}
-        return note
 
     def _make_directory(self) -> None:
-        path, count = self.path, 1
-        while True:
+        made_up, count = self.path, 1
+        while self.made_up:
             try:
-                path.mkdir(parents=True, exist_ok=not self.made_up)
+                self.path.mkdir(parents=True)
+                self.made_up = False
             except FileExistsError:
-                if not self.made_up:
-                    raise
                 count += 1
-                path = self.path.with_name(f"{self.path.name}-{count}")
-            else:
-                self.path, self.made_up = path, False
-                return
+                self.path = made_up.with_name(f"{made_up.name}-{count}")
+        self.path.mkdir(parents=True, exist_ok=True)
 
 
 def open_run(
@@ -302,7 +294,7 @@ def _check_path(path: Path) -> None:
 def _continued(
     path: Path, agent: str | None, given: Mapping[str, Any], override: bool, trusted: bool
 ) -> Run:
-    document = _read(path)
+    document = _read(path, logging.WARNING)
     saved_agent = document["agent"]
     if agent not in (None, saved_agent):
         raise RunError(
@@ -316,14 +308,12 @@ def _continued(
     config, agent_config = build(saved_agent, saved | settings)
     _check_acting(config, agent_config, given)
     wanted = as_saved(config) | as_saved(agent_config)
-    unequal = {name for name in wanted if wanted[name] != saved[name]} - FREE_SETTINGS
-    changed = {name: [saved[name], wanted[name]] for name in wanted if name in unequal}
+    changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in FREE}
     if changed and not override:
         lines = "".join(
-            f"  {flag_name(name)}: the run has {old}, you gave {new}\n"
-            for name, (old, new) in (
-                (name, map(format_setting, values)) for name, values in changed.items()
-            )
+            f"  {flag_name(name)}: the run has {format_setting(old)}, you gave "
+            f"{format_setting(new)}\n"
+            for name, (old, new) in changed.items()
         )
         raise RunError(
             f"{path} was started with other settings:\n{lines}Leave them out to continue as saved, "
@@ -414,7 +404,7 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
 
 
 def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {"agent": agent} | {n: v for n, v in settings.items() if n not in FREE_SETTINGS}
+    return {"agent": agent} | {n: v for n, v in settings.items() if n not in FREE}
 
 
 def read_document_of(path: Path) -> dict[str, Any]:
@@ -438,14 +428,6 @@ def _is_run(path: Path) -> bool:
         return False
 
 
-def _entries(path: Path, folder: str) -> list[str]:
-    """Lists the entries of a folder, each with its name; none where there is no folder."""
-    try:
-        return [f"{folder}/{name}" for name in os.listdir(path / folder)]
-    except OSError:
-        return []
-
-
 def _is_empty(path: Path) -> bool:
     """Whether nothing stands there but what a run leaves that is killed before it begins."""
     if not path.is_dir():
@@ -453,26 +435,25 @@ def _is_empty(path: Path) -> bool:
     return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
 
 
-def _read(path: Path, level: int = logging.WARNING) -> dict[str, Any]:
+def _read(path: Path, level: int) -> dict[str, Any]:
     """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and logs so."""
-    files = RunFiles(path)
+    name = path / "config.json"
     try:
-        document = _checked(read_document(files, "config.json"))
+        document = _checked(unsealed(read_document(RunFiles(path), "config.json")))
     except (OSError, ValueError) as error:
-        why = f"{path / 'config.json'} cannot be read: {error}"
+        why = f"{name} cannot be read: {error}"
         document = _of_a_manifest(path, why, level)
     try:
         check_sections(document)
     except ValueError as error:
-        raise RunError(f"{path / 'config.json'}: {error}") from error
+        raise RunError(f"{name}: {error}") from error
     return document
 
 
 def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
-    """Finds what the newest manifest that can be read keeps of `config.json`, and logs so."""
     for manifest in reversed(published(path)):
         try:
-            document = _checked(manifest.config, is_sealed=False)
+            document = _checked(manifest.config)  # under the manifest's checksum
         except ValueError:
             continue
         taken = f"the settings are those of the checkpoint of step {manifest.steps}"
@@ -481,15 +462,13 @@ def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
     raise RunError(f"{why}. (--override changes settings; the file is not to be edited.)")
 
 
-def _checked(document: dict[str, Any], *, is_sealed: bool = True) -> dict[str, Any]:
+def _checked(document: dict[str, Any]) -> dict[str, Any]:
     """Checks what a `config.json` held, before any of it is believed.
 
     Raises:
-        ValueError: If it is not as it was written, or not a run's.
+        ValueError: If it is not a run's.
         RunError: If another version of eagerly wrote it.
     """
-    if is_sealed:  # what stands in a manifest is under the manifest's checksum
-        document = unsealed(document)
     kinds = {"format": int, "agent": str, "run": dict, "agent_settings": dict, "history": list}
     if unknown := document.keys() - kinds.keys():
         raise ValueError(f"it holds {sorted(unknown)}, which is not known")

@@ -21,7 +21,6 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.importing import while_used
 from eagerly.seeding import Stream, seed_sequence
-from eagerly.spaces import Actions, Observations
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
 from eagerly.training.hardware import (
@@ -42,8 +41,6 @@ class Assembly:
     """The parts of a run.
 
     Attributes:
-        observations: How observations are laid out as rows.
-        actions: How actions are.
         agent: The agent.
         buffer: The replay buffer, empty.
         environments: Those that are trained in, not reset yet.
@@ -51,8 +48,6 @@ class Assembly:
         camera: Records videos, where that is asked for.
     """
 
-    observations: Observations
-    actions: Actions
     agent: Agent
     buffer: Buffer
     environments: Environments
@@ -121,7 +116,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         restorable=config.restore_episodes == "yes",
     )
     opened.enter_context(closing(environments))
-    return Assembly(observations, actions, agent, buffer, environments, guarded, camera)
+    return Assembly(agent, buffer, environments, guarded, camera)
 
 
 def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> None:

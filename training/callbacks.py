@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -78,32 +78,6 @@ class Callback:
 
     def on_end(self, training: Training) -> None:
         """Called when `train` ends without an error, after the last checkpoint."""
-
-
-class Callbacks:
-    """Calls callbacks one after the other, until one of them raises.
-
-    Args:
-        callbacks: Those of the user.
-
-    Attributes:
-        failed: What was raised, and by which method; None while nothing was.
-    """
-
-    def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self._callbacks = list(callbacks)
-        self.failed: tuple[str, Exception] | None = None
-
-    def call(self, event: str, training: Training, *about: Any) -> None:
-        """Calls the method `event` of each; the first exception asks the run to stop."""
-        for callback in self._callbacks:
-            if self.failed:
-                break
-            try:
-                getattr(callback, event)(training, *about)
-            except Exception as error:
-                self.failed = f"{type(callback).__name__}.{event}", error
-                training.stop(f"{self.failed[0]} raised {type(error).__name__}")
 
 
 class ProgressBar(Callback):

@@ -73,12 +73,15 @@ class PlaysEpisodes(Protocol):
         """
 
 
+PolicyLike = Callable[[np.ndarray], np.ndarray] | PlaysEpisodes
+
+
 def evaluate(
-    policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes,
+    policy: PolicyLike,
     env: gymnasium.Env[Any, Any],
     seeds: list[int],
     *,
-    watch: Callable[[], None] | None = None,
+    watch: Callable[[], object] | None = None,
 ) -> Evaluation:
     """Runs one episode per seed, one after the other.
 
@@ -97,7 +100,7 @@ def evaluate(
     infos = []
     with single_blas_thread():
         for episode, seed in enumerate(seeds):
-            returns[episode], lengths[episode], info = _episode(policy, env, seed, watch)
+            returns[episode], lengths[episode], info = _episode(_acting(policy), env, seed, watch)
             infos.append(info)
             if not np.isfinite(returns[episode]):
                 raise FloatingPointError(
@@ -107,12 +110,8 @@ def evaluate(
 
 
 def _episode(
-    policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes,
-    env: gymnasium.Env[Any, Any],
-    seed: int,
-    watch: Callable[[], None] | None,
+    act: Act, env: gymnasium.Env[Any, Any], seed: int, watch: Callable[[], object] | None
 ) -> tuple[float, int, dict[str, float]]:
-    act = _acting(policy)
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     reward: Any = None
@@ -146,7 +145,7 @@ def _is_finite(observation: Any) -> bool:
     return bool(np.isfinite(np.asarray(observation, np.float32)).all())
 
 
-def _acting(policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes) -> Act:
+def _acting(policy: PolicyLike) -> Act:
     if isinstance(policy, PlaysEpisodes):
         return policy.begin_episodes()
     return lambda observation, reward, **masked: policy(observation)

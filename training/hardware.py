@@ -6,6 +6,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +200,8 @@ def conditions() -> dict[str, Any]:
     """Returns the conditions of this process, to be kept in a manifest."""
     found: dict[str, Any] = {"python": platform.python_version(), "device": device_name()}
     for package in _PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     simd = np.show_config(mode="dicts")
     assert simd is not None
     found["instruction_set"] = sorted(simd["SIMD Extensions"].get("found", []))

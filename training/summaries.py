@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,21 +26,22 @@ from eagerly.environments.vector import VectorStep
 from eagerly.settings import settings_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.event_log import EventLog
+from eagerly.storage.run import FREE
+from eagerly.storage.settings import format_setting
 from eagerly.training.callbacks import Callback, Training
 from eagerly.training.evaluation import Evaluation
 
 BEST = "evaluation/return_best"
+_MEAN = "evaluation/return_mean"
 _METRICS = [
     hp.Metric(BEST, display_name="best return"),
-    hp.Metric("evaluation/return_mean", display_name="last return"),
+    hp.Metric(_MEAN, display_name="last return"),
 ]
-
-
 # What TensorBoard's tab Custom Scalars shows together: title, and the tags of each chart.
 _LAYOUT = {
     "Returns": {
-        "evaluation": ["evaluation/return_mean", "evaluation/return_best"],
-        "evaluation and training": ["evaluation/return_mean", "training/return_mean"],
+        "evaluation": [_MEAN, BEST],
+        "evaluation and training": [_MEAN, "training/return_mean"],
         "lengths of episodes": ["evaluation/length_mean", "training/length_mean"],
     },
     "Values": {
@@ -48,35 +49,29 @@ _LAYOUT = {
             "values/mean",
             "values/target_mean",
             "values/max",
-        ],
+        ]
     },
     "Losses": {"critics": ["losses/critic"], "actor": ["losses/actor"]},
     "Actions": {"share at the bounds": ["actions/saturation"]},
     "Speed": {"steps and updates": ["speed/steps_per_second", "speed/updates_per_second"]},
 }
-_SPREAD = ("evaluation/return_mean", "evaluation/return_min", "evaluation/return_max")
 
 
 def _layout() -> Any:
     """Returns the layout of the tab Custom Scalars, with the spread of evaluations as a band."""
-    band = layout_pb2.MarginChartContent.Series(
-        value=_SPREAD[0], lower=_SPREAD[1], upper=_SPREAD[2]
-    )
-    charts = {
-        title: [
+    categories = []
+    for title, parts in _LAYOUT.items():
+        charts = [
             layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=tags))
             for name, tags in parts.items()
         ]
-        for title, parts in _LAYOUT.items()
-    }
-    charts["Returns"].insert(
-        0,
-        layout_pb2.Chart(
-            title="evaluation: mean, least and most",
-            margin=layout_pb2.MarginChartContent(series=[band]),
-        ),
+        categories.append(layout_pb2.Category(title=title, chart=charts))
+    band = layout_pb2.MarginChartContent.Series(
+        value=_MEAN, lower="evaluation/return_min", upper="evaluation/return_max"
     )
-    categories = [layout_pb2.Category(title=title, chart=parts) for title, parts in charts.items()]
+    margin = layout_pb2.MarginChartContent(series=[band])
+    spread = layout_pb2.Chart(title="evaluation: mean, least and most", margin=margin)
+    categories[0].chart.insert(0, spread)
     return layout_summary.pb(layout_pb2.Layout(category=categories))
 
 
@@ -157,15 +152,13 @@ class Summaries(Callback):
 
     def on_step(self, training: Training, step: VectorStep) -> None:
         """Takes rewards, which episodes ended, and the infos of those."""
-        rewards, ended, infos = step.rewards, step.ended, step.infos
-        self._returns += rewards
+        self._returns += step.rewards
         self._lengths += 1
-        if infos:  # one for each episode that ended
-            self._add("training/return_mean", self._returns[ended])
-            self._add("training/length_mean", self._lengths[ended])
-            self._returns[ended] = 0.0
-            self._lengths[ended] = 0
-        for info in infos:
+        if step.infos:  # one for each episode that ended
+            self._add("training/return_mean", self._returns[step.ended])
+            self._add("training/length_mean", self._lengths[step.ended])
+            self.begin_episodes(step.ended)
+        for info in step.infos:
             for name, value in info.items():
                 self._add(f"training_info/{name}", np.array([value]))
 
@@ -239,7 +232,7 @@ class Summaries(Callback):
 
 def _compared(names: Iterable[str]) -> list[str]:
     """Leaves out what cannot change a run's result."""
-    return [name for name in names if name not in FREE_SETTINGS - {"steps"}]
+    return [name for name in names if name not in FREE - {"steps"}]
 
 
 def _hyperparameters(agent: str) -> list[hp.HParam]:
@@ -252,6 +245,4 @@ def _hyperparameters(agent: str) -> list[hp.HParam]:
 
 def _plain(value: Any) -> Any:
     """Writes a setting as the dashboard takes it: a number, a truth value or text."""
-    if isinstance(value, dict):
-        return json.dumps(value)
-    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+    return format_setting(value) if isinstance(value, dict | tuple) else value

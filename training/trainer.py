@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack
 from fractions import Fraction
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,15 +18,16 @@ from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
-from eagerly.storage.documents import is_full
+from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.best_policy import Policies
-from eagerly.training.callbacks import Callback, Callbacks
-from eagerly.training.checkpointing import Checkpointing
+from eagerly.training.callbacks import Callback
+from eagerly.training.checkpointing import restore
 from eagerly.training.collector import Collector
 from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
+from eagerly.training.hardware import conditions
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
 from eagerly.training.summaries import Summaries
@@ -70,7 +73,8 @@ class Trainer:
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config = run, run.config
-        self._callbacks = Callbacks(callbacks)
+        self._callbacks = list(callbacks)
+        self._failed: tuple[str, Exception] | None = None  # the method of a callback, and its error
         self._opened, self._closed = ExitStack(), False
         self._opened.callback(run.unlock)
         self.checkpoint_seconds, self.stop_reason = 0.0, ""
@@ -88,8 +92,8 @@ class Trainer:
         watchdog = Watchdog(config.environment_timeout_seconds, lambda: f"after step {self.steps}")
         self._opened.callback(watchdog.close)
         parts = assemble(run, watchdog, self._opened)
-        self.observations, self.actions = parts.observations, parts.actions
         self.agent, self.buffer = parts.agent, parts.buffer
+        self.observations, self.actions = self.agent.observations, self.agent.actions
         self._evaluation_env, self._camera = parts.evaluation_env, parts.camera
         self.collector = Collector(
             self.agent,
@@ -118,33 +122,33 @@ class Trainer:
             saved = saved or newest_checkpoint(run.path)
         self.summaries = Summaries(run.path, config.num_envs, config)
         self._opened.callback(self.summaries.log.close)
-        spaces = recorded_spaces(
+        self._spaces = recorded_spaces(
             self.observations.space, self.actions, custom_models=run.agent_config.has_custom_models
         )
-        self._checkpointing = Checkpointing(
-            run,
+        self._contents = Contents(
             self.agent.networks.checkpoint,
             self.buffer,
             {
+                "buffer": self.buffer,
                 "agent": self.agent,
                 "budget": self._budget,
                 "policies": self.policies,
                 "summaries": self.summaries,
                 "collector": self.collector,
             },
-            spaces,
         )
+        self._writer = CheckpointWriter(run.path, config.keep_checkpoints)
         if saved:
-            self._checkpointing.restore(saved)
+            # An environment with other spaces is another one, unless it is overridden.
+            restore(saved, self._contents, None if run.overridden else self._spaces)
             self._after_restoring()
         else:
             if config.init_from:
-                begin_with_policy_of(run, self.agent, spaces)
+                begin_with_policy_of(run, self.agent, self._spaces)
             self.collector.begin()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
-        if note := run.write(self.steps):
-            _log.warning(note)
-        self._checkpointing.cut_back(saved)
+        run.write(self.steps)
+        self._writer.cut_back(saved.manifest if saved else None)
         self.evaluations = EvaluationTable(run.evaluations_path)
         if not saved:
             self.summaries.layout()
@@ -177,11 +181,6 @@ class Trainer:
     def updates(self) -> int:
         """Updates so far."""
         return self.agent.updates
-
-    @property
-    def owed(self) -> Fraction:
-        """Updates owed by the steps done and not yet made."""
-        return self._budget.owed
 
     @property
     def best_return(self) -> float:
@@ -226,15 +225,14 @@ class Trainer:
         """
         self._check_open()
         self.stop_reason = ""
-        self.summaries.on_begin(self)
         self._last_checkpoint = time.monotonic()
         with StopSignals() as signals, single_blas_thread():
             try:
-                self._callbacks.call("on_begin", self)
+                self._tell("on_begin")
                 while not (self.finished or signals.received or self.stop_reason):
                     self._round(signals)
                 self.checkpoint()
-                self._callbacks.call("on_end", self)
+                self._tell("on_end")
             except (
                 FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
             ) as error:  # fmt: skip
@@ -243,8 +241,8 @@ class Trainer:
                 raise RunError(
                     f"stopped after step {self.steps}: {what}No checkpoint was written from it."
                 ) from error
-        if self._callbacks.failed:
-            method, raised = self._callbacks.failed
+        if self._failed:
+            method, raised = self._failed
             told = "".join(traceback.format_exception(raised)).rstrip()
             raise RunError(
                 f"stopped after step {self.steps}, with a checkpoint: {method} raised\n{told}"
@@ -261,26 +259,35 @@ class Trainer:
             self._learn()
         if self._due(self.config.evaluate_every_steps):
             self._evaluate()
-        self.summaries.on_round(self)
         if self._due(self.config.video_every_steps):
             self._record()
-        self._callbacks.call("on_round", self)
+        self._tell("on_round")
         if self._due(self.config.checkpoint_every_steps) or self._waited_long():
             self._try_checkpoint()
 
     def _collect(self) -> None:
         step = self.collector.collect()
         self._budget.stepped(self.steps, len(step.rewards))
-        self.summaries.on_step(self, step)
-        self._callbacks.call("on_step", self, step)
+        self._tell("on_step", step)
 
     def _learn(self) -> None:
         """Makes the updates of one call of the train body."""
         with self._profile.call():
             metrics = self.agent.train(self.buffer, self.config.updates_per_call)
         self._budget.paid()
-        self.summaries.on_update(self, metrics)
-        self._callbacks.call("on_update", self, metrics)
+        self._tell("on_update", metrics)
+
+    def _tell(self, event: str, *about: Any) -> None:
+        """Calls the method `event` of each callback; the first exception asks the run to stop."""
+        getattr(self.summaries, event)(self, *about)
+        for callback in self._callbacks:
+            if self._failed:
+                break
+            try:
+                getattr(callback, event)(self, *about)
+            except Exception as error:
+                self._failed = f"{type(callback).__name__}.{event}", error
+                self.stop(f"{self._failed[0]} raised {type(error).__name__}")
 
     def _due(self, every: int) -> bool:
         """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
@@ -297,8 +304,7 @@ class Trainer:
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
         self.run.check_lock()
         self.evaluations.add(row)
-        self.summaries.on_evaluation(self, evaluation, is_best)
-        self._callbacks.call("on_evaluation", self, evaluation, is_best)
+        self._tell("on_evaluation", evaluation, is_best)
 
     def _record(self) -> None:
         """Records the first evaluation episode as it would be played now."""
@@ -322,7 +328,7 @@ class Trainer:
         try:
             self.checkpoint()
         except OSError as error:
-            if not is_full(error):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             _log.warning(
                 "NO CHECKPOINT at step %s: %s. Make space: the next one tries again, and the run "
@@ -345,11 +351,19 @@ class Trainer:
             self.run.check_lock()
             self.evaluations.flush()
             self.summaries.log.flush()
-            self._checkpointing.save(self.steps, self.updates, in_round=self.in_round)
+            self._writer.save(
+                self._contents,
+                steps=self.steps,
+                updates=self.updates,
+                in_round=self.in_round,
+                spaces=self._spaces,
+                conditions=conditions(),
+                config=self.run.document(),
+            )
         finally:
             self._last_checkpoint = time.monotonic()
             self.checkpoint_seconds += self._last_checkpoint - began
-        self._callbacks.call("on_checkpoint", self)
+        self._tell("on_checkpoint")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -359,11 +373,9 @@ class Trainer:
             )
 
     def __enter__(self) -> Trainer:
-        """Returns itself; it is closed where the block is left."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Closes it."""
         self.close()
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes.util
 import math
 import os
-from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +21,7 @@ from eagerly.environments.remote import RemoteEnvironment
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
-from eagerly.training.evaluation import Evaluation, PlaysEpisodes, evaluate
+from eagerly.training.evaluation import Evaluation, PolicyLike, evaluate
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
@@ -42,12 +41,6 @@ class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
             modes = self.env.metadata.get("render_modes")
             return f"it gives no picture in render mode rgb_array; it declares {modes}"
         return frame
-
-
-def check_ending(path: Path) -> None:
-    """Raises a RunError unless the path is one of an MP4."""
-    if path.suffix != ".mp4":
-        raise RunError(f"a video must end in .mp4; got {path}")
 
 
 def missing_library() -> str | None:
@@ -147,12 +140,7 @@ class Camera:
             self._env.close()
             raise
 
-    def record(
-        self,
-        policy: Callable[[np.ndarray], np.ndarray] | PlaysEpisodes,
-        seed: int,
-        path: Path,
-    ) -> Evaluation:
+    def record(self, policy: PolicyLike, seed: int, path: Path) -> Evaluation:
         """Records one episode as an MP4 (H.264), replacing what stands there.
 
         Args:
@@ -163,7 +151,8 @@ class Camera:
         Raises:
             RunError: If the path has another ending, or the file cannot be written.
         """
-        check_ending(path)
+        if path.suffix != ".mp4":
+            raise RunError(f"a video must end in .mp4; got {path}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix="eagerly-") as folder:
