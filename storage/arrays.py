@@ -47,9 +47,7 @@ def read_npy(file: BinaryIO, name: str) -> np.ndarray:
     Raises:
         ValueError: If it is not one, holds objects, or is not as long as its header says.
     """
-    dtype, shape, fortran = _header(file, os.fstat(file.fileno()).st_size, name)
-    values = np.fromfile(file, dtype, math.prod(shape))
-    return values.reshape(shape, order="F" if fortran else "C")
+    return _array(file, os.fstat(file.fileno()).st_size, name)
 
 
 def read_npz(file: BinaryIO, name: str) -> dict[str, np.ndarray]:
@@ -73,20 +71,15 @@ def read_npz(file: BinaryIO, name: str) -> dict[str, np.ndarray]:
                 raise ValueError(f"{name} claims to hold more than it does")
             for member in members:
                 part = f"{name}: {member.filename}"
-                content = io.BytesIO(archive.read(member))
-                dtype, shape, fortran = _header(content, content.getbuffer().nbytes, part)
-                values = np.frombuffer(content.read(), dtype).reshape(
-                    shape, order="F" if fortran else "C"
-                )
-                arrays[member.filename.removesuffix(".npy")] = values
+                content = archive.read(member)
+                array = _array(io.BytesIO(content), len(content), part)
+                arrays[member.filename.removesuffix(".npy")] = array
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise ValueError(f"{name} is not an archive of arrays: {error}") from error
     return arrays
 
 
-def _header(
-    file: BinaryIO | io.BytesIO, size: int, name: str
-) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+def _array(file: BinaryIO, size: int, name: str) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"{name}: version {version} of the format is not read")
@@ -96,4 +89,4 @@ def _header(
     expected = math.prod(shape) * dtype.itemsize
     if size - file.tell() != expected or not dtype.itemsize:
         raise ValueError(f"{name}: {size - file.tell()} bytes, its header says {expected}")
-    return dtype, shape, fortran
+    return np.frombuffer(file.read(expected), dtype).reshape(shape, order="F" if fortran else "C")

@@ -37,9 +37,10 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
     run = open_run(path, None, {})
     saved = required_checkpoint(path)
     points = curves(path) if points is None else points
+    rows = [saved.rows(segment) for segment in saved.manifest.replay] or [np.zeros(0)]
     return {
         **_variables(saved),
-        "replay buffer": _of_arrays([_replay(saved, run.config.replay_capacity)]),
+        "replay buffer": _of_arrays([np.concatenate(rows)[-run.config.replay_capacity :]]),
         **{name: _of_state(saved.state(name)) for name in saved.manifest.state},
         "steps and updates": _of_json([saved.manifest.steps, saved.manifest.updates]),
         "evaluations.csv": _of_bytes(
@@ -78,11 +79,6 @@ def _variables(saved: Checkpoint) -> dict[str, str]:
             group: _of_arrays(np.asarray(reader.get_tensor(name)) for name in names)
             for group, names in groups.items()
         }
-
-
-def _replay(saved: Checkpoint, capacity: int) -> np.ndarray:
-    rows = [saved.rows(segment) for segment in saved.manifest.replay]
-    return np.concatenate(rows)[-capacity:] if rows else np.zeros(0)
 
 
 def _of_points(points: dict[Point, list[np.ndarray]], prefix: str) -> str:

@@ -1,8 +1,7 @@
-"""JSON documents with their own checksum in them, and what an error of a file says."""
+"""JSON documents with their own checksum in them."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 from typing import Any
@@ -13,12 +12,6 @@ from eagerly.storage.files import RunFiles
 # More than any run writes: what claims to be larger is not one of its documents.
 _LARGEST_DOCUMENT = 2**26
 _DEEPEST = 100
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def is_full(error: OSError) -> bool:
-    """Whether an error says that there is no space left, which may pass."""
-    return error.errno in _FULL
 
 
 def sealed(document: dict[str, Any]) -> bytes:
@@ -41,27 +34,19 @@ def read_document(files: RunFiles, name: str) -> dict[str, Any]:
         json.dumps(document, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if _depth(document) > _DEEPEST:
-        raise ValueError("it is nested too deeply")
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
+    _check_depth(document)
     return document
 
 
-def _depth(document: Any) -> int:
-    """Counts how deeply lists and objects stand in one another."""
-    depth, layer = 0, [document]
-    while depth <= _DEEPEST:
-        parts = [e.values() if isinstance(e, dict) else e for e in layer if _holds(e)]
-        if not parts:
-            break
-        layer = [e for part in parts for e in part]
-        depth += 1
-    return depth
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, dict | list)
+def _check_depth(document: dict[str, Any] | list[Any], left: int = _DEEPEST) -> None:
+    """Refuses lists and objects that stand in one another too deeply."""
+    if not left:
+        raise ValueError("it is nested too deeply")
+    for part in document.values() if isinstance(document, dict) else document:
+        if isinstance(part, dict | list):
+            _check_depth(part, left - 1)
 
 
 def unsealed(document: dict[str, Any]) -> dict[str, Any]:

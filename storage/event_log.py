@@ -62,15 +62,14 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
     before, found = 0.0, {}
     files = RunFiles(run)
     for name in (name for name in files.names() if name.startswith(_EVENTS)):
-        first = last = None
+        times = []
         with suppress(OSError, ValueError), files.open(name) as file:
             for event in _events(file, files.size(name)):
-                first = event.wall_time if first is None else first
-                last = event.wall_time
+                times.append(event.wall_time)
                 if any(value.tag == _TAG for value in event.summary.value):
-                    found[int(event.step)] = before + last - first
-        if first is not None and last is not None:
-            before += last - first
+                    found[int(event.step)] = before + times[-1] - times[0]
+        if times:
+            before += times[-1] - times[0]
     return found
 
 

@@ -16,18 +16,23 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader, FileIO
+from io import BufferedReader, FileIO, UnsupportedOperation
 from pathlib import Path
 from typing import Any
 
 _DESCRIPTORS = Path("/proc/self/fd")  # on Linux: leads to an open directory, whatever its path
 _CHUNK = 2**20
 _DEPTH = 8  # of folders that runs are looked for in
+_NO_FILE = "is not a file, but a link, a pipe or a folder"
 LINK = "is a link: link the whole run directory instead"
 
 
 class RunFiles:
     """The files of one run directory, by names relative to it, with slashes.
+
+    A method raises an OSError if a folder on the way is a link, or if the system refuses; opening
+    a link, a pipe, a folder or a device raises `io.UnsupportedOperation`, which is a
+    ValueError, too.
 
     Args:
         path: The run directory. It need not exist yet.
@@ -42,32 +47,14 @@ class RunFiles:
     # --- reading ------------------------------------------------------------------------------
 
     def open(self, name: str) -> BufferedReader:
-        """Opens a file to be read.
-
-        Raises:
-            ValueError: If it is a link, a pipe, a folder or a device.
-            OSError: If it cannot be opened, or a folder on the way is a link.
-        """
-        descriptor = self._descriptor(name, os.O_RDONLY)
-        if descriptor is None:
-            raise ValueError(f"{name} is not a file, but a link, a pipe or a folder")
-        return os.fdopen(descriptor, "rb")
+        """Opens a file to be read."""
+        return os.fdopen(self._opened(name, os.O_RDONLY), "rb")
 
     def open_to_write(self, name: str, flags: int = 0) -> FileIO:
-        """Opens a file to be read and written, unbuffered.
+        """Opens a file to be read and written, unbuffered."""
+        return os.fdopen(self._opened(name, os.O_RDWR | flags), "wb", buffering=0)
 
-        Raises:
-            OSError: If it is a link, a pipe, a folder or a device; if it cannot be opened; if a
-                folder on the way is a link.
-        """
-        descriptor = self._descriptor(name, os.O_RDWR | flags)
-        if descriptor is None:
-            path = str(self.path / name)
-            raise OSError(errno.EINVAL, "is not a file, but a link, a pipe or a folder", path)
-        return os.fdopen(descriptor, "wb", buffering=0)
-
-    def _descriptor(self, name: str, flags: int) -> int | None:
-        """Opens what stands in a folder; None if it is not a file."""
+    def _opened(self, name: str, flags: int) -> int:
         folder, _, last = name.rpartition("/")
         # Without blocking: a pipe would keep whoever opens it waiting for its other end.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -76,13 +63,13 @@ class RunFiles:
                 descriptor = os.open(last, flags, 0o644, dir_fd=at)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                    return None
+                    raise UnsupportedOperation(f"{name} {_NO_FILE}") from error
                 error.filename = str(self.path / name)
                 raise
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        return None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UnsupportedOperation(f"{name} {_NO_FILE}")
+        return descriptor
 
     def is_file(self, name: str) -> bool:
         """Whether a file stands there, and not a link to one, a pipe or a directory."""
@@ -95,11 +82,7 @@ class RunFiles:
         return found.st_size if found and stat.S_ISREG(found.st_mode) else 0
 
     def described(self, name: str) -> dict[str, Any]:
-        """Returns the size and the SHA-256 of a file.
-
-        Raises:
-            OSError, ValueError: As `open`.
-        """
+        """Returns the size and the SHA-256 of a file."""
         with self.open(name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
@@ -108,26 +91,15 @@ class RunFiles:
         """Lists what stands in a folder but folders, sorted, each name with that of the folder.
 
         Links and pipes are listed, too: they can be removed. Without a folder there are none.
-
-        Raises:
-            OSError: If the folder is a link, or cannot be read.
         """
         return [name for name, found in self._listed(folder) if not stat.S_ISDIR(found.st_mode)]
 
     def folders(self, folder: str = "") -> list[str]:
-        """Lists the folders in a folder, sorted, each name with that of the folder; no links.
-
-        Raises:
-            OSError: If the folder is a link, or cannot be read.
-        """
+        """Lists the folders in a folder, sorted, each name with that of the folder; no links."""
         return [name for name, found in self._listed(folder) if stat.S_ISDIR(found.st_mode)]
 
     def check_folder(self, name: str) -> None:
-        """Refuses a link, or anything but a folder, that stands in the place of a folder.
-
-        Raises:
-            OSError: If it does; nothing there is fine.
-        """
+        """Refuses a link, or anything but a folder, in the place of a folder; none is fine."""
         with suppress(FileNotFoundError), self._folder(name):
             pass
 
@@ -138,9 +110,6 @@ class RunFiles:
         It has no special characters: TensorFlow expands `[`, `*` and `?` in paths that it reads.
         On Linux it leads to the folder as it was opened here, also if a component of its path is
         replaced by a link meanwhile. Elsewhere that much of a race remains.
-
-        Raises:
-            OSError: If the folder is a link, or is not there.
         """
         with self._folder(folder) as at:
             if _DESCRIPTORS.is_dir():
@@ -163,6 +132,7 @@ class RunFiles:
         Returns:
             Its size and checksum, as `described` gives them.
         """
+        folder, _, last = name.rpartition("/")
         temporary = name + ".tmp"
         digest, size = hashlib.sha256(), 0
         self.remove(temporary)
@@ -173,30 +143,23 @@ class RunFiles:
                     digest.update(chunk)
                     size += memoryview(chunk).nbytes
                 os.fsync(file.fileno())
-            self._rename(temporary, name)
+            with self._folder(folder) as at:
+                os.rename(f"{last}.tmp", last, src_dir_fd=at, dst_dir_fd=at)
         except OSError:
             with suppress(OSError):
                 self.remove(temporary)
             raise
-        self.sync_folder(name.rpartition("/")[0])
+        self.sync_folder(folder)
         return {"bytes": size, "sha256": digest.hexdigest()}
 
     def append(self, name: str, content: bytes) -> None:
-        """Appends to a file, which is made if it is not there.
-
-        Raises:
-            OSError, ValueError: If it cannot be written; a part of it may have been.
-        """
+        """Appends to a file, which is made if needed; an error may leave a part of the content."""
         self.own(name)
         with self.open_to_write(name, os.O_APPEND | os.O_CREAT) as file:
             _write_all(file, content)
 
     def cut(self, name: str, length: int) -> None:
-        """Shortens a file.
-
-        Raises:
-            OSError, ValueError: If it cannot be opened for it.
-        """
+        """Shortens a file."""
         self.own(name, length)
         with self.open_to_write(name) as file:
             os.ftruncate(file.fileno(), length)
@@ -209,10 +172,9 @@ class RunFiles:
             length: How many of its bytes are needed; None for all.
         """
         found = self.status(name)
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_nlink == 1:
-            return
-        with self.open(name) as file:
-            self.write(name, _chunks(file, length))
+        if found and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            with self.open(name) as file:
+                self.write(name, _chunks(file, found.st_size if length is None else length))
 
     def sync(self, name: str) -> None:
         """Makes the content of a file durable."""
@@ -225,11 +187,10 @@ class RunFiles:
             os.fsync(at)
 
     def make_folder(self, name: str, *, is_new: bool = False) -> None:
-        """Makes a folder in one that is there.
+        """Makes a folder in one that is there; nothing but a folder may stand in its place.
 
         Raises:
             FileExistsError: If it has to be new and is not.
-            OSError: If something else stands there, a link among others.
         """
         outer, _, last = name.rpartition("/")
         with self._folder(outer) as at:
@@ -247,11 +208,7 @@ class RunFiles:
             os.unlink(last, dir_fd=at)
 
     def remove_folder(self, name: str) -> None:
-        """Removes a folder with all that is in it, or whatever stands there; of a link itself.
-
-        Raises:
-            OSError: If it cannot be removed.
-        """
+        """Removes a folder with all that is in it, or whatever stands there; of a link itself."""
         outer, _, last = name.rpartition("/")
         found = self.status(name)
         if found is None:
@@ -308,13 +265,6 @@ class RunFiles:
                     found.append((before + name, status))
         return found
 
-    def _rename(self, name: str, new: str) -> None:
-        """Renames a file inside its folder, over what stands there."""
-        folder = name.rpartition("/")[0]
-        with self._folder(folder) as at:
-            last, new_last = name.rpartition("/")[2], new.rpartition("/")[2]
-            os.rename(last, new_last, src_dir_fd=at, dst_dir_fd=at)
-
 
 def run_directories(folder: Path) -> list[Path]:
     """Lists the run directories in a folder and its folders, sorted; or the one that it is itself.
@@ -343,8 +293,7 @@ def _write_all(file: FileIO, content: Any) -> None:
         left = left[file.write(left) :]
 
 
-def _chunks(file: BufferedReader, length: int | None) -> Iterator[bytes]:
-    left = os.fstat(file.fileno()).st_size if length is None else length
+def _chunks(file: BufferedReader, left: int) -> Iterator[bytes]:
     while left and (chunk := file.read(min(_CHUNK, left))):
         left -= len(chunk)
         yield chunk

@@ -20,6 +20,7 @@ class RunSummary:
 
     Attributes:
         path: The run directory.
+        state: "running", "finished", "stopped", "not begun" or "damaged".
         env: Environment, or "" where it cannot be read.
         agent: Name of the agent, or "".
         seed: Its seed.
@@ -27,18 +28,17 @@ class RunSummary:
         of_steps: Length of the run.
         best: Return of the best evaluation; None without one.
         last: Mean of the last 3 evaluations; None without one.
-        state: "running", "finished", "stopped", "not begun" or "damaged".
     """
 
     path: Path
-    env: str
-    agent: str
-    seed: int
-    steps: int
-    of_steps: int
-    best: float | None
-    last: float | None
     state: str
+    env: str = ""
+    agent: str = ""
+    seed: int = 0
+    steps: int = 0
+    of_steps: int = 0
+    best: float | None = None
+    last: float | None = None
 
 
 def runs_below(folder: Path) -> list[RunSummary]:
@@ -55,7 +55,7 @@ def summary(path: Path) -> RunSummary:
         if not manifests and folders_of(RunFiles(path)):
             raise RunError("no manifest can be read")
     except (RunError, OSError):  # whatever stands there: it is one line of the list
-        return RunSummary(path, "", "", 0, 0, 0, None, None, "damaged")
+        return RunSummary(path, "damaged")
     settings = RunConfig(**document["run"])
     saved = manifests[-1].steps if manifests else 0
     returns, evaluated = results.return_mean, int(results.steps[-1]) if results.steps.size else 0
@@ -64,10 +64,10 @@ def summary(path: Path) -> RunSummary:
     elif not manifests:
         state = "not begun"
     else:
-        complete = is_finished(manifests[-1], settings)
-        state = "finished" if complete else "stopped"
+        state = "finished" if is_finished(manifests[-1], settings) else "stopped"
     return RunSummary(
         path,
+        state,
         str(settings.env),
         document["agent"],
         settings.seed,
@@ -75,5 +75,4 @@ def summary(path: Path) -> RunSummary:
         settings.steps,
         float(returns.max()) if returns.size else None,
         float(returns[-LAST:].mean()) if returns.size else None,
-        state,
     )

@@ -54,26 +54,22 @@ def policy_of(run: Run, which: str) -> Policy:
     """Loads the policy of a run that is open, as `load_policy` does."""
     saved = required_checkpoint(run.path, with_replay=False)
     try:
-        policy = _policy(run, saved, which)
+        return _policy(run, saved, which)
     except RunError:
         raise
     except Exception as error:  # whatever is in a directory that somebody handed over
         raise RunError(
             f"the policy of {run.path} does not fit its settings: {type(error).__name__}: {error}"
         ) from error
-    if policy is None:
+
+
+def _policy(run: Run, saved: Checkpoint, which: str) -> Policy:
+    found = saved.policies()
+    if which not in found:
         raise RunError(
             f"{run.path} has no evaluation yet: ask for the latest policy, --which latest "
             'or which="latest"'
         )
-    return policy
-
-
-def _policy(run: Run, saved: Checkpoint, which: str) -> Policy | None:
-    """Makes the policy; None where the best one is asked for and there is none yet."""
-    found = saved.policies()
-    if which not in found:
-        return None
     weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed

@@ -34,12 +34,12 @@ class RunLock:
 
     def __init__(self, path: Path) -> None:
         self._path, self._files = path, RunFiles(path)
+        self._identity: tuple[int, int] | None = None
         self._file = self._locked()
         while self._file is None:  # another file took its place meanwhile
             self._file = self._locked()
         self._identity = _identity(os.fstat(self._file.fileno()))
         _held.add(self._identity)
-        self._held = True
         with suppress(OSError):  # a full disk; the lock holds all the same
             os.ftruncate(self._file.fileno(), 0)
             holder = f"process {os.getpid()} on {socket.gethostname()}\n"
@@ -96,15 +96,14 @@ class RunLock:
 
     def __del__(self) -> None:
         """Frees the run directory where it was forgotten."""
-        if hasattr(self, "_identity"):
-            self.close()
+        self.close()
 
     def close(self) -> None:
         """Frees the run directory."""
-        if self._held and self._file:
-            self._held = False
+        if self._identity and self._file:
             _held.discard(self._identity)
             self._file.close()
+            self._identity = None
 
 
 def is_locked(path: Path) -> bool:
