@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from eagerly.scripts.flags import FOLDER, Command
-from eagerly.scripts.output import say
+from eagerly.scripts.output import say, write_page
 
 _TABLES = {
     "article": "A. The article's table: DDPG, HalfCheetah-v5, one update per step",
@@ -23,7 +23,7 @@ _TABLES = {
     "sequences": "F. Sequences: padding, and recurrent updates beside PyTorch's",
 }
 
-# An interval of 90 % needs 5 rounds; the first two tables are about ratios, the last about trends.
+# An interval of 90 % needs 5 rounds; the first two tables are about ratios, `scale` about trends.
 _ROUNDS = {"article": 9, "runs": 9, "budget": 5, "limit": 5, "scale": 3, "sequences": 5}
 
 
@@ -98,10 +98,8 @@ def _parity(output: Path, peers: Path | None) -> None:
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
     found = parity.curves(folder)
-    text = "\n".join([f"# {_TABLES['parity']}", "", *parity.table(found)]) + "\n"
-    (output / "parity.md").write_text(text, encoding="utf-8")
     pictures.learning(found, output / "parity.png")
-    click.echo(text)
+    write_page(output / "parity.md", _TABLES["parity"], parity.table(found))
 
 
 def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
@@ -127,7 +125,7 @@ def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
 def _report(table: str, found: dict[str, Any], output: Path) -> None:
     from eagerly.benchmarks import inside, measuring, pictures, sequences, whole_runs
 
-    lines = [f"# {_TABLES[table]}", ""]
+    lines: list[str] = []
     if table == "article":
         lines += whole_runs.article_table(found)
         pictures.bars(found, "DDPG as in the article, HalfCheetah-v5", output / "article.png")
@@ -146,9 +144,7 @@ def _report(table: str, found: dict[str, Any], output: Path) -> None:
         if table == "limit":
             pictures.shares(found, output / "limit.png")
     lines += ["", *measuring.conditions(found)]
-    text = "\n".join(lines) + "\n"
-    (output / f"{table}.md").write_text(text, encoding="utf-8")
-    click.echo(text)
+    write_page(output / f"{table}.md", _TABLES[table], lines)
 
 
 if __name__ == "__main__":

@@ -19,17 +19,6 @@ from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 
 
-def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    from eagerly.training.video import check_ending
-
-    try:
-        if value is not None:
-            check_ending(value)
-    except RunError as error:
-        raise click.BadParameter(str(error)) from error
-    return value
-
-
 @click.command(cls=Command)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option(
@@ -49,7 +38,6 @@ def _ends_in_mp4(ctx: click.Context, param: click.Parameter, value: Path | None)
 @click.option(
     "--video",
     type=click.Path(path_type=Path, dir_okay=False),
-    callback=_ends_in_mp4,
     help="Also record the first episode in this .mp4; no display is needed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -64,6 +52,8 @@ def main(
     trust: bool,
 ) -> None:
     """Runs whole episodes with the deterministic policy of the run in RUN_DIR."""
+    if video and video.suffix != ".mp4":
+        raise click.BadParameter(f"a video must end in .mp4; got {video}")
     log_to_terminal()
     try:
         with quiet_tensorflow():
@@ -75,8 +65,8 @@ def main(
             from eagerly.training.video import Camera
         run = open_run(run_dir, None, {}, trust=trust)
         make = run.environment()
-        if trust and (note := run.trust()):
-            echo(note, err=True)
+        if trust:
+            run.trust()
         policy = policy_of(run, which)
         seeds = evaluation_seeds(
             run.config.evaluation_seed if seed is None else seed,
@@ -92,11 +82,7 @@ def main(
             env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog)
             opened.enter_context(closing(env))
             with tqdm(unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
-
-                def step() -> None:
-                    bar.update()
-
-                evaluation = evaluate(policy, env, seeds, watch=step)
+                evaluation = evaluate(policy, env, seeds, watch=bar.update)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:

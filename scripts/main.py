@@ -11,9 +11,6 @@ from click.shell_completion import get_completion_class
 from eagerly import __version__
 from eagerly.scripts.flags import Group
 
-_SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_EAGERLY_COMPLETE"
-
 
 class _Lazy(click.Command):
     """A command that is imported when it is used."""
@@ -50,7 +47,7 @@ for words in (
 
 
 @main.command()
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what completes these commands in a shell.
 
@@ -58,4 +55,4 @@ def completion(shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(main, {}, "eagerly", _VARIABLE).source())
+    click.echo(kind(main, {}, "eagerly", "_EAGERLY_COMPLETE").source())

@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import click
 from tqdm import tqdm
@@ -43,6 +45,14 @@ def echo(text: object, *, err: bool = False) -> None:
 say = partial(echo, err=True)
 
 
+def write_page(path: Path, title: str, lines: Iterable[str]) -> None:
+    """Writes a page of Markdown and prints it."""
+    text = "\n".join([f"# {title}", "", *lines]) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
 class Failure(click.ClickException):
     """Ends a command with exit code 1 and a message that is harmless to a terminal."""
 
@@ -50,26 +60,14 @@ class Failure(click.ClickException):
         super().__init__(printable(str(message)))
 
 
-def echo_unless_gone(text: object) -> bool:
-    """Prints a line of a command that goes on also when nobody reads what it prints.
-
-    Returns:
-        Whether the reader was there. After the first line that finds none, as behind `| head -1`,
-        what is printed goes nowhere.
-    """
+def tell(text: object) -> None:
+    """Prints a line; the run goes on where nobody reads what it prints, as behind `| head -1`."""
     try:
         echo(text)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # where all further lines go
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-        return False
-    return True
-
-
-def tell(text: object) -> None:
-    """Prints a line; the run goes on where nobody reads what it prints, as behind `| head -1`."""
-    if not echo_unless_gone(text):
         with suppress(OSError):
             echo("nobody reads the output any more: the run goes on without it", err=True)
 

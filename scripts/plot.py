@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from eagerly.curves.tables import Group
 
 _ENOUGH = 5  # runs whose interval is nearly what it is called
-_PATH = click.Path(path_type=Path, exists=True)
 
 
 @click.command(cls=Command)
-@click.argument("paths", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option(
     "--output",
     "-o",

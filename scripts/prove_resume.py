@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -73,8 +73,7 @@ def main(
     command = [sys.executable, str(_TRAIN), *words, *flags, "--run-dir"]
 
     began = time.monotonic()
-    straight = _Training([*command, str(folder / "straight")], folder / "straight")
-    straight.wait()
+    _Training([*command, str(folder / "straight")], folder / "straight").finish()
     seconds = time.monotonic() - began
     click.echo(f"straight through: {seconds:.0f} s")
     moments = _killed(
@@ -96,33 +95,24 @@ def main(
         shutil.rmtree(folder)
 
 
-class _Training:
+class _Training(subprocess.Popen[bytes]):
     """A process that trains, with what it prints kept beside its run directory."""
 
     def __init__(self, command: list[str], run: Path) -> None:
-        self._run = run
-        self._log: IO[bytes] = run.with_suffix(".log").open("ab")
+        self._run, self._log = run, run.with_suffix(".log")
         self.began = time.monotonic()
-        self._process = subprocess.Popen(
-            command, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        atexit.register(self._process.kill)  # of what is in another session Ctrl-C does not know
+        with self._log.open("ab") as log:
+            super().__init__(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        atexit.register(self.kill)  # of what is in another session Ctrl-C does not know
 
-    def wait(self) -> None:
+    def finish(self) -> None:
         """Waits for its end, which must be a good one."""
-        code = self._process.wait()
-        self._log.close()
-        if code != 0:
-            text = self._run.with_suffix(".log").read_text(errors="replace")
+        if code := self.wait():
+            text = self._log.read_text(errors="replace")
             raise click.ClickException(f"training ended with code {code}:\n{text[-3000:]}")
 
     def runs(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
+        return self.poll() is None
 
     def saved_steps(self) -> int:
         """The steps of the newest checkpoint; 0 without one."""
@@ -158,9 +148,10 @@ def _killed(
         while training.runs() and time.monotonic() < until:
             time.sleep(0.0005)
         if not training.runs():
-            training.wait()
+            training.finish()
             break
         training.kill()
+        training.wait()
         moment = {
             "seconds": round(time.monotonic() - training.began, 2),
             "saved_steps": training.saved_steps(),
@@ -173,7 +164,7 @@ def _killed(
             f"{moment['saved_steps']:>7}{', starting' if in_startup else ''}"
             f"{', a half-written one beside it' if moment['in_save'] else ''}"
         )
-    _Training(command, run).wait()
+    _Training(command, run).finish()
     return moments
 
 

@@ -11,7 +11,7 @@ import click
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.errors import RunError
 from eagerly.scripts.flags import FOLDER, Command
-from eagerly.scripts.output import say
+from eagerly.scripts.output import say, write_page
 from eagerly.scripts.quiet import quiet_tensorflow
 
 
@@ -85,10 +85,7 @@ def main(
         verdicts = Gates(output, reproduction.complete(of_all)).verdicts()
     except RunError as error:
         raise click.ClickException(str(error)) from error
-    text = "\n".join(["# What the learning curves must show", "", *table(verdicts)]) + "\n"
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "gates.md").write_text(text, encoding="utf-8")
-    click.echo(text)
+    write_page(output / "gates.md", "What the learning curves must show", table(verdicts))
     of_these = [verdict.holds for verdict in verdicts if verdict.part in asked]
     if not all(of_these):
         failed_, open_ = of_these.count(False), of_these.count(None)

@@ -12,11 +12,9 @@ from eagerly.scripts.output import Failure, echo, printable
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below
 
-_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
-
 
 @click.command(cls=Command)
-@click.argument("folders", nargs=-1, type=_FOLDER)
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--sort",
     type=click.Choice(["name", "best", "steps"]),

@@ -33,6 +33,7 @@ from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, p
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
+from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
 
 
 class _Commands(Group):
@@ -54,7 +55,9 @@ class _Commands(Group):
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
             *_process_options(),
-            _preset_option(cmd_name),
+            click.Option(
+                ["--preset"], type=click.Choice(preset_names(cmd_name)), help=_PRESET_HELP
+            ),
             *options_of(RunConfig),
             *options_of(config),
         ]
@@ -70,6 +73,10 @@ class _Commands(Group):
 _RUN_DIR_HELP = (
     "Where everything of the run is kept; the same directory again continues it. "
     "[default: a fresh one under runs/]"
+)
+_PRESET_HELP = (
+    "Settings that belong together; what is typed beside it takes precedence. "
+    f"[default {OF_THE_ENVIRONMENT}: that of the environment, if it has one]"
 )
 _OVERRIDE_HELP = "Continue although settings differ from those the run was started with."
 
@@ -88,17 +95,6 @@ def _process_options() -> list[click.Option]:
     ]
 
 
-def _preset_option(agent: str) -> click.Option:
-    from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
-
-    return click.Option(
-        ["--preset"],
-        type=click.Choice(preset_names(agent)),
-        help="Settings that belong together; what is typed beside it goes before. "
-        f"[default {OF_THE_ENVIRONMENT}: that of the environment, if it has one]",
-    )
-
-
 @click.group(cls=_Commands)
 def main() -> None:
     """Trains agents for continuous control and continues their runs.
@@ -107,22 +103,17 @@ def main() -> None:
     """
 
 
-def _resume(run_dir: Path, **given: Any) -> None:
-    """Continues the run in RUN_DIR with its saved settings."""
-    _train(None, run_dir=run_dir, override=False, **given)
-
-
-resume = Command(
-    "resume",
+@main.command(
+    cls=Command,
     params=[
         click.Argument(["run_dir"], type=click.Path(path_type=Path)),
         *_process_options(),
         *options_of(RunConfig, only_free=True),
     ],
-    callback=_resume,
-    help=_resume.__doc__,
 )
-main.add_command(resume)
+def resume(run_dir: Path, **given: Any) -> None:
+    """Continues the run in RUN_DIR with its saved settings."""
+    _train(None, run_dir=run_dir, override=False, **given)
 
 
 def _train(
