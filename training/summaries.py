@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -82,16 +81,16 @@ class Summaries(Callback):
     window share a point.
 
     Args:
-        path: Where the event file is made.
         num_envs: N.
         config: Says how often points are written, and whether histograms are.
 
     Attributes:
-        log: The event file.
+        log: The event file, to be set before anything is written.
     """
 
-    def __init__(self, path: Path, num_envs: int, config: RunConfig) -> None:
-        self.log = EventLog(path)
+    log: EventLog
+
+    def __init__(self, num_envs: int, config: RunConfig) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)

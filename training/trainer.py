@@ -20,6 +20,7 @@ from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
 from eagerly.storage.evaluations import EvaluationTable
+from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.best_policy import Policies
@@ -120,8 +121,7 @@ class Trainer:
         if not run.is_new:
             run.lock()
             saved = saved or newest_checkpoint(run.path)
-        self.summaries = Summaries(run.path, config.num_envs, config)
-        self._opened.callback(self.summaries.log.close)
+        self.summaries = Summaries(config.num_envs, config)
         self._spaces = recorded_spaces(
             self.observations.space, self.actions, custom_models=run.agent_config.has_custom_models
         )
@@ -137,7 +137,6 @@ class Trainer:
                 "collector": self.collector,
             },
         )
-        self._writer = CheckpointWriter(run.path, config.keep_checkpoints)
         if saved:
             # An environment with other spaces is another one, unless it is overridden.
             restore(saved, self._contents, None if run.overridden else self._spaces)
@@ -147,7 +146,10 @@ class Trainer:
                 begin_with_policy_of(run, self.agent, self._spaces)
             self.collector.begin()
         # Until here nothing on disk was touched: what cannot be continued stays as it was.
-        run.write(self.steps)
+        run.write(self.steps)  # from here on a path that was made up is settled
+        self.summaries.log = EventLog(run.path)
+        self._opened.callback(self.summaries.log.close)
+        self._writer = CheckpointWriter(run.path, config.keep_checkpoints)
         self._writer.cut_back(saved.manifest if saved else None)
         self.evaluations = EvaluationTable(run.evaluations_path)
         if not saved:

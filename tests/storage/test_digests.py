@@ -46,11 +46,13 @@ def test_the_same_run_has_the_same_digests(
 
 def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path) -> None:
     from eagerly.storage.config import RunConfig
+    from eagerly.storage.event_log import EventLog
     from eagerly.training.summaries import Summaries
 
     train(steps=200)
     before = digests(tmp_path / "run")
-    summaries = Summaries(tmp_path / "run", 1, RunConfig(env="Pendulum-v1"))
+    summaries = Summaries(1, RunConfig(env="Pendulum-v1"))
+    summaries.log = EventLog(tmp_path / "run")
     summaries._scalars({"losses/critic": 0.0}, 150)
     summaries.log.close()
     assert len(curves(tmp_path / "run")["losses/critic", 150]) == 2

@@ -692,3 +692,17 @@ def test_what_the_buffer_refuses_stops_the_run_with_its_words(
 def test_a_buffer_too_small_for_whole_episodes_is_refused_at_once(train: TrainRun) -> None:
     with pytest.raises(RunError, match="replay_capacity must be at least 8 for 2 environments"):
         train("small", **MEMORY, memory="gru", num_envs=2, replay_capacity=7)
+
+
+def test_a_run_whose_made_up_directory_was_taken_meanwhile_leaves_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = open_run(None, "td3", SMALL | {"steps": 120})
+    taken = run.path
+    taken.mkdir(parents=True)
+    with Trainer(run) as trainer:
+        trainer.train()
+    assert run.path == taken.with_name(f"{taken.name}-2")
+    assert list(run.path.glob("checkpoints/*/manifest.json"))
+    assert list(taken.iterdir()) == []
