@@ -24,8 +24,7 @@ from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
-from eagerly.settings import flag_name
-from eagerly.storage.config import RunConfig
+from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.presets import OF_THE_ENVIRONMENT

@@ -205,8 +205,8 @@ def _print_start(trainer: Any) -> None:
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
-    networks = agent.networks
-    counts = f"actor {networks.actor.count_params()}, critics {networks.critic.count_params()}"
+    actor, critics = map(count_parameters, (agent.networks.actor, agent.networks.critic))
+    counts = f"actor {actor}, critics {critics}"
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:
         environment += f" {json.dumps(config.env_kwargs)}"

@@ -46,7 +46,7 @@ class Checkpoint:
         for name, component in contents.components.items():
             component.restore(self.state(name))
 
-    def _restore_rows(self, buffer: RowBuffer) -> None:
+    def _restore_rows(self, buffer: Buffer) -> None:
         segments = self.manifest.replay
         for segment in segments:
             rows = self.rows(segment)

@@ -51,7 +51,7 @@ class Contents:
     """
 
     variables: VariableCheckpoint
-    buffer: RowBuffer
+    buffer: Buffer
     components: Mapping[str, Stateful]
 
 
@@ -66,9 +66,8 @@ class CheckpointWriter:
     def __init__(self, path: Path, keep: int) -> None:
         self._files = RunFiles(path)
         self._keep = keep
-        self._digests: dict[
-            str, tuple[int, Any]
-        ] = {}  # of files that grow, as far as they were read
+        # Of files that grow, as far as they were read.
+        self._digests: dict[str, tuple[int, Any]] = {}
         self._published: list[Manifest] | None = None  # those on disk, once they were read
 
     def save(self, contents: Contents, **about: Any) -> None:
@@ -142,7 +141,7 @@ class CheckpointWriter:
         return parts
 
     def _append_replay(
-        self, buffer: RowBuffer, previous: list[Manifest], parts: dict[str, dict[str, Any]]
+        self, buffer: Buffer, previous: list[Manifest], parts: dict[str, dict[str, Any]]
     ) -> tuple[Segment, ...]:
         oldest = buffer.added - len(buffer)
         last = previous[-1] if previous else None

@@ -38,15 +38,11 @@ from eagerly.storage.trust import (
 
 _log = logging.getLogger(__name__)
 FORMAT = 3
-# Settings of a run that cannot change its result.
-FREE = frozenset(f.name for f in dataclasses.fields(RunConfig) if f.metadata["free"])
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 _IMPORTED_FIRST = {"agent", *FACTORIES}
 # None may be a link; the outer ones are looked at first.
-_FOLDERS = (
-    *("checkpoints", "replay", "videos", "plugins", "plugins/profile"),
-    *("checkpoints/*", "plugins/profile/*"),
-)
+_FOLDERS = ("checkpoints", "checkpoints/*", "replay", "videos")
+_FOLDERS += ("plugins", "plugins/profile", "plugins/profile/*")
 
 
 @dataclass
@@ -308,7 +304,8 @@ def _continued(
     config, agent_config = build(saved_agent, saved | settings)
     _check_acting(config, agent_config, given)
     wanted = as_saved(config) | as_saved(agent_config)
-    changed = {n: [saved[n], wanted[n]] for n in wanted if wanted[n] != saved[n] and n not in FREE}
+    unequal = {name for name in wanted if wanted[name] != saved[name]} - FREE_SETTINGS
+    changed = {name: [saved[name], wanted[name]] for name in wanted if name in unequal}
     if changed and not override:
         lines = "".join(
             f"  {flag_name(name)}: the run has {format_setting(old)}, you gave "
@@ -404,7 +401,7 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
 
 
 def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {"agent": agent} | {n: v for n, v in settings.items() if n not in FREE}
+    return {"agent": agent} | {n: v for n, v in settings.items() if n not in FREE_SETTINGS}
 
 
 def read_document_of(path: Path) -> dict[str, Any]:

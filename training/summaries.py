@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,7 +24,6 @@ from eagerly.environments.vector import VectorStep
 from eagerly.settings import settings_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.event_log import EventLog
-from eagerly.storage.run import FREE
 from eagerly.storage.settings import format_setting
 from eagerly.training.callbacks import Callback, Training
 from eagerly.training.evaluation import Evaluation
@@ -231,7 +229,7 @@ class Summaries(Callback):
 
 def _compared(names: Iterable[str]) -> list[str]:
     """Leaves out what cannot change a run's result."""
-    return [name for name in names if name not in FREE - {"steps"}]
+    return [name for name in names if name not in FREE_SETTINGS - {"steps"}]
 
 
 def _hyperparameters(agent: str) -> list[hp.HParam]:

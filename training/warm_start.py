@@ -43,7 +43,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         saved = required_checkpoint(other.path, with_replay=False)
     except RunError as error:
         raise RunError(f"--init-from: {error}") from error
-    mine, theirs = agent.config, other.agent_config
+    mine, theirs = agent.config.flat(), other.agent_config.flat()
     for name in _SAME_SHAPES:
         if mine[name] != theirs[name]:
             raise RunError(
