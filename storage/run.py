@@ -41,8 +41,8 @@ FORMAT = 3
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 _IMPORTED_FIRST = {"agent", *FACTORIES}
 # None may be a link; the outer ones are looked at first.
-_FOLDERS = ("checkpoints", "checkpoints/*", "replay", "videos")
-_FOLDERS += ("plugins", "plugins/profile", "plugins/profile/*")
+_FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
+_FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
 
 
 @dataclass

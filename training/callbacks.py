@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import TqdmWarning
 
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Buffer
@@ -83,6 +84,8 @@ class Callback:
 class ProgressBar(Callback):
     """Shows steps, speed and the last evaluation: a bar in a terminal, a widget in a notebook.
 
+    A notebook without ipywidgets gets a bar of text.
+
     Args:
         disable: Whether to show nothing; None shows nothing where standard error is no terminal,
             outside notebooks.
@@ -93,15 +96,19 @@ class ProgressBar(Callback):
         self, *, disable: bool | None = None, say: Callable[[str], object] | None = None
     ) -> None:
         self._disable, self._say = disable, say
-        self._bar: tqdm[Any] | None = None
+        self._bar: Any = None
 
     def on_begin(self, training: Training) -> None:
         """Draws the bar."""
+        in_notebook = "ipykernel" in sys.modules
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TqdmWarning)  # without ipywidgets it draws with text
+            from tqdm.auto import tqdm
         self._bar = tqdm(
             total=training.run.config.steps,
             initial=training.steps,
             unit=" steps",
-            disable=self._disable,
+            disable=False if in_notebook and self._disable is None else self._disable,
             dynamic_ncols=True,
             smoothing=0.05,
             file=sys.stderr,

@@ -122,6 +122,10 @@ def test_the_bar_shows_steps_and_returns(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "stderr", screen)
     trained(tmp_path / "run", ProgressBar(), steps=150)
     assert screen.getvalue() == ""  # no terminal
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    trained(tmp_path / "run", ProgressBar(), steps=200)
+    assert "200/200" in screen.getvalue()
+    monkeypatch.delitem(sys.modules, "ipykernel")
     trained(tmp_path / "run", ProgressBar(disable=False), steps=300)
     assert "300/300" in screen.getvalue()
     assert "evaluation -" in screen.getvalue()
