@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.config import MEMORIES
+from eagerly.agents.conditions import MEMORIES
 from eagerly.agents.inputs import Batch, batch_of, batch_of_windows
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
