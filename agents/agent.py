@@ -20,7 +20,7 @@ from eagerly.agents.config import AgentConfig
 from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.execution import compiled, named_metrics
 from eagerly.agents.inputs import Batch, batch_of
-from eagerly.agents.random import uniform_pairs
+from eagerly.agents.random import UpdateRandom
 from eagerly.buffers import Buffer, FrameLayout, Layout
 from eagerly.networks.custom import CustomCritics, CustomModel
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
@@ -262,23 +262,18 @@ class Agent:
         """
         return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self._row_dtype)
 
-    def _batch(self, rows: tf.Tensor, shifts: tf.Tensor | None = None) -> Batch:
-        """Makes a batch of rows, with images shifted by uniforms `[2, 2 B, n]`."""
+    def _batch(self, rows: tf.Tensor, update: tf.Tensor) -> Batch:
+        """Makes the batch of an update of its rows; images are shifted at random."""
         batch = batch_of(self._layout, rows, self._dtype)
-        if self._shift is None or shifts is None:
+        if self._shift is None:
             return batch
-        now, then = tf.split(shifts, 2, axis=1)
+        random = UpdateRandom(seed_word(self._seed, Stream.AUGMENTATION), update, self._dtype)
+        shape = 2 * self.rows_per_update, len(self.observations.images)
+        now, then = tf.split(random.uniform_pairs(shape), 2, axis=1)
         return batch._replace(
             observation=self._shift(batch.observation, now),
             next_observation=self._shift(batch.next_observation, then),
         )
-
-    def _shifts(self, first: tf.Tensor, updates: int) -> tf.Tensor | None:
-        """Draws by how much images are shifted in K updates, `[K, 2, 2 B, n]`."""
-        if self._shift is None:
-            return None
-        shape = updates, 2 * self.rows_per_update, len(self.observations.images)
-        return uniform_pairs(shape, seed_word(self._seed, Stream.AUGMENTATION), first, self._dtype)
 
     def _train_body(
         self, rows: tf.Tensor, since_move: int
@@ -298,29 +293,27 @@ class Agent:
             TensorFlow after the call, when its code has left the processor's caches, is expensive.
         """
         updates, delay = rows.shape[0], self.policy_delay
-        number = self.networks.updates.value() + 1
-        noise, shifts = self._noise(number, updates), self._shifts(number, updates)
+        first = self.networks.updates.value() + 1
         self.networks.updates.assign_add(updates)
         history = tf.TensorArray(self._dtype, size=updates)
         head = min(-since_move % delay, updates)  # completes the round that is under way
         rounds, tail = divmod(updates - head, delay)
         if head:
             moves = since_move + head == delay
-            history = self._updates(history, rows, shifts, noise, 0, head, moves)
+            history = self._updates(history, rows, first, 0, head, moves)
         if rounds:
             for number in tf.range(rounds):
                 start = head + number * delay
-                history = self._updates(history, rows, shifts, noise, start, delay, True)
+                history = self._updates(history, rows, first, start, delay, True)
         if tail:
-            history = self._updates(history, rows, shifts, noise, updates - tail, tail, False)
+            history = self._updates(history, rows, first, updates - tail, tail, False)
         return history.stack(), self.networks.policy.weights()
 
     def _updates(
         self,
         history: tf.TensorArray,
         rows: tf.Tensor,
-        shifts: tf.Tensor | None,
-        noise: tf.Tensor,
+        first: tf.Tensor,
         start: tf.Tensor | int,
         count: int,
         moves: bool,
@@ -328,37 +321,28 @@ class Agent:
         """Makes `count` updates from `start` on; in the last one the actor moves if `moves`."""
         still = count - 1 if moves else count
         for k in range(still) if still <= _UNROLLED else tf.range(still):
-            batch = self._batch(rows[start + k], None if shifts is None else shifts[start + k])
-            metrics = self._update(batch, noise[start + k], False)
+            metrics = self._numbered_update(rows[start + k], first, start + k, False)
             history = history.write(start + k, _in_order(metrics, moves=False))
         if moves:
             k = start + still
-            batch = self._batch(rows[k], None if shifts is None else shifts[k])
-            metrics = self._update(batch, noise[k], True)
+            metrics = self._numbered_update(rows[k], first, k, True)
             history = history.write(k, _in_order(metrics, moves=True))
         return history
 
-    def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
-        """Draws what is random in K updates, `[K, ...]`: what choices are drawn with.
+    def _numbered_update(
+        self, rows: tf.Tensor, first: tf.Tensor, k: tf.Tensor | int, moves: bool
+    ) -> dict[str, tf.Tensor]:
+        """Makes update k of a call whose first one has the number `first`."""
+        number = first + tf.cast(k, first.dtype)
+        random = UpdateRandom(self._seed, number, self._dtype)
+        return self._update(self._batch(rows, number), random, moves)
 
-        With discrete choices these are uniform pairs `[K, 2, B, A]`, without them nothing.
-
-        Args:
-            first: Number of the first of them; the noise of an update follows from its number,
-                not from the call that it is drawn in.
-            updates: K.
-        """
-        if not self.discrete.any:
-            return tf.zeros((updates, 0), self._dtype)
-        shape = updates, self.rows_per_update, self._layout.action_size
-        return uniform_pairs(shape, self._seed, first, self._dtype)
-
-    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the algorithm.
 
         Args:
             batch: What is learned from.
-            noise: What `_noise` drew for it.
+            random: Its random numbers.
             moves: Whether the actor moves in it.
 
         Returns:
@@ -377,9 +361,6 @@ class Agent:
         rows = tf.TensorSpec(shape, self._row_dtype)
 
         def update(rows: tf.Tensor) -> dict[str, tf.Tensor]:
-            first = self.networks.updates.value() + 1
-            shifts = self._shifts(first, 1)
-            batch = self._batch(rows, None if shifts is None else shifts[0])
-            return self._update(batch, self._noise(first, 1)[0], True)
+            return self._numbered_update(rows, self.networks.updates.value(), 1, True)
 
         return tf.function(update).get_concrete_function(rows).graph

@@ -13,6 +13,7 @@ from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
+from eagerly.agents.random import UpdateRandom
 
 
 class DDPG(Agent):
@@ -21,20 +22,21 @@ class DDPG(Agent):
     Config = DDPGConfig
     config: DDPGConfig
 
-    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
         nets, discrete = self.networks, self.discrete
+        uniform = random.uniform_pairs(batch.action.shape) if discrete.any else None
         with tf.name_scope("target"):
             # y = r + discount * Q'(s', μ'(s')) (Eq. 5, with the target networks of section 3).
             next_action = nets.actor_target(batch.next_observation)
-            if discrete.any:
-                next_action = discrete.smoothed(next_action, discrete.noise(noise, 0.0), 0.0)
+            if uniform is not None:
+                next_action = discrete.smoothed(next_action, discrete.noise(uniform, 0.0), 0.0)
             next_values = nets.critic_target(batch.next_observation, next_action)
             target = losses.clipped_target(batch.reward, batch.discount, next_values)
         # The critic regresses on y (Eq. 4).
         metrics = nets.critic_step(batch, target)
         # The actor climbs the critic by the deterministic policy gradient (Eq. 6).
-        metrics |= nets.actor_step(batch, discrete.noise_of_actor(noise))
+        metrics |= nets.actor_step(batch, discrete.noise_of_actor(uniform))
         # Both targets follow.
         nets.update_targets(self.config.tau)
         return metrics

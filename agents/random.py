@@ -8,6 +8,7 @@ the seed and the number of the update alone.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -17,27 +18,60 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def uniform_pairs(shape: Sequence[int], seed: int, first: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Draws pairs of independent uniforms in (0, 1] for K updates, exactly alike in every mode.
+class UpdateRandom:
+    """The random numbers of one update, drawn by name.
 
-    The words of a pair are numbered by its update and its place in it: how updates are cut into
-    calls changes nothing.
+    Each name has numbers of its own, independent of those of other names, updates and seeds. They
+    follow from these three alone: they are the same in every mode, and however updates are cut into
+    calls. (The last bits of normals depend on the mode, as those of logarithms do.) Names keep
+    draws apart, so that none can repeat another's numbers by mistake; a single draw needs none.
 
     Args:
-        shape: `[K, ...]`.
         seed: Seed of the run, in [0, 2**63).
-        first: Scalar int64, the number of the first update; they count modulo 2**32.
-        dtype: Floating dtype of the result. The uniforms have 24 bits in every dtype.
-
-    Returns:
-        `[K, 2, ...]`.
+        update: Scalar int64, the number of the update; they count modulo 2**32.
+        dtype: Floating dtype of the numbers.
     """
-    updates = tf.cast(first + tf.range(shape[0], dtype=tf.int64), tf.uint32)
-    places = tf.cast(tf.range(math.prod(shape[1:])), tf.uint32)
-    words = threefry((seed % 2**32, seed // 2**32), updates[:, tf.newaxis], places)
-    integers = tf.cast(_shifted_right(tf.stack(words, axis=1), 8), tf.int32)
-    uniform = (tf.cast(integers, dtype) + 0.5) * 2.0**-24
-    return tf.reshape(uniform, (shape[0], 2, *shape[1:]))
+
+    def __init__(self, seed: int, update: tf.Tensor, dtype: tf.DType) -> None:
+        self._seed, self._update, self._dtype = seed, update, dtype
+        self._names: set[str] = set()
+
+    def uniform_pairs(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
+        """Draws pairs of independent uniforms in (0, 1], `[2, *shape]`, of 24 bits each.
+
+        Raises:
+            ValueError: If the update has drawn numbers of this name before.
+        """
+        if name in self._names:
+            raise ValueError(
+                f"an update drew random numbers named {name!r} twice, which would be the same "
+                "ones: give each draw a name of its own"
+            )
+        self._names.add(name)
+        key = self._seed ^ _number_of(name)
+        places = tf.cast(tf.range(math.prod(shape)), tf.uint32)
+        words = threefry((key % 2**32, key // 2**32), tf.cast(self._update, tf.uint32), places)
+        integers = tf.cast(_shifted_right(tf.stack(words), 8), tf.int32)
+        uniform = (tf.cast(integers, self._dtype) + 0.5) * 2.0**-24
+        return tf.reshape(uniform, (2, *shape))
+
+    def uniform(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
+        """Draws independent uniforms in (0, 1] of a shape."""
+        return self.uniform_pairs(shape, name)[0]
+
+    def normal(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
+        """Draws independent standard normals of a shape."""
+        return standard_normal(self.uniform_pairs(shape, name))
+
+    def subset(self, count: int, of: int, name: str = "") -> tf.Tensor:
+        """Draws `count` different numbers of 0 to `of - 1`, `[count]` int32, in random order."""
+        return tf.math.top_k(self.uniform((of,), name), count).indices
+
+
+def _number_of(name: str) -> int:
+    """Returns 64 bits of a name; none of the empty one, whose numbers are the seed's own."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest() if name else b""
+    return int.from_bytes(digest, "little")
 
 
 def standard_normal(uniform: tf.Tensor) -> tf.Tensor:

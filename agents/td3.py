@@ -12,7 +12,7 @@ import tensorflow as tf
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import uniform_pairs
+from eagerly.agents.random import UpdateRandom
 from eagerly.agents.td3_config import TD3Config
 
 
@@ -27,16 +27,12 @@ class TD3(Agent):
         """Updates from one in which the actor moves to the next."""
         return self.config.policy_delay
 
-    def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
-        """Draws what target smoothing noise is made of, `[K, 2, B, A]`."""
-        shape = updates, self.rows_per_update, self._layout.action_size
-        return uniform_pairs(shape, self._seed, first, self._dtype)
-
-    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
-        metrics = self._update_critic(batch, self.discrete.noise(noise, self.config.target_noise))
+        uniform = random.uniform_pairs(batch.action.shape)
+        metrics = self._update_critic(batch, self.discrete.noise(uniform, self.config.target_noise))
         if moves:  # "if t mod d"
-            metrics |= self._update_actor_and_targets(batch, self.discrete.noise_of_actor(noise))
+            metrics |= self._update_actor_and_targets(batch, self.discrete.noise_of_actor(uniform))
         return metrics
 
     def _update_critic(self, batch: Batch, noise: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -15,7 +15,7 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.config_groups import DiscreteConfig
 from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import uniform_pairs
+from eagerly.agents.random import UpdateRandom
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.actor import scores as scores_of
 from eagerly.policies import Episodes
@@ -105,7 +105,7 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
     shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
     scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
     several = tf.tile(scores[np.newaxis], [20_000, 1])
-    uniform = uniform_pairs((1, 20_000, 9), 0, tf.constant(1, tf.int64), tf.float32)[0]
+    uniform = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32).uniform_pairs((20_000, 9))
     drawn = discrete.smoothed(several, discrete.noise(uniform, 0.0), 0.0).numpy()
     np.testing.assert_allclose(drawn[:, :2], several[:, :2])
     np.testing.assert_allclose(drawn[:, 2:].mean(axis=0), shares, atol=0.02)

@@ -169,10 +169,16 @@ def test_an_actor_alone_is_that_of_the_agent() -> None:
 
 def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
     whole, parts = agent_of(CAMERA, random_shift=3), agent_of(CAMERA, random_shift=3)
-    first = tf.constant(1, tf.int64)
-    together = whole._shifts(first, 3)
-    np.testing.assert_array_equal(together[1:], parts._shifts(first + 1, 2))
-    assert not np.array_equal(together[0, 0], together[0, 1])
+    buffer, twin = filled(whole), filled(parts)
+    whole.train(buffer, 3)
+    parts.train(twin, 1)
+    parts.train(twin, 2)
+    assert equal_weights(weights_of(whole), weights_of(parts))
+    rows = tf.constant(buffer.sample_rows(1, 4)[0])
+    rows = tf.concat([rows] * (whole.rows_per_update // 4), axis=0)
+    shown = [whole._batch(rows, tf.constant(k, tf.int64)).observation for k in (1, 1, 2)]
+    np.testing.assert_array_equal(shown[0], shown[1])
+    assert not np.array_equal(shown[0], shown[2])
 
 
 def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:

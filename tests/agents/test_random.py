@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.random import standard_normal, threefry, uniform_pairs
+from eagerly import TD3, TD3Config
+from eagerly.agents.agent import ACTOR_METRICS, METRICS
+from eagerly.agents.inputs import Batch
+from eagerly.agents.random import UpdateRandom, threefry
+from tests.helpers import filled_buffer, spaces
 
 
 def draw(shape: tuple[int, int] = (256, 6), *, seed: int = 0, update: int = 1) -> np.ndarray:
-    first = tf.constant(update, tf.int64)
-    return standard_normal(uniform_pairs((1, *shape), seed, first, tf.float32)[0]).numpy()
+    return numbers(update, seed).normal(shape).numpy()
+
+
+def numbers(update: int = 1, seed: int = 0, dtype: tf.DType = tf.float32) -> UpdateRandom:
+    return UpdateRandom(seed, tf.constant(update, tf.int64), dtype)
 
 
 @pytest.mark.parametrize(
@@ -34,17 +41,59 @@ def test_every_seed_up_to_the_largest_has_numbers_of_its_own(seed: int) -> None:
     assert not np.isclose(draw(seed=seed), draw(seed=(seed + 1) % 2**63)).all()
 
 
-def test_the_numbers_of_an_update_do_not_depend_on_the_call_that_draws_them() -> None:
-    together = uniform_pairs((7, 5, 3), 3, tf.constant(11, tf.int64), tf.float32)
-    for k in range(7):
-        alone = uniform_pairs((1, 5, 3), 3, tf.constant(11 + k, tf.int64), tf.float32)
-        np.testing.assert_array_equal(together[k], alone[0])
+class Recorded(TD3):
+    """Reports of its random numbers what tells them apart, in place of metrics."""
+
+    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
+        drawn = [
+            random.uniform((4,))[0],
+            random.uniform((4,), "other")[0],
+            random.normal((4, 2), "normal")[1, 1],
+            tf.cast(random.subset(2, 1000, "pair")[1], tf.float32),
+        ]
+        names = METRICS if moves else [name for name in METRICS if name not in ACTOR_METRICS]
+        return {name: drawn[min(index, 3)] for index, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+def test_every_update_has_its_own_numbers_however_updates_are_cut_into_calls(mode: str) -> None:
+    def drawn(*calls: int) -> np.ndarray:
+        config = TD3Config(batch_size=8, hidden_sizes=(8,), mode=mode)
+        agent, buffer = Recorded(*spaces(), config, seed=3), filled_buffer()
+        metrics = [agent.train(buffer, updates) for updates in calls]
+        return np.array([np.concatenate([each[name] for each in metrics]) for name in METRICS[:4]])
+
+    together = drawn(9)
+    assert all(len(np.unique(values)) == 9 for values in together)
+    np.testing.assert_array_equal(together, drawn(1, 2, 6))
+    alone = [numbers(1 + k, 3) for k in range(9)]
+    np.testing.assert_array_equal(together[0], [each.uniform((4,))[0] for each in alone])
+    np.testing.assert_array_equal(together[1], [each.uniform((4,), "other")[0] for each in alone])
+
+
+def test_a_name_is_drawn_once_in_an_update_and_names_share_no_number() -> None:
+    random = numbers()
+    first, other = random.uniform((500,)), random.uniform((500,), "other")
+    assert not np.intersect1d(first, other).size
+    assert abs(np.corrcoef(first, other)[0, 1]) < 0.2
+    with pytest.raises(ValueError, match=r"random numbers named 'other' twice.*name of its own"):
+        random.normal((3,), "other")
+    with pytest.raises(ValueError, match="named '' twice"):
+        random.uniform((3,))
+
+
+def test_a_subset_has_different_members_and_every_pair_is_as_likely() -> None:
+    pairs = [tuple(sorted(numbers(k).subset(2, 4).numpy())) for k in range(1, 601)]
+    found, counts = np.unique(pairs, axis=0, return_counts=True)
+    assert len(found) == 6
+    assert (found[:, 0] < found[:, 1]).all()
+    assert counts.min() > 100 - 4 * np.sqrt(100)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_it_is_the_same_in_eager_graph_and_xla(dtype: tf.DType) -> None:
     def body(update: tf.Tensor) -> tf.Tensor:
-        return standard_normal(uniform_pairs((2, 64, 3), 7, update, dtype)[1])
+        return UpdateRandom(7, update, dtype).normal((64, 3))
 
     update = tf.constant(5, tf.int64)
     eager = body(update)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from eagerly.agents.agent import ACTOR_METRICS, METRICS
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import standard_normal, uniform_pairs
+from eagerly.agents.random import UpdateRandom
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import ReplayBuffer, Transition
@@ -72,7 +72,7 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
         agent.train(buffer, 1)
         batch = [part[0].astype(np.float64) for part in twin.sample(1, 32)]
         first = tf.constant(update, tf.int64)
-        noise = standard_normal(uniform_pairs((1, 32, 2), 0, first, tf.float64)[0]).numpy()
+        noise = UpdateRandom(0, first, tf.float64).normal((32, 2)).numpy()
         reference.update(*batch, agent.config.target_noise * noise)
         diverged = _step_of_divergence(agent, reference)
         assert diverged is None, f"diverged in update {update}: {diverged}"
@@ -165,12 +165,9 @@ def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> No
 class Numbered(TD3):
     """Learns nothing, and reports each update's number: only who moves when is left of TD3."""
 
-    def _noise(self, first: tf.Tensor, updates: int) -> tf.Tensor:
-        return tf.cast(first + tf.range(updates, dtype=tf.int64), tf.float32)
-
-    def _update(self, batch: Batch, noise: tf.Tensor, moves: bool) -> dict[str, tf.Tensor]:
+    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
         names = METRICS if moves else [name for name in METRICS if name not in ACTOR_METRICS]
-        return dict.fromkeys(names, noise)
+        return dict.fromkeys(names, tf.cast(random._update, tf.float32))
 
 
 @pytest.mark.parametrize("delay", [2, 3, 7])

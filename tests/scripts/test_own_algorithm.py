@@ -75,8 +75,8 @@ def test_a_variant_of_td3_is_td3_but_for_its_target(
 
 def test_metrics_that_are_missing_are_named() -> None:
     class Silent(agent_class("ddpg")):
-        def _update(self, batch: Any, noise: Any, moves: bool) -> dict[str, Any]:
-            found = super()._update(batch, noise, moves)
+        def _update(self, batch: Any, random: Any, moves: bool) -> dict[str, Any]:
+            found = super()._update(batch, random, moves)
             return {name: value for name, value in found.items() if name != "losses/actor"}
 
     agent = Silent(*spaces(), Silent.Config(hidden_sizes=(8,), mode="eager"), seed=0)
