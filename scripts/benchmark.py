@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from eagerly.scripts.flags import FOLDER, Command
+from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import say, write_page
 
 _TABLES = {

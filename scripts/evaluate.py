@@ -12,7 +12,7 @@ import click
 from tqdm import tqdm
 
 from eagerly.errors import RunError
-from eagerly.scripts.flags import Command
+from eagerly.scripts.commands import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import MOST_EPISODES

@@ -7,9 +7,7 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,8 +16,6 @@ from eagerly.conditions import flag_name
 from eagerly.scripts.output import printable
 from eagerly.settings import Setting, settings_of
 from eagerly.storage.settings import format_setting
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -74,29 +70,6 @@ def _option(setting: Setting, *, saved: bool) -> click.Option:
     type_ = click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind)
     shown = _METAVARS.get(kind)
     return click.Option([declaration], type=type_, default=None, help=text, metavar=shown)
-
-
-class Command(click.Command):
-    """A command that Ctrl-C ends as a shell expects it: without a traceback, with exit code 130."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        settings = {"max_content_width": 100, "show_default": True}
-        more["context_settings"] = settings | more.get("context_settings", {})
-        super().__init__(*args, **more)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ctx.exit(128 + signal.SIGINT)
-
-
-class Group(Command, click.Group):
-    """A group of commands, which are listed in the order in which they were added."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 def interpreter() -> str:

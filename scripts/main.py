@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from eagerly import __version__
-from eagerly.scripts.flags import Group
+from eagerly.scripts.commands import Group
 
 
 class _Lazy(click.Command):

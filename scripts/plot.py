@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from eagerly.errors import RunError
-from eagerly.scripts.flags import Command
+from eagerly.scripts.commands import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
 from eagerly.storage.files import RunFiles
 

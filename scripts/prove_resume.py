@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from eagerly.scripts.flags import Command
+from eagerly.scripts.commands import Command
 from eagerly.scripts.quiet import quiet_tensorflow
 
 _TRAIN = Path(__file__).with_name("train.py")

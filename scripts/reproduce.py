@@ -10,7 +10,7 @@ import click
 
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.errors import RunError
-from eagerly.scripts.flags import FOLDER, Command
+from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import say, write_page
 from eagerly.scripts.quiet import quiet_tensorflow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from eagerly.errors import RunError
-from eagerly.scripts.flags import Command
+from eagerly.scripts.commands import Command
 from eagerly.scripts.output import Failure, echo, printable
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below

@@ -22,13 +22,8 @@ import click
 
 from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
-from eagerly.scripts.flags import (
-    Command,
-    Group,
-    command,
-    interpreter,
-    options_of,
-)
+from eagerly.scripts.commands import Command, Group
+from eagerly.scripts.flags import command, interpreter, options_of
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import RunConfig

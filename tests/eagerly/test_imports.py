@@ -205,6 +205,20 @@ print("loaded", [m for m in ("tensorflow", "keras") if m in sys.modules])
     assert _run(code, cwd=tmp_path).splitlines()[-1] == "loaded []"
 
 
+@pytest.mark.parametrize("words", ["--help", "--version", "completion bash"])
+def test_what_says_only_which_commands_there_are_loads_no_settings(words: str) -> None:
+    code = f"""
+import sys
+from eagerly.scripts.main import main
+try:
+    main({words.split()!r})
+except SystemExit:
+    pass
+print("loaded", [m for m in ("numpy", "gymnasium", "eagerly.settings") if m in sys.modules])
+"""
+    assert _run(code).splitlines()[-1] == "loaded []"
+
+
 def test_no_file_is_loaded_under_two_names() -> None:
     code = """
 import collections, sys

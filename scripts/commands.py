@@ -1,0 +1,34 @@
+"""What all commands share; `eagerly --help` needs no more, and loads no more."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class Command(click.Command):
+    """A command that Ctrl-C ends as a shell expects it: without a traceback, with exit code 130."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        settings = {"max_content_width": 100, "show_default": True}
+        more["context_settings"] = settings | more.get("context_settings", {})
+        super().__init__(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(128 + signal.SIGINT)
+
+
+class Group(Command, click.Group):
+    """A group of commands, which are listed in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
