@@ -237,7 +237,13 @@ class ActorCritic:
         return {name: variable.numpy() for name, variable in self._weights().items()}
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `get_weights` returned, and `check_weights` accepts."""
+        """Takes over what `get_weights` returned; optimisers stay as they are.
+
+        Raises:
+            ValueError: If a name is missing or unknown, or a shape or dtype is another.
+            FloatingPointError: If a value is not finite. Nothing is taken over then.
+        """
+        check_weights(weights, self.get_weights())
         for name, variable in self._weights().items():
             variable.assign(weights[name])
         self.policy.refresh()

@@ -25,11 +25,11 @@ class DDPG(Agent):
     def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
         """Makes one update: the inner part of Algorithm 1."""
         nets, discrete = self.networks, self.discrete
-        uniform = random.uniform_pairs(batch.action.shape) if discrete.any else None
+        uniform = random.uniform_pairs(batch.action.shape)
         with tf.name_scope("target"):
             # y = r + discount * Q'(s', μ'(s')) (Eq. 5, with the target networks of section 3).
             next_action = nets.actor_target(batch.next_observation)
-            if uniform is not None:
+            if discrete.any:
                 next_action = discrete.smoothed(next_action, discrete.noise(uniform, 0.0), 0.0)
             next_values = nets.critic_target(batch.next_observation, next_action)
             target = losses.clipped_target(batch.reward, batch.discount, next_values)

@@ -48,11 +48,9 @@ class DiscreteActions:
         box = scale * standard_normal(uniform[..., : self._continuous])
         return tf.concat([box, _gumbel(uniform[0, :, self._continuous :])], axis=1)
 
-    def noise_of_actor(self, uniform: tf.Tensor | None) -> tf.Tensor | None:
+    def noise_of_actor(self, uniform: tf.Tensor) -> tf.Tensor | None:
         """Makes Gumbel noise `[B, A - C]` for the actor's loss, independent of `noise`."""
-        if uniform is None or not self.any:
-            return None
-        return _gumbel(uniform[1, :, self._continuous :])
+        return _gumbel(uniform[1, :, self._continuous :]) if self.any else None
 
     def smoothed(self, scores: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tensor:
         """Returns target actions: continuous ones smoothed (TD3, Eq. 15), choices drawn.

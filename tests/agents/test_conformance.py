@@ -455,8 +455,9 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> Non
         (weights | {3: np.zeros(1)}, ValueError, "unknown: 3"),
         (None, ValueError, "weights must be arrays by name"),
     ):
-        with pytest.raises(error, match=message):
-            agent.set_weights(given)
+        for holder in (agent, agent.networks):
+            with pytest.raises(error, match=message):
+                holder.set_weights(given)
     assert equal_weights(agent.get_weights(), weights)
 
 
