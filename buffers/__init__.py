@@ -7,6 +7,7 @@ import numpy as np
 from eagerly.buffers.frames import FrameLayout, Frames
 from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.replay import Buffer, ReplayBuffer
+from eagerly.buffers.samplers import Sample, Sampler, UniformSampler
 from eagerly.buffers.sequences import SequenceReplayBuffer
 from eagerly.buffers.transition import Layout, RowLayout, Transition
 from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout, Window
@@ -22,20 +23,32 @@ __all__ = [
     "PixelReplayBuffer",
     "ReplayBuffer",
     "RowLayout",
+    "Sample",
+    "Sampler",
     "SequenceLayout",
     "SequenceReplayBuffer",
     "Transition",
+    "UniformSampler",
     "Window",
     "replay_buffer",
 ]
 
 
 def replay_buffer(
-    layout: Layout, capacity: int, *, seed: int | np.random.SeedSequence = 0
+    layout: Layout,
+    capacity: int,
+    *,
+    seed: int | np.random.SeedSequence = 0,
+    sampler: Sampler | None = None,
 ) -> Buffer:
-    """Makes an empty buffer of at most `capacity` rows of a layout; see `Buffer`."""
+    """Makes an empty buffer of at most `capacity` rows of a layout; see `Buffer`.
+
+    Raises:
+        ValueError: If the sampler needs values per row, and the layout is one of episodes.
+    """
     if isinstance(layout, FrameLayout):
-        return PixelReplayBuffer(capacity, layout, seed=seed)
+        return PixelReplayBuffer(capacity, layout, seed=seed, sampler=sampler)
     if isinstance(layout, SequenceLayout):
-        return SequenceReplayBuffer(capacity, layout, seed=seed)
-    return ReplayBuffer(capacity, layout.observation_size, layout.action_size, seed=seed)
+        return SequenceReplayBuffer(capacity, layout, seed=seed, sampler=sampler)
+    sizes = layout.observation_size, layout.action_size
+    return ReplayBuffer(capacity, *sizes, seed=seed, sampler=sampler)

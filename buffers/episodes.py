@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.buffers.replay import Buffer
+from eagerly.buffers.samplers import Sampler
 from eagerly.buffers.transition import StepLayout, Transition
 
 NONE = -1
@@ -24,9 +25,19 @@ class EpisodeBuffer(Buffer):
     layout: StepLayout
 
     def __init__(
-        self, capacity: int, layout: StepLayout, *, seed: int | np.random.SeedSequence = 0
+        self,
+        capacity: int,
+        layout: StepLayout,
+        *,
+        seed: int | np.random.SeedSequence = 0,
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(capacity, layout, seed=seed)
+        if sampler is not None and sampler.per_row:
+            raise ValueError(
+                f"{type(self).__name__} draws from episodes and takes no sampler that needs values "
+                f"per row; this one needs {', '.join(sampler.per_row)}: use a ReplayBuffer"
+            )
+        super().__init__(capacity, layout, seed=seed, sampler=sampler)
         self._last = np.zeros(0, np.int64)  # of each environment, its row before
         self._begins = AscendingNumbers()  # the rows of first observations
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from eagerly.buffers.episodes import NONE, EpisodeBuffer
 from eagerly.buffers.frames import FrameLayout
+from eagerly.buffers.samplers import Sampler
 from eagerly.buffers.transition import Transition
 
 
@@ -20,9 +21,14 @@ class PixelReplayBuffer(EpisodeBuffer):
     layout: FrameLayout
 
     def __init__(
-        self, capacity: int, layout: FrameLayout, *, seed: int | np.random.SeedSequence = 0
+        self,
+        capacity: int,
+        layout: FrameLayout,
+        *,
+        seed: int | np.random.SeedSequence = 0,
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(capacity, layout, seed=seed)
+        super().__init__(capacity, layout, seed=seed, sampler=sampler)
         self._widest = (NONE, 0)  # the last of the rows that look back furthest, and how far
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -74,16 +80,20 @@ class PixelReplayBuffer(EpisodeBuffer):
         widest = max(2 * len(self._last), self._widest[1])
         return self._oldest and self._oldest + widest * (self.layout.steps + 1)
 
-    def _draw(self, shape: tuple[int, int]) -> np.ndarray:
-        """Draws steps with the rows that their two observations need, `[*shape, S + 1, width]`.
-
-        Steps are drawn uniformly, but for the very oldest of a full buffer.
-        """
+    def _drawable(self) -> tuple[int, np.ndarray]:
+        """Returns the first row to draw from, and how far behind it first observations stand."""
         least = min(self._least, self.added - 1)
         begins = self._begins.values()
-        begins = begins[np.searchsorted(begins, least) :] - least
-        count = self.added - least - len(begins)
-        draw = self._generator.integers(max(count, 1), size=shape)
+        return least, begins[np.searchsorted(begins, least) :] - least
+
+    def _choices(self) -> int:
+        """Counts the steps, without the very oldest of a full buffer."""
+        least, begins = self._drawable()
+        return max(self.added - least - len(begins), 1)
+
+    def _gather(self, draw: np.ndarray) -> np.ndarray:
+        """Gathers steps with the rows that their two observations need, `[K, B, S + 1, width]`."""
+        least, begins = self._drawable()
         # The draw-th row that is a step: those of first observations before it are passed over.
         row = least + draw + np.searchsorted(begins - np.arange(len(begins)), draw, side="right")
         numbers = np.empty((*row.shape, self.layout.steps + 1), np.int64)

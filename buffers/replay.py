@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places
 from eagerly.buffers.transition import Layout, RowLayout, Transition
 
 _ALIGNMENT = 64
@@ -22,10 +23,12 @@ class Buffer:
     Args:
         capacity: Most rows kept; the oldest is overwritten.
         layout: Where the parts of a step stand in a row.
-        seed: Seed of the sampling, an int or a `numpy.random.SeedSequence`.
+        seed: Seed of the uniform sampling, an int or a `numpy.random.SeedSequence`.
+        sampler: Draws in place of uniform sampling, with a seed of its own.
 
     Attributes:
         layout: The layout.
+        sampler: What decides which rows are sampled.
         added: How many rows were ever added.
 
     Raises:
@@ -35,7 +38,12 @@ class Buffer:
     layout: Layout
 
     def __init__(
-        self, capacity: int, layout: Layout, *, seed: int | np.random.SeedSequence = 0
+        self,
+        capacity: int,
+        layout: Layout,
+        *,
+        seed: int | np.random.SeedSequence = 0,
+        sampler: Sampler | None = None,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1; got {capacity}")
@@ -43,7 +51,9 @@ class Buffer:
         self.added = 0
         self._rows = np.empty((capacity, layout.width), np.float32)
         self._incoming = _Incoming(RowLayout(layout.observation_size, layout.action_size))
-        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self.sampler = UniformSampler(seed) if sampler is None else sampler
+        self._custom_sampler = sampler is not None  # uniform sampling needs no `added`, no checks
+        self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
         self._sampled = np.empty(0, np.float32)
 
     @property
@@ -91,19 +101,25 @@ class Buffer:
         self._rows[start : start + head] = rows[:head]
         self._rows[: len(rows) - head] = rows[head:]
         self.added += len(rows)
+        self._announce(len(rows))
+
+    def _announce(self, count: int) -> None:
+        """Tells the sampler the places of the newest rows."""
+        if self._custom_sampler:
+            self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Says which environments, `[N]` bool, begin an episode though none was said to end."""
 
-    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
-        """Gathers samples `[updates, batch_size, *layout.sample_shape]`, drawn with replacement.
+    def draw(self, updates: int, batch_size: int) -> Sample:
+        """Gathers samples `[updates, batch_size, *layout.sample_shape]`, with their weights.
 
-        How many updates are asked for at once does not change which rows an update gets. The
-        returned array is reused by the next call with the same sizes: copy what you keep. It
+        The array of rows is reused by the next call with the same sizes: copy what you keep. It
         begins at a multiple of 64 bytes, so that TensorFlow can read it where it is.
 
         Raises:
-            ValueError: If the buffer is empty or a size is not positive.
+            ValueError: If the buffer is empty, a size is not positive, or a sampler of your own
+                returns places or weights that do not fit.
         """
         if updates < 1 or batch_size < 1:
             raise ValueError(
@@ -111,7 +127,52 @@ class Buffer:
             )
         if not self.added:
             raise ValueError("cannot sample from an empty buffer: add transitions first")
-        return self._draw((updates, batch_size))
+        shape, count = (updates, batch_size), self._choices()
+        self._places = places = self.sampler.draw(count, shape)
+        if self._custom_sampler:
+            check_places(places, count, shape)
+        weights = self.sampler.weights(places)
+        if weights is not None and (weights.shape != shape or weights.dtype != np.float32):
+            raise ValueError(
+                f"weights must be float32 of shape {list(shape)}; "
+                f"got {weights.dtype} {weights.shape}"
+            )
+        return Sample(self._gather(places), weights)
+
+    def feedback(self, per_row: Mapping[str, np.ndarray]) -> None:
+        """Hands values for the rows of the last draw to the sampler.
+
+        Call it before more rows are added: they may stand at the same places.
+
+        Args:
+            per_row: A value for each row, `[updates, batch_size]`, under each name that
+                `sampler.per_row` has; further names are handed on, too.
+
+        Raises:
+            ValueError: If nothing was drawn, a name is missing, or a shape differs.
+        """
+        if self._places is None:
+            raise ValueError("feedback is for the rows of the last draw: call draw first")
+        missing = [name for name in self.sampler.per_row if name not in per_row]
+        if missing:
+            raise ValueError(
+                f"the sampler needs {', '.join(missing)} of each row; got {sorted(per_row)}"
+            )
+        for name, values in per_row.items():
+            if np.shape(values) != self._places.shape:
+                raise ValueError(
+                    f"{name} must have shape {list(self._places.shape)}, that of the last draw; "
+                    f"got {np.shape(values)}"
+                )
+        self.sampler.feedback(self._places, per_row)
+
+    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
+        """Gathers samples as `draw` does, without their weights.
+
+        Of uniform samples, how many updates are asked for at once does not change which rows an
+        update gets.
+        """
+        return self.draw(updates, batch_size).rows
 
     def sample(self, updates: int, batch_size: int) -> Any:
         """Samples transitions, or windows of steps, as arrays `[updates, batch_size, ...]`.
@@ -120,9 +181,13 @@ class Buffer:
         """
         return self.layout.unpack(self.sample_rows(updates, batch_size))
 
-    def _draw(self, shape: tuple[int, int]) -> np.ndarray:
-        """Draws samples `[*shape, *layout.sample_shape]`; here every row is one, uniformly."""
-        return self._taken(self._generator.integers(len(self), size=shape))
+    def _choices(self) -> int:
+        """Counts what there is to draw from; here every row is a sample."""
+        return len(self)
+
+    def _gather(self, draw: np.ndarray) -> np.ndarray:
+        """Gathers samples `[K, B, *layout.sample_shape]` of numbers less than `_choices()`."""
+        return self._taken(draw)
 
     def _taken(self, places: np.ndarray) -> np.ndarray:
         """Gathers rows by their place in the ring into an array that the next call uses again."""
@@ -162,10 +227,11 @@ class Buffer:
         self.added = start + len(rows)
         kept = rows[-self.capacity :]
         self._rows[np.arange(self.added - len(kept), self.added) % self.capacity] = kept
+        self._announce(len(kept))
 
     def state(self) -> dict[str, Any]:
         """Returns what the next sample depends on, and how many rows were added; rows are apart."""
-        return {"added": self.added, "sampling": dict(self._generator.bit_generator.state)}
+        return {"added": self.added, "sampling": self.sampler.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned, once its rows were put back by `restore_rows`.
@@ -175,11 +241,12 @@ class Buffer:
         """
         if state["added"] != self.added:
             raise ValueError(f"{state['added']} rows were added; {self.added} were put back")
-        self._generator.bit_generator.state = state["sampling"]
+        self.sampler.restore(state["sampling"])
+        self._places = None
 
 
 class ReplayBuffer(Buffer):
-    """Keeps the last `capacity` transitions as packed float32 rows and samples them uniformly.
+    """Keeps the last `capacity` transitions as packed float32 rows and samples them.
 
     A HalfCheetah transition takes 168 bytes, a million of them 168 MB.
 
@@ -187,7 +254,8 @@ class ReplayBuffer(Buffer):
         capacity: Most transitions kept; the oldest is overwritten.
         observation_size: O.
         action_size: A.
-        seed: Seed of the sampling, an int or a `numpy.random.SeedSequence`.
+        seed: Seed of the uniform sampling, an int or a `numpy.random.SeedSequence`.
+        sampler: Draws in place of uniform sampling, with a seed of its own.
 
     Raises:
         ValueError: If a size is not positive.
@@ -200,8 +268,10 @@ class ReplayBuffer(Buffer):
         action_size: int,
         *,
         seed: int | np.random.SeedSequence = 0,
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(capacity, RowLayout(observation_size, action_size), seed=seed)
+        layout = RowLayout(observation_size, action_size)
+        super().__init__(capacity, layout, seed=seed, sampler=sampler)
 
 
 class _Incoming:

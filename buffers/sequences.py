@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from eagerly.buffers.episodes import NONE, EpisodeBuffer
+from eagerly.buffers.samplers import Sampler
 from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout
 
 
@@ -21,9 +22,14 @@ class SequenceReplayBuffer(EpisodeBuffer):
     layout: SequenceLayout
 
     def __init__(
-        self, capacity: int, layout: SequenceLayout, *, seed: int | np.random.SeedSequence = 0
+        self,
+        capacity: int,
+        layout: SequenceLayout,
+        *,
+        seed: int | np.random.SeedSequence = 0,
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(capacity, layout, seed=seed)
+        super().__init__(capacity, layout, seed=seed, sampler=sampler)
         self._after = np.full(capacity, NONE, np.int64)  # of each row, the step after it
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
@@ -34,13 +40,24 @@ class SequenceReplayBuffer(EpisodeBuffer):
         linked = (back > 0) & (before >= self._oldest)
         self._after[before[linked] % self.capacity] = numbers[linked]
 
-    def _draw(self, shape: tuple[int, int]) -> np.ndarray:
-        """Draws windows `[*shape, T + 1, width]`.
+    @property
+    def _before_first(self) -> int:
+        """Places of windows before an episode, without the one that its first row stands for."""
+        return self.layout.length - self.layout.burn_in - 2
+
+    def _choices(self) -> int:
+        """Counts the places of windows."""
+        # A window may begin at any step, or before an episode's first one. The row of a first
+        # observation stands for one of these, the rest is drawn beyond the rows.
+        return len(self) + self._before_first * len(self._begins.values())
+
+    def _gather(self, draw: np.ndarray) -> np.ndarray:
+        """Gathers windows `[K, B, T + 1, width]`.
 
         In place of what it has in the buffer the last number of a row says what the step is for:
         `PADDING`, `BURN_IN` or `LEARNED`. What stands in padding beside it means nothing.
         """
-        row, learned = self._drawn(shape)
+        row, learned = self._first_learned(draw)
         row, warmed = self._warmed(row)
         numbers = np.empty((*row.shape, self.layout.length + 1), np.int64)
         roles = np.full(numbers.shape, PADDING, np.float32)
@@ -55,14 +72,10 @@ class SequenceReplayBuffer(EpisodeBuffer):
         rows[..., -1] = roles
         return rows
 
-    def _drawn(self, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Draws the row before the first step to be learned from, and how many are at most."""
+    def _first_learned(self, draw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the row before the first step to be learned from, and how many are at most."""
         most = self.layout.length - self.layout.burn_in
-        begins = self._begins.values()
-        # A window may begin at any step, or up to most - 1 steps before an episode's first one.
-        # The row of a first observation stands for one of these, the rest is drawn beyond the rows.
-        before = most - 2
-        draw = self._generator.integers(len(self) + before * len(begins), size=shape)
+        begins, before = self._begins.values(), self._before_first
         inside = draw < len(self)
         step = self._oldest + np.where(inside, draw, 0)
         row = self._before(step)

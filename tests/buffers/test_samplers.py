@@ -1,0 +1,198 @@
+"""Samplers of one's own, by arithmetic: the reward of a row is its number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly.buffers import (
+    Buffer,
+    FrameLayout,
+    Frames,
+    Layout,
+    ReplayBuffer,
+    RowLayout,
+    SequenceLayout,
+    Transition,
+    UniformSampler,
+    replay_buffer,
+)
+
+EPISODES = [SequenceLayout(2, 1, length=4), FrameLayout(8, 1, images=(Frames(0, 2, 4),))]
+
+
+def numbered(start: int, count: int) -> Transition:
+    number = np.arange(start, start + count, dtype=np.float64)
+    observation = np.zeros((count, 2))
+    return Transition(observation, np.zeros((count, 1)), number, np.ones(count), observation)
+
+
+def fed(buffer: Buffer, counts: list[int]) -> Buffer:
+    for count in counts:
+        buffer.add(numbered(buffer.added, count))
+    return buffer
+
+
+class ByPriority:
+    """Draws the place of the highest priority; a new row has 100, then what feedback says."""
+
+    per_row = ("td_error", "age")
+
+    def __init__(self, capacity: int = 10) -> None:
+        self.priority = np.zeros(capacity)
+        self.told: list[list[int]] = []
+        self.heard: list[tuple[list[list[int]], dict[str, np.ndarray]]] = []
+
+    def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
+        order = np.argsort(-self.priority[:count], kind="stable")
+        return np.resize(order, shape)
+
+    def added(self, places: np.ndarray) -> None:
+        self.told.append(places.tolist())
+        self.priority[places] = 100.0
+
+    def weights(self, places: np.ndarray) -> np.ndarray:
+        return (1 / (1 + places)).astype(np.float32)
+
+    def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
+        self.heard.append((places.tolist(), dict(per_row)))
+        self.priority[places] = per_row["td_error"]
+
+    def state(self) -> dict[str, Any]:
+        return {"priority": self.priority}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.priority = np.array(state["priority"])
+
+
+class Fixed(UniformSampler):
+    """Draws, and weighs, what it is told to."""
+
+    def __init__(self, draws: Any, weights: np.ndarray | None = None) -> None:
+        super().__init__()
+        self.draws, self.fixed_weights = np.array(draws), weights
+
+    def draw(self, count: int, shape: tuple[int, ...]) -> np.ndarray:
+        return self.draws
+
+    def weights(self, places: np.ndarray) -> np.ndarray | None:
+        return self.fixed_weights
+
+
+def rewards(rows: np.ndarray) -> list[list[float]]:
+    return RowLayout(2, 1).unpack(rows).reward.tolist()
+
+
+def test_a_sampler_decides_which_rows_are_drawn_and_hears_of_them_in_order() -> None:
+    sampler = ByPriority()
+    buffer = fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4])
+    rows, weights = buffer.draw(2, 2)
+    assert rewards(rows) == [[0, 1], [2, 3]]
+    np.testing.assert_array_equal(weights, np.array([[1, 1 / 2], [1 / 3, 1 / 4]], np.float32))
+    errors, ages = np.array([[1.0, 7.0], [5.0, 3.0]]), np.zeros((2, 2))
+    buffer.feedback({"td_error": errors, "age": ages})
+    assert rewards(buffer.sample_rows(1, 4)) == [[1, 2, 3, 0]]
+    assert buffer.sample(1, 2).reward.tolist() == [[1, 2]]
+    buffer.feedback({"td_error": np.array([[0.5, 2.0]]), "age": ages[:1]})
+    assert rewards(buffer.draw(1, 4).rows) == [[3, 2, 0, 1]]
+    assert [places for places, _ in sampler.heard] == [[[0, 1], [2, 3]], [[1, 2]]]
+    assert sampler.heard[0][1] == {"td_error": errors, "age": ages}
+
+
+def test_the_places_of_new_rows_are_told_also_across_the_end_of_the_ring() -> None:
+    sampler = ByPriority()
+    fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4, 4, 4, 1])
+    assert sampler.told == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1], [2]]
+
+
+def test_rows_that_are_put_back_are_told_before_the_state_is() -> None:
+    sampler, other = ByPriority(), ByPriority()
+    buffer = fed(ReplayBuffer(10, 2, 1, sampler=sampler), [10, 3])
+    buffer.draw(1, 10)
+    buffer.feedback({"td_error": np.arange(10.0)[np.newaxis], "age": np.zeros((1, 10))})
+    copy = ReplayBuffer(10, 2, 1, sampler=other)
+    copy.restore_rows(3, buffer.rows(3, 8))
+    copy.restore_rows(8, buffer.rows(8, 13))
+    assert other.told == [[3, 4, 5, 6, 7], [8, 9, 0, 1, 2]]
+    assert buffer.state() == {"added": 13, "sampling": {"priority": sampler.priority}}
+    copy.restore(buffer.state())
+    assert rewards(copy.draw(1, 3).rows) == rewards(buffer.draw(1, 3).rows) == [[9, 8, 7]]
+
+
+def test_uniform_draws_are_the_integers_of_the_seed_and_weigh_nothing() -> None:
+    generator = np.random.Generator(np.random.PCG64(3))
+    plain = fed(ReplayBuffer(10, 2, 1, seed=3), [7])
+    given = fed(ReplayBuffer(10, 2, 1, sampler=UniformSampler(3)), [7])
+    for shape in ((2, 5), (1, 3)):
+        expected = generator.integers(7, size=shape)
+        for buffer in (plain, given):
+            rows, weights = buffer.draw(*shape)
+            assert rewards(rows) == expected.tolist()
+            assert weights is None
+    state = {"added": 7, "sampling": dict(generator.bit_generator.state)}
+    assert plain.state() == given.state() == state
+    plain.feedback({})
+
+
+@pytest.mark.parametrize("layout", [RowLayout(2, 1), *EPISODES])
+def test_a_buffer_of_any_layout_takes_a_sampler_that_wants_nothing_back(layout: Layout) -> None:
+    size, ended = layout.observation_size, np.zeros(1, bool)
+    one, other = (
+        replay_buffer(layout, 100, seed=5),
+        replay_buffer(layout, 100, sampler=UniformSampler(5)),
+    )
+    for _ in range(5):
+        step = Transition(
+            np.ones((1, size)), np.ones((1, 1)), np.ones(1), np.ones(1), np.ones((1, size))
+        )
+        one.add(step, ended)
+        other.add(step, ended)
+    np.testing.assert_array_equal(one.draw(2, 9).rows, other.draw(2, 9).rows)
+    assert one.state() == other.state()
+
+
+@pytest.mark.parametrize("layout", EPISODES)
+def test_buffers_of_episodes_refuse_a_sampler_that_wants_values_back(layout: Layout) -> None:
+    with pytest.raises(ValueError, match="needs td_error, age: use a ReplayBuffer"):
+        replay_buffer(layout, 100, sampler=ByPriority())
+
+
+@pytest.mark.parametrize(
+    ("per_row", "message"),
+    [
+        ({"age": np.zeros((2, 3))}, r"needs td_error of each row; got \['age'\]"),
+        (
+            {"td_error": np.zeros(6), "age": np.zeros((2, 3))},
+            r"td_error must have shape \[2, 3\], that of the last draw; got \(6,\)",
+        ),
+    ],
+)
+def test_feedback_that_does_not_fit_is_refused(per_row: Any, message: str) -> None:
+    buffer = fed(ReplayBuffer(10, 2, 1, sampler=ByPriority()), [4])
+    with pytest.raises(ValueError, match="call draw first"):
+        buffer.feedback(per_row)
+    buffer.draw(2, 3)
+    with pytest.raises(ValueError, match=message):
+        buffer.feedback(per_row)
+    buffer.restore(buffer.state())
+    with pytest.raises(ValueError, match="call draw first"):
+        buffer.feedback({"td_error": np.zeros((2, 3)), "age": np.zeros((2, 3))})
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (Fixed([[0, 4]]), "must draw from 0 to 3; got 0 to 4"),
+        (Fixed([[-1, 0]]), "must draw from 0 to 3; got -1 to 0"),
+        (Fixed([0, 1]), r"integers of shape \[1, 2\]; got int64 \(2,\)"),
+        (Fixed([[0.0, 1.0]]), r"integers of shape \[1, 2\]; got float64 \(1, 2\)"),
+        (Fixed([[0, 1]], np.ones((1, 2))), r"float32 of shape \[1, 2\]; got float64 \(1, 2\)"),
+        (Fixed([[0, 1]], np.ones(2, np.float32)), r"\[1, 2\]; got float32 \(2,\)"),
+    ],
+)
+def test_draws_and_weights_that_do_not_fit_are_refused(sampler: Fixed, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4]).draw(1, 2)
