@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.buffers.incoming import Incoming
 from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places
 from eagerly.buffers.transition import Layout, RowLayout, Transition
 
@@ -50,7 +51,7 @@ class Buffer:
         self.layout = layout
         self.added = 0
         self._rows = np.empty((capacity, layout.width), np.float32)
-        self._incoming = _Incoming(RowLayout(layout.observation_size, layout.action_size))
+        self._incoming = Incoming(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler
         self._custom_sampler = sampler is not None  # uniform sampling needs no `added`, no checks
         self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
@@ -272,59 +273,6 @@ class ReplayBuffer(Buffer):
     ) -> None:
         layout = RowLayout(observation_size, action_size)
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-
-
-class _Incoming:
-    """Takes transitions in, checked, as rows of a layout; its arrays are used again and again.
-
-    Attributes:
-        rows: `[N, width]`, those of the last transitions.
-        parts: Views of their parts.
-    """
-
-    def __init__(self, layout: RowLayout) -> None:
-        self._layout = layout
-        self.rows = np.empty((0, layout.width), np.float32)
-        self.parts = layout.unpack(self.rows)
-
-    def take(self, transitions: Transition) -> None:
-        """Takes transitions `[N]`.
-
-        Raises:
-            ValueError: If a part has the wrong shape.
-            FloatingPointError: If a value is NaN or infinite in float32.
-        """
-        count = len(transitions.reward) if np.ndim(transitions.reward) else 0
-        if count != len(self.rows):
-            self.rows = np.empty((count, self._layout.width), np.float32)
-            self.parts = self._layout.unpack(self.rows)
-        # What overflows in the cast becomes infinite and is found. One sum is cheaper than five
-        # checks; it may overflow, too: it only raises suspicion.
-        with np.errstate(over="ignore", invalid="ignore"):
-            for name, target, value in zip(
-                Transition._fields, self.parts, transitions, strict=True
-            ):
-                if np.shape(value) != target.shape or not count:
-                    width = "" if target.ndim == 1 else f", {target.shape[1]}"
-                    raise ValueError(
-                        f"{name} must have shape [N{width}] with the same N >= 1 for all parts; "
-                        f"got {np.shape(value)}"
-                    )
-                target[...] = value
-            total = self.rows.sum()
-        if not math.isfinite(total):
-            self._check_finite()
-
-    def _check_finite(self) -> None:
-        """Refuses NaN and infinite values, naming the part that the first stands in."""
-        for name, value in zip(Transition._fields, self.parts, strict=True):
-            finite = np.isfinite(value)
-            if not finite.all():
-                place = tuple(int(i) for i in np.argwhere(~finite)[0])
-                where = f"environment {place[0]}" + (f", dimension {place[1]}" if place[1:] else "")
-                raise FloatingPointError(
-                    f"{name} must be finite in float32; got {value[place]} in {where}"
-                )
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
