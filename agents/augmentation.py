@@ -18,10 +18,14 @@ class RandomShift:
     Args:
         observations: How observations are laid out as rows.
         pixels: How far an image moves at most.
+
+    Attributes:
+        images: n, how many images an observation has.
     """
 
     def __init__(self, observations: Observations, pixels: int) -> None:
         self._observations, self._pixels = observations, pixels
+        self.images = len(observations.images)
 
     def __call__(self, rows: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
         """Shifts the images in rows `[B, O]`, by uniforms `[2, B, n]` for n images."""

@@ -17,7 +17,13 @@ from eagerly.networks import (
     MemoryActor,
     ObservationNormalization,
 )
-from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
+from eagerly.networks.custom import (
+    CustomActor,
+    CustomCritic,
+    CustomCritics,
+    CustomModel,
+    custom_critics,
+)
 from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
@@ -82,6 +88,15 @@ class ModelBuilder:
         if config.encodes(self.observations) and not (config.actor and config.critic):
             encoder = self._encoder()
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
+
+    def check_mode(self, model: Any) -> None:
+        """Refuses a model of the user that cannot be called in the agent's mode.
+
+        Raises:
+            ValueError: Naming the model and what is wrong.
+        """
+        if isinstance(model, CustomModel | CustomCritics):
+            model.check_mode(self.config.mode)
 
     def least_parameters(self, *, actor_alone: bool = False) -> int:
         """Counts the weights of hidden layers and memories, before any is made.

@@ -13,7 +13,12 @@ from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
+from eagerly.agents.metrics import actor_metrics, critic_metrics
+from eagerly.agents.outputs import Outputs
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
+
+Tensors = dict[str, tf.Tensor]
 
 
 class DDPG(Agent):
@@ -21,22 +26,44 @@ class DDPG(Agent):
 
     Config = DDPGConfig
     config: DDPGConfig
+    critic_loss = staticmethod(losses.critic_loss)
 
-    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update: the inner part of Algorithm 1."""
-        nets, discrete = self.networks, self.discrete
-        uniform = random.uniform_pairs(batch.action.shape)
+        outputs = self.outputs(random)
+        target = self.target(batch, outputs, random)
+        metrics, td_error = self.critic_step(batch, target)
+        metrics |= self.actor_step(batch, outputs)
+        # θ' ← τ θ + (1 - τ) θ', for critic and actor
+        self.modules.update_targets(self.config.tau)
+        return metrics, {"td_error": td_error}
+
+    def target(self, batch: Batch, outputs: Outputs, random: UpdateRandom) -> tf.Tensor:
+        """Returns y `[B]`, on which the critic regresses."""
         with tf.name_scope("target"):
-            # y = r + discount * Q'(s', μ'(s')) (Eq. 5, with the target networks of section 3).
-            next_action = nets.actor_target(batch.next_observation)
-            if discrete.any:
-                next_action = discrete.smoothed(next_action, discrete.noise(uniform, 0.0), 0.0)
-            next_values = nets.critic_target(batch.next_observation, next_action)
-            target = losses.clipped_target(batch.reward, batch.discount, next_values)
-        # The critic regresses on y (Eq. 4).
-        metrics = nets.critic_step(batch, target)
-        # The actor climbs the critic by the deterministic policy gradient (Eq. 6).
-        metrics |= nets.actor_step(batch, discrete.noise_of_actor(uniform))
-        # Both targets follow.
-        nets.update_targets(self.config.tau)
-        return metrics
+            # y = r + γ Q'(s', μ'(s')) (Eq. 5, with the target networks of section 3)
+            next_action = outputs.chosen(self.actor.target(batch.next_observation))
+            next_values = self.critic.target(batch.next_observation, next_action)
+            return losses.clipped_target(batch.reward, batch.discount, next_values)
+
+    def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        """Moves the critic; returns its metrics, and the error of each row `[B]`."""
+        # θ ← argmin mean (y - Q(s, a))², one step of it (Eq. 4)
+        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
+            values = self.critic(batch.observation, batch.action, training=True)
+            loss = self.critic_loss(values, target, batch.mask, batch.weight)
+            loss = sum(self.critic.losses, start=loss)  # penalties of its layers, if any
+        self.critic.minimize(loss, tape)
+        metrics = critic_metrics(loss, values, target, batch.mask)
+        return metrics, losses.td_error(values, target)
+
+    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
+        """Moves the actor by the deterministic policy gradient; returns its metrics."""
+        # ∇J = mean ∇_a Q(s, a) ∇_φ μ(s) at a = μ(s): it goes through the action alone (Eq. 6)
+        with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
+            scores = self.actor(batch.observation, training=True)
+            action = outputs.relaxed(scores)
+            values = outputs.values(self.critic.first, batch.observation, action)
+            loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
+        self.actor.minimize(loss, tape)
+        return actor_metrics(loss, outputs.saturated(action), batch.mask)

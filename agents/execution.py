@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -20,22 +20,26 @@ def compiled(body: Callable[..., Any], mode: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], tf.function(body, jit_compile=mode == "xla"))
 
 
-def named_metrics(names: Sequence[str], history: np.ndarray, first: int) -> dict[str, np.ndarray]:
-    """Splits what a train body returned by name, and refuses what is not finite.
+def check_finite(metrics: Mapping[str, np.ndarray], numbers: Mapping[str, np.ndarray]) -> None:
+    """Refuses metrics that are not finite.
 
     XLA drops assertions silently, so the check is made here.
 
     Args:
-        names: M names.
-        history: `[K, M]`, one row per update.
-        first: Number of the first of these updates.
+        metrics: For each name a value per update.
+        numbers: The numbers of these updates.
 
     Raises:
-        FloatingPointError: Naming the metric and the first update in which it was not finite.
+        FloatingPointError: Naming the first update in which a metric was not finite.
     """
-    for row, name in np.argwhere(~np.isfinite(history))[:1]:
+    bad = [
+        (numbers[name][place], name, values[place])
+        for name, values in metrics.items()
+        for place in np.flatnonzero(~np.isfinite(values))[:1]
+    ]
+    if bad:
+        number, name, value = min(bad, key=lambda each: each[0])
         raise FloatingPointError(
-            f"{names[name]} became {history[row, name]} in update {first + row}: lower the "
-            "learning rates, or scale the rewards"
+            f"{name} became {value} in update {number}: lower the learning rates, or scale the "
+            "rewards"
         )
-    return dict(zip(names, history.T, strict=True))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from eagerly.buffers import (
-    BURN_IN,
-    LEARNED,
-    PADDING,
-    FrameLayout,
-    Layout,
-    RowLayout,
-    Window,
-)
+from eagerly.agents.augmentation import RandomShift
+from eagerly.agents.random import UpdateRandom
+from eagerly.buffers import BURN_IN, LEARNED, PADDING, FrameLayout, Window
 from eagerly.networks import History
+from eagerly.spaces import Actions, Observations
 
 
 class Batch(NamedTuple):
@@ -29,6 +25,7 @@ class Batch(NamedTuple):
         discount: `[B]` in [0, 1], see `Transition`.
         next_observation: As `observation`, one step later.
         mask: `[B]` bool, which steps losses and metrics count; None counts all.
+        weight: `[B]`, by which a sampler that prefers rows weighs the critics' losses; None: 1.
     """
 
     observation: Any
@@ -37,21 +34,7 @@ class Batch(NamedTuple):
     discount: tf.Tensor
     next_observation: Any
     mask: tf.Tensor | None = None
-
-
-def batch_of(layout: Layout, rows: tf.Tensor, dtype: tf.DType = tf.float32) -> Batch:
-    """Makes a batch of packed rows.
-
-    Args:
-        layout: Where things stand in them.
-        rows: `[B, width]`; or windows `[B, T + 1, width]`; or, with images, `[B, S + 1, width]`.
-        dtype: Dtype of what comes out of rows with images.
-    """
-    if isinstance(layout, RowLayout):
-        return Batch(*layout.unpack(rows))
-    if isinstance(layout, FrameLayout):
-        return batch_of_frames(layout, rows, dtype)
-    return batch_of_windows(layout.unpack(rows))
+    weight: tf.Tensor | None = None
 
 
 def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Batch:
@@ -100,3 +83,100 @@ def batch_of_windows(window: Window) -> Batch:
 
 
 assert PADDING < BURN_IN < LEARNED  # what the comparisons above take for granted
+
+
+class Inputs:
+    """How rows of a replay buffer become what networks are called with.
+
+    Args:
+        layout: Where things stand in a row.
+        samples_per_update: Samples in an update.
+        dtype: Dtype of batches.
+
+    Attributes:
+        layout: The layout.
+        samples_per_update: Samples in an update: transitions, or windows.
+        dtype: Dtype of batches.
+        row_dtype: Dtype of rows when they reach TensorFlow.
+    """
+
+    def __init__(self, layout: Any, samples_per_update: int, dtype: tf.DType) -> None:
+        self.layout, self.samples_per_update = layout, samples_per_update
+        self.dtype = self.row_dtype = dtype
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of the samples of an update."""
+        return self.samples_per_update, *self.layout.sample_shape
+
+    @property
+    def rows_per_update(self) -> int:
+        """B, rows of a batch."""
+        return self.samples_per_update
+
+    def transferred(self, rows: np.ndarray) -> tf.Tensor:
+        """Hands the rows of a call to TensorFlow, which on a CPU reads them where they are.
+
+        They must stay what they are until the call has come back.
+        """
+        return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self.row_dtype)
+
+    def batch(self, rows: tf.Tensor, random: UpdateRandom) -> Batch:
+        """Makes the batch of an update.
+
+        Args:
+            rows: Samples `[samples_per_update, *layout.sample_shape]`.
+            random: What images are shifted by.
+        """
+        return Batch(*self.layout.unpack(rows))
+
+
+class FrameInputs(Inputs):
+    """Transitions with images: bytes in rows, which may be shifted at random.
+
+    Args:
+        layout, samples_per_update, dtype: As in `Inputs`.
+        shift: Shifts the images, or None.
+    """
+
+    def __init__(self, *arguments: Any, shift: RandomShift | None = None) -> None:
+        super().__init__(*arguments)
+        # Rows with bytes stay as the buffer has them: what looks like a float there is none.
+        self.row_dtype, self._shift = tf.float32, shift
+
+    def batch(self, rows: tf.Tensor, random: UpdateRandom) -> Batch:
+        """Makes the batch of an update of rows `[B, S + 1, width]`."""
+        batch = batch_of_frames(self.layout, rows, self.dtype)
+        if self._shift is None:
+            return batch
+        shape = 2 * self.rows_per_update, self._shift.images
+        now, then = tf.split(random.uniform_pairs(shape), 2, axis=1)
+        return batch._replace(
+            observation=self._shift(batch.observation, now),
+            next_observation=self._shift(batch.next_observation, then),
+        )
+
+
+class WindowInputs(Inputs):
+    """Windows of steps for networks with a memory."""
+
+    @property
+    def rows_per_update(self) -> int:
+        """B, steps of a batch, padding included."""
+        return self.samples_per_update * int(self.layout.length)
+
+    def batch(self, rows: tf.Tensor, random: UpdateRandom) -> Batch:
+        """Makes the batch of an update of windows `[N, T + 1, width]`."""
+        return batch_of_windows(self.layout.unpack(rows))
+
+
+def inputs_of(config: Any, observations: Observations, actions: Actions) -> Inputs:
+    """Returns how an agent of these settings learns from observations and actions."""
+    dtype = tf.dtypes.as_dtype(config.variable_dtype)
+    layout = config.layout(observations, actions)
+    if config.remembers:
+        return WindowInputs(layout, config.memory.sequences_per_update, dtype)
+    if not observations.images:
+        return Inputs(layout, config.batch_size, dtype)
+    shift = RandomShift(observations, config.random_shift) if config.random_shift else None
+    return FrameInputs(layout, config.batch_size, dtype, shift=shift)

@@ -50,7 +50,12 @@ def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
     return tf.stop_gradient(reward + discount * tf.reduce_min(next_values, axis=0))
 
 
-def critic_loss(values: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+def critic_loss(
+    values: tf.Tensor,
+    target: tf.Tensor,
+    mask: tf.Tensor | None = None,
+    weight: tf.Tensor | None = None,
+) -> tf.Tensor:
     """Returns the mean squared error of each critic, summed over critics (TD3, Algorithm 1).
 
     The sum gives every critic the gradient that it would get alone.
@@ -59,11 +64,30 @@ def critic_loss(values: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None = N
         values: `[C, B]`.
         target: `[B]`.
         mask: `[B]` bool, which rows count; None: all.
+        weight: `[B]`, factor of each row's error; None: 1.
     """
+    errors = tf.square(_errors(values, target))
+    if weight is not None:
+        _expect_same_shape("weight", weight, "target", target)
+        errors *= weight
+    return tf.reduce_sum(mean(errors, mask, axis=1))
+
+
+def td_error(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """Returns how far the critic that errs most is from its target, `[B]` and never negative.
+
+    Args:
+        values: `[C, B]`.
+        target: `[B]`.
+    """
+    return tf.reduce_max(tf.abs(_errors(values, target)), axis=0)
+
+
+def _errors(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     _expect_rank("values", values, 2)
     _expect_rank("target", target, 1)
     _expect_same_batch("values", values, "target", target)
-    return tf.reduce_sum(mean(tf.square(values - target), mask, axis=1))
+    return values - target
 
 
 def actor_loss(values: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,36 @@ class VariableCheckpoint:
                     f"and {own.get(key, 'missing')} here"
                 )
         self._checkpoint.read(prefix).assert_consumed()
+
+
+def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
+    """Refuses weights that are not like an agent's own, by name, shape, dtype and being finite.
+
+    Raises:
+        ValueError: If a name is missing or unknown, or a shape or dtype is another.
+        FloatingPointError: If a value is not finite.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"weights must be arrays by name, as get_weights gives; got {type(given)}")
+    missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
+    if missing or unknown:
+        raise ValueError(
+            "weights must be those of this agent; missing: "
+            f"{', '.join(sorted(missing)) or 'none'}; "
+            f"unknown: {', '.join(sorted(map(str, unknown))) or 'none'}"
+        )
+    for name, expected in own.items():
+        try:
+            values = np.asarray(given[name])
+        except ValueError as error:
+            raise ValueError(f"{name} must be an array: {error}") from error
+        if values.shape != expected.shape or values.dtype != expected.dtype:
+            raise ValueError(
+                f"{name} must be {expected.dtype} of shape {expected.shape}; got {values.dtype} of "
+                f"shape {values.shape}"
+            )
+        if not np.isfinite(values.astype(np.float64)).all():
+            raise FloatingPointError(f"{name} must be finite")
 
 
 def _key(group: str, path: str) -> str:

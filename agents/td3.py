@@ -12,8 +12,13 @@ import tensorflow as tf
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.inputs import Batch
+from eagerly.agents.metrics import actor_metrics, critic_metrics
+from eagerly.agents.outputs import Outputs
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
 from eagerly.agents.td3_config import TD3Config
+
+Tensors = dict[str, tf.Tensor]
 
 
 class TD3(Agent):
@@ -21,43 +26,55 @@ class TD3(Agent):
 
     Config = TD3Config
     config: TD3Config
+    critic_loss = staticmethod(losses.critic_loss)
 
     @property
-    def policy_delay(self) -> int:
-        """Updates from one in which the actor moves to the next."""
-        return self.config.policy_delay
+    def rhythms(self) -> tuple[int, ...]:
+        """The actor and all targets move every `policy_delay` updates."""
+        return (self.config.policy_delay,)
 
-    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update: the inner part of Algorithm 1."""
-        uniform = random.uniform_pairs(batch.action.shape)
-        metrics = self._update_critic(batch, self.discrete.noise(uniform, self.config.target_noise))
-        if moves:  # "if t mod d"
-            metrics |= self._update_actor_and_targets(batch, self.discrete.noise_of_actor(uniform))
-        return metrics
+        outputs = self.outputs(random)
+        target = self.target(batch, outputs, random)
+        metrics, td_error = self.critic_step(batch, target)
+        if phase.every(self.config.policy_delay):  # "if t mod d then"
+            metrics |= self.actor_step(batch, outputs)
+            # θ' ← τ θ + (1 - τ) θ', for critics and actor
+            self.modules.update_targets(self.config.tau)
+        return metrics, {"td_error": td_error}
 
-    def _update_critic(self, batch: Batch, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Moves the critics, with smoothing noise `[B, A]`."""
+    def target(self, batch: Batch, outputs: Outputs, random: UpdateRandom) -> tf.Tensor:
+        """Returns y `[B]`, on which all critics regress."""
         with tf.name_scope("target"):
-            target = self._target(batch, noise)
-        # Each critic regresses on y.
-        return self.networks.critic_step(batch, target)
+            # ã = clip(μ'(s') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ): smoothing (Eq. 15)
+            next_action = outputs.smoothed(
+                self.actor.target(batch.next_observation),
+                self.config.target_noise,
+                self.config.target_noise_clip,
+            )
+            # y = r + γ min_i Q'_i(s', ã), the same for all critics (Eq. 10)
+            next_values = self.critic.target(batch.next_observation, next_action)
+            return losses.clipped_target(batch.reward, batch.discount, next_values)
 
-    def _target(self, batch: Batch, noise: tf.Tensor) -> tf.Tensor:
-        """Returns y `[B]`, on which all critics regress, with smoothing noise `[B, A]`."""
-        nets = self.networks
-        # The target policy's next action, smoothed by clipped noise (Eq. 15).
-        next_action = self.discrete.smoothed(
-            nets.actor_target(batch.next_observation), noise, self.config.target_noise_clip
-        )
-        # y = r + discount * the smaller of the target critics, one y for all critics (Eq. 10).
-        next_values = nets.critic_target(batch.next_observation, next_action)
-        return losses.clipped_target(batch.reward, batch.discount, next_values)
+    def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        """Moves the critics; returns their metrics, and the error of each row `[B]`."""
+        # θ_i ← argmin mean (y - Q_i(s, a))², one step of it
+        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
+            values = self.critic(batch.observation, batch.action, training=True)
+            loss = self.critic_loss(values, target, batch.mask, batch.weight)
+            loss = sum(self.critic.losses, start=loss)  # penalties of its layers, if any
+        self.critic.minimize(loss, tape)
+        metrics = critic_metrics(loss, values, target, batch.mask)
+        return metrics, losses.td_error(values, target)
 
-    def _update_actor_and_targets(
-        self, batch: Batch, gumbel: tf.Tensor | None = None
-    ) -> dict[str, tf.Tensor]:
-        # The actor climbs the first critic by the deterministic policy gradient.
-        metrics = self.networks.actor_step(batch, gumbel)
-        # All targets follow.
-        self.networks.update_targets(self.config.tau)
-        return metrics
+    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
+        """Moves the actor by the deterministic policy gradient; returns its metrics."""
+        # ∇J = mean ∇_a Q_1(s, a) ∇_φ μ(s) at a = μ(s): the gradient goes through the action alone
+        with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
+            scores = self.actor(batch.observation, training=True)
+            action = outputs.relaxed(scores)
+            values = outputs.values(self.critic.first, batch.observation, action)
+            loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
+        self.actor.minimize(loss, tape)
+        return actor_metrics(loss, outputs.saturated(action), batch.mask)

@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -30,15 +31,15 @@ def trained(name: str, mode: str, precision: str, seed: int, updates: int) -> Ag
 
 def variables(agent: Agent) -> np.ndarray:
     """Flattens every weight and every Adam slot."""
-    owners = [getattr(agent.networks, name) for name in NETWORKS]
-    owners += [agent.networks.actor_optimizer, agent.networks.critic_optimizer]
+    owners: list[Any] = list(agent.modules.networks().values())
+    owners += [module.optimizer for module in agent.modules.values()]
     return np.concatenate([v.numpy().ravel() for owner in owners for v in owner.variables])
 
 
 def norm_of_difference(one: Agent, other: Agent, name: str) -> float:
     """Returns the norm of a network's difference, relative to its own."""
     flat = [
-        np.concatenate([v.numpy().ravel() for v in getattr(agent.networks, name).variables])
+        np.concatenate([v.numpy().ravel() for v in agent.modules.networks()[name].variables])
         for agent in (one, other)
     ]
     return float(np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[0]))

@@ -75,6 +75,17 @@ class MemoryPolicy:
     def refresh(self, weights: Any = ()) -> None:
         """Has nothing to do: the model itself is called, as it is then."""
 
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Refuses to act on observations alone.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            "this policy has a memory: collect with agent.behavior(), whose act and observe are "
+            "called in turn"
+        )
+
     def initial_state(self, count: int) -> list[np.ndarray]:
         """Returns the state in which N episodes begin; it is all zeros."""
         return list(self._actor.initial_state(count))

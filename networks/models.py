@@ -119,3 +119,23 @@ def named_variables(model: Any) -> list[CustomVariable]:
 
 def _raw(variable: Any) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def build_optimizer(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any]) -> None:
+    """Creates the slots of an optimiser for the variables that it moves."""
+    # Keras names slots after its own variables, and takes TensorFlow's without their names.
+    optimizer.build([v.value if isinstance(v, CustomVariable) else v for v in learned])
+
+
+def optimizer_variables(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any]) -> list[Any]:
+    """Lists what an optimiser keeps, with names that are the same in every process."""
+    if not any(isinstance(variable, CustomVariable) for variable in learned):
+        return list(optimizer.variables)
+    kept = [
+        CustomVariable("iterations", optimizer.iterations.value, False),
+        CustomVariable("learning_rate", optimizer._learning_rate.value, False),
+    ]
+    for name, slots in (("momentum", optimizer._momentums), ("velocity", optimizer._velocities)):
+        for variable, slot in zip(learned, slots, strict=True):
+            kept.append(CustomVariable(f"{variable.path}/{name}", slot.value, False))
+    return kept

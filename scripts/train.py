@@ -200,7 +200,7 @@ def _print_start(trainer: Any) -> None:
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
-    actor, critics = map(count_parameters, (agent.networks.actor, agent.networks.critic))
+    actor, critics = map(count_parameters, (agent.actor.network, agent.critic.network))
     counts = f"actor {actor}, critics {critics}"
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:

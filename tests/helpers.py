@@ -135,7 +135,7 @@ def weights_of(agent: Agent) -> dict[str, np.ndarray]:
     """Every variable that an agent learns or keeps, by name."""
     return {
         f"{part}: {path}": variable.numpy()
-        for part, variables in agent.networks.variables().items()
+        for part, variables in agent.checkpoint.groups.items()
         for path, variable in variables.items()
     }
 
@@ -145,6 +145,6 @@ def equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> b
 
 
 def restore_networks(agent: Agent, prefix: str) -> None:
-    """Reads back what `agent.networks.checkpoint.write` wrote."""
-    agent.networks.checkpoint.read(prefix)
-    agent.networks.refresh()
+    """Reads back what `agent.checkpoint.write` wrote."""
+    agent.checkpoint.read(prefix)
+    agent.refresh()

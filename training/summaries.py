@@ -186,8 +186,8 @@ class Summaries(Callback):
         self._sums.clear()
         self._last = (now, steps, updates)
         if self._histograms:
-            networks = training.agent.networks
-            self.histograms((networks.actor, networks.critic), steps)
+            modules = training.agent.modules.values()
+            self.histograms((module.network for module in modules), steps)
 
     def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
         """Writes the figures of an evaluation, and the best mean return so far."""

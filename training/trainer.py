@@ -105,7 +105,7 @@ class Trainer:
         )
         ratio = Fraction(str(config.replay_ratio))
         self._budget = UpdateBudget(ratio, config.updates_per_call, config.warmup_steps)
-        self.policies = Policies(self.agent.networks.policy_weights)
+        self.policies = Policies(self.agent.policy_weights)
 
     def _begin(self, newest: Checkpoint | None) -> None:
         try:
@@ -126,7 +126,7 @@ class Trainer:
             self.observations.space, self.actions, custom_models=run.agent_config.has_custom_models
         )
         self._contents = Contents(
-            self.agent.networks.checkpoint,
+            self.agent.checkpoint,
             self.buffer,
             {
                 "buffer": self.buffer,
@@ -154,7 +154,7 @@ class Trainer:
         self.evaluations = EvaluationTable(run.evaluations_path)
         if not saved:
             self.summaries.layout()
-            self.summaries.graph(self.agent.graph())
+            self.summaries.graph(self.agent.learner.graph())
         if not saved or saved.manifest.config.get("history") != run.history:
             self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
 
@@ -192,7 +192,7 @@ class Trainer:
     @property
     def policy(self) -> Policy:
         """The deterministic policy as it is now."""
-        act = self.agent.networks.policy
+        act = self.agent.policy
         return Policy(act, self.observations, self.actions, self.steps)
 
     @property

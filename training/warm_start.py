@@ -57,15 +57,15 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:
             raise ValueError(f"its actions are {actions.space}")
-        assign_weights(agent.networks.actor, weights)
+        assign_weights(agent.actor.network, weights)
         if agent.normalization is not None:
             agent.normalization.restore(saved.state("agent")["normalization"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
         ) from error
-    copy_variables(agent.networks.actor, agent.networks.actor_target)
-    agent.networks.policy.refresh()
+    copy_variables(agent.actor.network, agent.actor.target)
+    agent.policy.refresh()
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
         _log.warning("%s has other spaces than this run: %s, not %s", run_dir, other_spaces, spaces)

@@ -93,14 +93,14 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
             agent, mark = trainer.agent, time.time()
             two = (
                 (trainer.collector.environments, "step", "environment, with its wrappers"),
-                (agent, "_compiled_train_body", "compiled call"),
+                (agent.learner, "_call", "compiled call"),
             )
             parts = (
                 (trainer.collector._behavior, "act", "acting"),
                 (trainer.actions, "to_environment", "acting"),
                 (trainer.buffer, "add", "adding"),
-                (trainer.buffer, "sample_rows", "sampling"),
-                (agent, "_transferred", "transfer"),
+                (trainer.buffer, "draw", "sampling"),
+                (agent.inputs, "transferred", "transfer"),
                 (agent, "train", "metrics, finite checks"),
                 (trainer.summaries, "on_step", "summaries"),
                 (trainer.summaries, "on_update", "summaries"),
@@ -108,7 +108,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 (trainer, "checkpoint", "checkpoints"),
                 (trainer, "_round", "the loop itself"),
             )
-            compiled, found = agent._compiled_train_body, []
+            compiled, found = agent.learner._call, []
             reached = watch.on_round
 
             def on_round(training: Any) -> None:
@@ -119,7 +119,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 marks.append(time.perf_counter())
                 if done != ends[0]:
                     found.append(clocks.take())
-                    agent._compiled_train_body = compiled
+                    agent.learner._call = compiled
                     for part in {start: two + parts, ends[2]: two}.get(done, ()):
                         clocks.wrap(*part)
 
@@ -129,10 +129,10 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 result = compiled(*args)
                 result[0].numpy()
                 stages["first call: tracing, compiling, 50 updates"] = time.time() - began
-                agent._compiled_train_body = compiled
+                agent.learner._call = compiled
                 return result
 
-            agent._compiled_train_body = first_call
+            agent.learner._call = first_call
             watch.on_round = on_round  # type: ignore[method-assign]
             trainer.train()
     _, began, middle, ended = marks

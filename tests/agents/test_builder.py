@@ -22,8 +22,8 @@ def test_an_actor_to_act_with_begins_as_the_one_that_learns(memory: str) -> None
     config = TD3Config.from_flat(memory=memory, normalize_observations=True, **SMALL)
     agent = TD3(*spaces(3, 2), config, seed=4)
     alone = TD3.Builder(config, *spaces(3, 2), seed=4).policy_actor()
-    assert [v.path for v in alone.variables] == [v.path for v in agent.networks.actor.variables]
-    for one, other in zip(alone.get_weights(), agent.networks.actor.get_weights(), strict=True):
+    assert [v.path for v in alone.variables] == [v.path for v in agent.actor.network.variables]
+    for one, other in zip(alone.get_weights(), agent.actor.network.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -205,7 +205,7 @@ def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
 def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(make: Make) -> None:
     agent, buffer = make(mode="xla"), filled_buffer()
     agent.train(buffer, 2)
-    kernel = agent.networks.critic.variables[0]
+    kernel = agent.critic.network.variables[0]
     kernel.assign(np.full(kernel.shape, np.inf))
     with pytest.raises(FloatingPointError, match=r"losses/critic became (nan|inf) in update 3"):
         agent.train(buffer, 2)
@@ -288,7 +288,7 @@ def test_acting_and_what_came_of_it_are_told_in_turn(make: Make) -> None:
 
 def test_an_action_that_is_not_finite_is_named(make: Make) -> None:
     agent = make()
-    variable = agent.networks.actor.variables[0]
+    variable = agent.actor.network.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     for act in (agent.act, agent.behavior().act):
         with pytest.raises(FloatingPointError, match=r"action became .*nan"):
@@ -302,7 +302,7 @@ def test_acting_follows_the_actor_after_training(make: Make) -> None:
     agent.train(buffer, 4)
     after = agent.act(observations)
     assert not np.allclose(before, after)
-    np.testing.assert_allclose(after, agent.networks.actor(observations), atol=1e-6)
+    np.testing.assert_allclose(after, agent.actor.network(observations), atol=1e-6)
 
 
 def test_observations_and_buffers_of_other_sizes_are_refused(make: Make) -> None:
@@ -334,7 +334,7 @@ def test_a_restored_agent_makes_the_same_next_update(name: str, mode: str, tmp_p
     agent.train(buffer, 3)
     behavior = agent.behavior()
     stepped(behavior, np.ones((2, 4)))
-    agent.networks.checkpoint.write(str(tmp_path / "networks"))
+    agent.checkpoint.write(str(tmp_path / "networks"))
     collecting, sampling = behavior.state(), buffer.state()
     saved = weights_of(agent)
     agent.train(buffer, 3)
@@ -358,35 +358,35 @@ def test_every_variable_is_saved(make: Make, tmp_path: Path) -> None:
     for name in ("actor", "actor_target", "critic", "critic_target"):
         for variable in getattr(agent.networks, name).variables:
             variable.assign(np.random.default_rng(0).normal(size=variable.shape))
-    for optimizer in (agent.networks.actor_optimizer, agent.networks.critic_optimizer):
+    for optimizer in (agent.actor.optimizer, agent.critic.optimizer):
         for variable in optimizer.variables[2:]:
             variable.assign(np.random.default_rng(1).uniform(size=variable.shape))
-    agent.networks.checkpoint.write(str(tmp_path / "networks"))
+    agent.checkpoint.write(str(tmp_path / "networks"))
     fresh = make(seed=3)
     restore_networks(fresh, str(tmp_path / "networks"))
     assert equal_weights(weights_of(agent), weights_of(fresh))
 
 
 def test_other_networks_are_not_restored(make: Make, tmp_path: Path) -> None:
-    make().networks.checkpoint.write(str(tmp_path / "networks"))
+    make().checkpoint.write(str(tmp_path / "networks"))
     for settings in ({"hidden_sizes": (8, 8)}, {"hidden_sizes": (16,)}, {"layer_norm": True}):
         with pytest.raises(ValueError, match=r"networks|[Ss]hape"):
             restore_networks(make(**settings), str(tmp_path / "networks"))
 
 
 def test_a_new_learning_rate_survives_restoring(make: Make, tmp_path: Path) -> None:
-    make(actor_learning_rate=1e-3).networks.checkpoint.write(str(tmp_path / "networks"))
+    make(actor_learning_rate=1e-3).checkpoint.write(str(tmp_path / "networks"))
     agent = make(actor_learning_rate=1e-5)
     restore_networks(agent, str(tmp_path / "networks"))
-    assert np.isclose(float(agent.networks.actor_optimizer.learning_rate), 1e-5)
+    assert np.isclose(float(agent.actor.optimizer.learning_rate), 1e-5)
 
 
 def test_what_is_not_finite_is_named_and_not_saved(make: Make, tmp_path: Path) -> None:
     agent = make()
-    variable = agent.networks.critic_target.variables[0]
+    variable = agent.critic.target.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     with pytest.raises(FloatingPointError, match=r"hidden_0/kernel of critic_target is not finite"):
-        agent.networks.checkpoint.write(str(tmp_path / "networks"))
+        agent.checkpoint.write(str(tmp_path / "networks"))
     assert not list(tmp_path.iterdir())
 
 
@@ -507,7 +507,7 @@ def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any,
     behavior = agent.behavior()
     stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
     agent.train(buffer_for(agent), 3)
-    compiled = getattr(agent._compiled_train_body, "_jit_compile", None)
+    compiled = getattr(agent.learner._call, "_jit_compile", None)
     actions = [stepped(behavior, np.ones((2, 4))).tobytes() for _ in range(2)]
     return (compiled, *actions, *(weights.tobytes() for weights in weights_of(agent).values()))
 

@@ -91,7 +91,7 @@ def test_the_losses_are_what_the_arithmetic_says() -> None:
 
 def test_the_penalty_is_part_of_the_loss_and_pulls_weights_and_biases_to_zero() -> None:
     agent = constant_ddpg(critic_l2=0.5)
-    agent.networks.critic.set_weights([np.array([[[1.0], [2.0]]]), np.array([[3.0]])])
+    agent.critic.network.set_weights([np.array([[[1.0], [2.0]]]), np.array([[3.0]])])
     plain = (3 + 2 * 0.5 + 3 - (10 + 0.5 * 4)) ** 2
     metrics = agent.train(one_transition(), 1)
     assert metrics["losses/critic"][0] == plain + 0.5 / 2 * (1 + 4 + 9)
@@ -99,7 +99,7 @@ def test_the_penalty_is_part_of_the_loss_and_pulls_weights_and_biases_to_zero() 
 
 def test_the_penalty_has_the_gradient_of_a_weight_decay() -> None:
     # PyTorch's Adam(weight_decay=c) adds c w to the gradient of every weight and bias.
-    critic = DDPG(*spaces(), DDPGConfig.from_flat(**ARTICLE)).networks.critic
+    critic = DDPG(*spaces(), DDPGConfig.from_flat(**ARTICLE)).critic.network
     for variable in critic.variables:
         variable.assign(np.random.default_rng(0).normal(size=variable.shape))
     with tf.GradientTape() as tape:

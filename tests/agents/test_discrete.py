@@ -13,8 +13,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import Agent
 from eagerly.agents.config_groups import DiscreteConfig
-from eagerly.agents.discrete import DiscreteActions
 from eagerly.agents.inputs import Batch
+from eagerly.agents.outputs import DiscreteActions
 from eagerly.agents.random import UpdateRandom
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.actor import scores as scores_of
@@ -179,7 +179,7 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     rows = tf.constant([[0.1, 0.2, 0.3, *mask]] * 4, tf.float32)
     batch = Batch(rows, tf.zeros((4, 3)), tf.zeros(4), tf.zeros(4), rows)
     seen: list[np.ndarray] = []
-    agent.networks.actor_optimizer.apply = lambda gradients, _: seen.append(gradients[0].numpy())
+    agent.actor.optimizer.apply = lambda gradients, _: seen.append(gradients[0].numpy())
     agent.networks.actor_step(batch, tf.zeros((4, 3)))
     odds = np.exp(logits) * mask
     shares = odds / odds.sum()
@@ -215,7 +215,7 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
         after[mode] = weights_of(agent)
     for path, values in after["eager"].items():
         np.testing.assert_allclose(values, after["graph"][path], rtol=1e-9, atol=1e-12)
-    agent.networks.checkpoint.write(str(tmp_path / "n"))
+    agent.checkpoint.write(str(tmp_path / "n"))
     again = agent_of(name, space, mode="graph", precision="float64")
     restore_networks(again, str(tmp_path / "n"))
     for one in (agent, again):
@@ -248,7 +248,7 @@ def test_a_memory_makes_choices_too(memory: str) -> None:
 @pytest.mark.parametrize("name", agent_names())
 def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
     agent = agent_of(name, Discrete(3), exploration_epsilon=0.5)
-    kernel, bias = agent.networks.actor.variables[-2:]
+    kernel, bias = agent.actor.network.variables[-2:]
     agent.train(filled(agent, invalid=1), 6)
     before = kernel.numpy()[:, 1].copy(), bias.numpy()[1].copy()
     agent.train(filled(agent, invalid=1), 6)
@@ -309,7 +309,7 @@ def test_a_memory_does_not_see_the_mask() -> None:
     for mask in ([1, 1, 1, 1], [1, 1, 0, 0]):
         agent = agent_of("td3", Discrete(4), **memory, sequences_per_update=3, batch_size=256)
         row = np.concatenate([np.ones(3), mask])[np.newaxis].astype(np.float32)
-        scores = Episodes(agent.networks.policy, 1).act(row)
+        scores = Episodes(agent.policy, 1).act(row)
         found.append(scores[0, :2] - scores[0, 0])
     np.testing.assert_array_equal(*found)
 

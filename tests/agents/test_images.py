@@ -99,9 +99,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
         assert len(of_encoder) == len(encoder)
         assert of_encoder <= moved
         assert not {n for n in moved if n.startswith("actor: ")} - of_encoder
-        target, own = (
-            part._encoder.variables for part in (each.networks.actor_target, each.networks.actor)
-        )
+        target, own = (part._encoder.variables for part in (each.actor.target, each.actor.network))
         behind = [variable.numpy() for variable in target]
         each.train(filled(each), 1)
         tau = each.config.tau
@@ -141,7 +139,7 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
     for path, values in after["eager"].items():
         for mode in compiled:
             np.testing.assert_allclose(values, after[mode][path], rtol=1e-3, atol=2e-5)
-    agent.networks.checkpoint.write(str(tmp_path / "n"))
+    agent.checkpoint.write(str(tmp_path / "n"))
     again = agent_of(space, name, mode=compiled[-1], **settings)
     restore_networks(again, str(tmp_path / "n"))
     if agent.normalization is not None:
@@ -156,13 +154,13 @@ def test_settings_of_images_act() -> None:
     for agent in (still, shifted):
         agent.train(filled(agent), 1)
     assert not equal_weights(weights_of(still), weights_of(shifted))
-    assert agent_of(PARTS, encoder_units=6).networks.actor._encoder.features == 12
+    assert agent_of(PARTS, encoder_units=6).actor.network._encoder.features == 12
 
 
 def test_an_actor_alone_is_that_of_the_agent() -> None:
     agent = agent_of(CAMERA)
     alone = agent.Builder(agent.config, CAMERA, ACTIONS, seed=0).actor()
-    assert [v.path for v in alone.variables] == [v.path for v in agent.networks.actor.variables]
+    assert [v.path for v in alone.variables] == [v.path for v in agent.actor.network.variables]
     rows = filled(agent).sample(1, 3).observation[0]
     np.testing.assert_allclose(ActingPolicy(alone)(rows), agent.act(rows), rtol=1e-5, atol=1e-6)
 
@@ -244,4 +242,4 @@ def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
     agent.normalization.publish()
     actions = agent.act(rows)
     assert len(np.unique(actions, axis=0)) > 2
-    np.testing.assert_array_equal(actions, agent.networks.actor(tf.constant(rows)).numpy())
+    np.testing.assert_array_equal(actions, agent.actor.network(tf.constant(rows)).numpy())

@@ -113,10 +113,10 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
     agent = agent_with(name, memory, mode=mode, normalize_observations=mode == "eager")
     if agent.normalization is not None:
         agent.normalization.observe(np.arange(8.0).reshape(2, 4))
-    agent.networks.checkpoint.write(str(tmp_path / "networks"))
+    agent.checkpoint.write(str(tmp_path / "networks"))
     for change in (lambda shape: 0.0, FILLS[fill]):
-        agent.networks.checkpoint.read(str(tmp_path / "networks"))  # what was compiled stays
-        agent.networks.refresh()
+        agent.checkpoint.read(str(tmp_path / "networks"))  # what was compiled stays
+        agent.refresh()
         rows = with_padding(buffer_for(agent).sample_rows(1, 5), change)
         metrics = agent.train(Given(agent.layout, rows), 2)
         results.append((metrics, weights_of(agent)))
@@ -211,7 +211,7 @@ def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
         changed[:, : role.shape[1]][role == BURN_IN] += change
         parts = window._asdict() | {part: changed[np.newaxis]}
         batch = batch_of_windows(Window(*(tf.constant(p[0]) for p in parts.values())))
-        values = agent.networks.critic(batch.observation, batch.action)
+        values = agent.critic.network(batch.observation, batch.action)
         target = batch.reward + batch.discount
         return values.numpy()[:, learned], float(losses.critic_loss(values, target, batch.mask))
 
@@ -281,7 +281,7 @@ def test_acting_step_by_step_is_acting_on_the_whole_episode(name: str, memory: s
             before[0][0, 1:], before[1][0, 1:] = (part[row, piece][:-1] for part in (done, rewards))
             valid = tf.ones((1, count), tf.bool)
             parts = (observations[row : row + 1, piece].astype(np.float64), *before)
-            whole = agent.networks.actor(History(*map(tf.constant, parts), valid, valid))
+            whole = agent.actor.network(History(*map(tf.constant, parts), valid, valid))
             np.testing.assert_allclose(chosen[row, piece], whole, 1e-5, 1e-6)
 
 
@@ -294,7 +294,7 @@ def test_a_memory_acts_through_its_behavior_policy_alone() -> None:
     with pytest.raises(ValueError, match=r"must have the shapes \[\(2, 2\), \(2,\), \(2,\)\]"):
         behavior.observe(np.zeros(2), np.zeros(2, bool), np.zeros((2, 3)))
     behavior.observe(np.zeros(2), np.zeros(2, bool))
-    episodes = Episodes(agent.networks.policy, 2)
+    episodes = Episodes(agent.policy, 2)
     with pytest.raises(ValueError, match="an action without an observation before it"):
         episodes.acted(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
     episodes.act(observations)
@@ -331,7 +331,7 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
 def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_path: Path) -> None:
     agents = {m: agent_with(name, memory, precision="float64", mode=m) for m in MODES}
     beginning, middle, whole = str(tmp_path / "0"), str(tmp_path / "2"), {}
-    agents["graph"].networks.checkpoint.write(beginning)
+    agents["graph"].checkpoint.write(beginning)
     for mode, agent in agents.items():
         agent.train(buffer_for(agent), 4)
         whole[mode] = weights_of(agent)
@@ -343,7 +343,7 @@ def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_pat
         restore_networks(agent, beginning)
         buffer = buffer_for(agent)
         agent.train(buffer, 2)
-        agent.networks.checkpoint.write(middle + mode)
+        agent.checkpoint.write(middle + mode)
         agent.train(buffer, 2)
         assert equal_weights(whole[mode], weights_of(agent))
     restored = agent_with(name, memory, precision="float64", mode="eager", seed=9)

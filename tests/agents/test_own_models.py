@@ -158,7 +158,7 @@ def test_every_kind_trains_in_every_mode_and_goes_on_where_it_was(
         agent, buffer = agent_of(*KINDS[kind], mode=mode), filled_buffer()
         before = weights_of(agent)
         agent.train(buffer, 2)
-        agent.networks.checkpoint.write(str(tmp_path / "networks"))
+        agent.checkpoint.write(str(tmp_path / "networks"))
         sampling = buffer.state()
         agent.train(buffer, 2)
         after[mode] = weights_of(agent)
@@ -192,7 +192,7 @@ def test_the_factory_is_called_again_for_every_member_and_every_target() -> None
     kernels = [model.trainable_variables[0].numpy() for model in made]
     assert not np.allclose(kernels[0], kernels[1])
     np.testing.assert_array_equal(kernels[0], kernels[3])  # targets begin as copies
-    values = agent.networks.critic(tf.zeros((5, 4)), tf.zeros((5, 2)))
+    values = agent.critic.network(tf.zeros((5, 4)), tf.zeros((5, 2)))
     assert values.shape == (3, 5)
     single = made[1]([tf.zeros((5, 4)), tf.zeros((5, 2))])
     np.testing.assert_allclose(values[1], single[:, 0], 1e-6)
@@ -210,12 +210,12 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_other_generators_alone(
 def test_names_do_not_depend_on_what_was_made_before() -> None:
     def names(seed: int) -> list[str]:
         agent = agent_of(sequential_actor, plain_critics, seed)
-        return [*weights_of(agent)][: len(agent.networks.actor.variables) * 2]
+        return [*weights_of(agent)][: len(agent.actor.network.variables) * 2]
 
     first = names(0)
     keras.layers.Dense(3)
     assert names(1) == first
-    paths = [variable.path for variable in agent_of("", plain_critics).networks.critic.variables]
+    paths = [variable.path for variable in agent_of("", plain_critics).critic.network.variables]
     assert paths == ["b", "w", "b#2", "w#2"] or sorted(paths) == ["b", "b#2", "w", "w#2"]
 
 
@@ -247,7 +247,7 @@ def test_a_sequential_critic_gets_observation_and_action_in_one_row() -> None:
 
     agent = agent_of("", critic, mode="eager")
     agent.train(filled_buffer(), 1)
-    assert agent.networks.critic.trainable_variables[0].shape == (6, 8)
+    assert agent.critic.network.trainable_variables[0].shape == (6, 8)
 
 
 # --- what actor and critics share -----------------------------------------------------------------

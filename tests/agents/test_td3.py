@@ -22,8 +22,8 @@ from tests.helpers import filled_buffer, random_transitions, small_agent, spaces
 def reference_of(agent: TD3) -> reference_td3.ReferenceTD3:
     config = agent.config
     return reference_td3.ReferenceTD3(
-        network_of(agent.networks.actor.variables),
-        [network_of(agent.networks.critic.variables, member) for member in range(config.n_critics)],
+        network_of(agent.actor.network.variables),
+        [network_of(agent.critic.network.variables, member) for member in range(config.n_critics)],
         # Keras keeps a learning rate as float32, whatever the precision of the variables.
         actor_rate=float(np.float32(config.actor_learning_rate)),
         critic_rate=float(np.float32(config.critic_learning_rate)),
@@ -89,10 +89,10 @@ def constant_td3(**settings: object) -> TD3:
         seed=0,
     )
     for model, weights in (
-        (agent.networks.actor, [[[0.0]], [0.0]]),
-        (agent.networks.actor_target, [[[0.0]], [0.0]]),
-        (agent.networks.critic, [[[[1.0], [2.0]], [[1.0], [2.0]]], [[0.0], [5.0]]]),
-        (agent.networks.critic_target, [[[[1.0], [2.0]], [[1.0], [2.0]]], [[0.0], [5.0]]]),
+        (agent.actor.network, [[[0.0]], [0.0]]),
+        (agent.actor.target, [[[0.0]], [0.0]]),
+        (agent.critic.network, [[[[1.0], [2.0]], [[1.0], [2.0]]], [[0.0], [5.0]]]),
+        (agent.critic.target, [[[[1.0], [2.0]], [[1.0], [2.0]]], [[0.0], [5.0]]]),
     ):
         model.set_weights([np.array(w, np.float32) for w in weights])
     return agent
@@ -138,12 +138,12 @@ def test_the_smoothing_noise_reaches_the_target() -> None:
 
 def test_the_actor_climbs_the_first_critic_alone() -> None:
     agent = constant_td3(policy_delay=1, actor_learning_rate=0.125)
-    kernel, bias = (w.copy() for w in agent.networks.critic.get_weights())
+    kernel, bias = (w.copy() for w in agent.critic.network.get_weights())
     kernel[1] = [[1.0], [-2.0]]  # the second critic wants the opposite
-    agent.networks.critic.set_weights([kernel, bias])
+    agent.critic.network.set_weights([kernel, bias])
     agent.train(one_transition(), 1)
     # Adam's first step is the learning rate, uphill.
-    np.testing.assert_allclose(agent.networks.actor.get_weights()[1], [0.125], rtol=1e-5)
+    np.testing.assert_allclose(agent.actor.network.get_weights()[1], [0.125], rtol=1e-5)
 
 
 def _moved(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:

@@ -87,7 +87,7 @@ def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Pa
         agent, buffer = agent_of(actor, critic, mode=mode), filled_buffer()
         before = weights_of(agent)
         agent.train(buffer, 2)
-        agent.networks.checkpoint.write(str(tmp_path / mode))
+        agent.checkpoint.write(str(tmp_path / mode))
         sampling = buffer.state()
         agent.train(buffer, 2)
         after[mode] = weights_of(agent)
@@ -139,13 +139,13 @@ def test_what_two_modules_share_is_one_variable() -> None:
     agent = DDPG(*spaces(), config, seed=0, models=models)
     of_actor, of_critic = (
         {variable.path: variable.value for variable in model.variables}
-        for model in (agent.networks.actor, agent.networks.critic)
+        for model in (agent.actor.network, agent.critic.network)
     )
     both = [name for name in of_actor if name.startswith("encoder.")]
     assert len(both) == 4 + 3  # the weights, and what BatchNorm keeps
     assert all(of_actor[name] is of_critic[name] for name in both)
     assert of_actor["head.weight"] is not of_critic["head.weight"]
-    target = agent.networks.actor_target.variables
+    target = agent.actor.target.variables
     assert not {id(v.value) for v in target} & {id(v) for v in of_actor.values()}
     before = of_actor["encoder.0.weight"].numpy()
     agent.train(filled_buffer(), 1)
@@ -225,7 +225,7 @@ def test_a_module_with_dropout_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
     agent, buffer = agent_of(actor, dropping, mode="graph"), filled_buffer()
     agent.train(buffer, 2)
-    agent.networks.checkpoint.write(str(tmp_path / "agent"))
+    agent.checkpoint.write(str(tmp_path / "agent"))
     sampling = buffer.state()
     agent.train(buffer, 2)
     again, buffer = agent_of(actor, dropping, mode="graph"), filled_buffer()
@@ -233,7 +233,7 @@ def test_a_module_with_dropout_goes_on_bit_for_bit(tmp_path: Path) -> None:
     buffer.restore(sampling)
     again.train(buffer, 2)
     assert equal_weights(weights_of(again), weights_of(agent))
-    one, other = (v for v in agent.networks.critic.variables if v.path.endswith("seed"))
+    one, other = (v for v in agent.critic.network.variables if v.path.endswith("seed"))
     assert one.numpy() != other.numpy()
 
 

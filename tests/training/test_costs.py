@@ -93,13 +93,13 @@ def test_the_train_body_is_traced_once_for_each_place_in_the_actors_rhythm(
     agent, buffer = small_agent("td3", mode="graph", policy_delay=delay), filled_buffer()
     for _ in range(12):
         agent.train(buffer, 10)
-    assert agent._compiled_train_body.experimental_get_tracing_count() == programs
+    assert agent.learner._call.experimental_get_tracing_count() == programs
 
 
 def test_many_updates_are_one_compiled_call(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body, made = trainer.agent._compiled_train_body, []
+    body, made = trainer.agent.learner._call, []
 
     def counted(*args: Any) -> Any:
         made.append(args[0].shape[0])
@@ -128,7 +128,7 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
     agent.train(buffer, 10)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
-    graph = agent._compiled_train_body.get_concrete_function(rows, 0).graph
+    graph = agent.learner._call.get_concrete_function(rows, 0).graph
     functions = graph.as_graph_def().library.function
     operations = {node.op for function in functions for node in function.node_def}
     operations |= {operation.type for operation in graph.get_operations()}

@@ -52,7 +52,7 @@ def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
 @needs_gpu
 def test_a_gpu_trains_and_continues(train: TrainRun) -> None:
     trainer = train("run", steps=200, mode="xla", device="gpu")
-    assert "GPU" in trainer.agent.networks.actor.variables[0].value.device
+    assert "GPU" in trainer.agent.actor.network.variables[0].value.device
     assert train("run", steps=400).steps == 400
 
 
@@ -117,7 +117,7 @@ def test_a_run_in_bfloat16_keeps_float32_weights_and_continues(
 ) -> None:
     _with_flags(tmp_path / "cpuinfo", monkeypatch, "avx512_bf16")
     trainer = train("run", precision="mixed_bfloat16", steps=200)
-    assert {v.dtype for v in trainer.agent.networks.critic.variables} == {"float32"}
+    assert {v.dtype for v in trainer.agent.critic.network.variables} == {"float32"}
     assert train("run", steps=400).updates == 6
 
 

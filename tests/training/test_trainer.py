@@ -433,9 +433,9 @@ def test_actions_that_are_not_finite_stop_the_run(
 
     def poisoned(agent: TD3, *arguments: Any) -> dict[str, np.ndarray]:
         metrics = original(agent, *arguments)
-        bias = agent.networks.actor.variables[-1]
+        bias = agent.actor.network.variables[-1]
         bias.assign(np.full(bias.shape, np.nan))
-        agent.networks.policy.refresh()
+        agent.policy.refresh()
         return metrics
 
     monkeypatch.setattr(TD3, "train", poisoned)
@@ -621,7 +621,7 @@ def test_an_override_acts_and_is_recorded(train: TrainRun, tmp_path: Path) -> No
     train(steps=150)
     trainer = train(override=True, actor_learning_rate=1e-5, num_envs=2, steps=200)
     assert trainer.steps == 200
-    assert np.isclose(float(trainer.agent.networks.actor_optimizer.learning_rate), 1e-5)
+    assert np.isclose(float(trainer.agent.actor.optimizer.learning_rate), 1e-5)
     (entry,) = json.loads((tmp_path / "run" / "config.json").read_text())["history"]
     assert entry["steps"] == 150
     assert entry["overridden"] == {"actor_learning_rate": [0.0003, 1e-05], "num_envs": [1, 2]}

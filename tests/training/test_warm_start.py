@@ -30,7 +30,7 @@ def test_a_run_begins_with_the_best_policy_of_another(
     trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=60)
     line = f"begins with the policy of {tmp_path / 'first'}, of step {policy.steps}"
     assert line in trainer.lines
-    for model in (trainer.agent.networks.actor, trainer.agent.networks.actor_target):
+    for model in (trainer.agent.actor.network, trainer.agent.actor.target):
         acted = np.array(model(OBSERVATION[np.newaxis]))[0]
         expected = policy(OBSERVATION)
         np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)

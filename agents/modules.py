@@ -1,0 +1,190 @@
+"""Networks by name, each with the optimiser that moves it and the target that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from eagerly.agents import losses
+from eagerly.networks.models import Model, build_optimizer, copy_variables, optimizer_variables
+
+
+class Module:
+    """A network that an algorithm learns, or keeps.
+
+    Args:
+        name: Its name in checkpoints, weights and messages.
+        network: The network; `Model` says what is asked of it.
+        target: A network of the same shape that follows it, or None. It begins as a copy.
+        optimizer: What `minimize` moves it with, or None for a network that nothing moves. Its
+            slots are created here, so that no variable is created while an update is traced.
+        learned: The variables that `minimize` moves; None for all that are trainable.
+        copy_every: 0 where the algorithm moves the target, with `Modules.update_targets`; n where
+            it is a copy of the network, taken between calls after every n updates.
+
+    Raises:
+        ValueError: If the target has other variables, or `copy_every` has no target.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        network: Any,
+        *,
+        target: Any = None,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        learned: Sequence[Any] | None = None,
+        copy_every: int = 0,
+    ) -> None:
+        if copy_every < 0 or (copy_every and target is None):
+            raise ValueError(f"{name}: copy_every must be 0 without a target; got {copy_every}")
+        self.name, self.network, self.target = name, network, target
+        self.optimizer, self.copy_every = optimizer, copy_every
+        self.learned = list(network.trainable_variables if learned is None else learned)
+        if target is not None:
+            _check_shapes(network, target)
+            copy_variables(network, target)
+        if optimizer is not None:
+            build_optimizer(optimizer, self.learned)
+            self._learning_rate = optimizer.learning_rate.numpy()
+
+    def __call__(self, *inputs: Any, training: bool = False) -> tf.Tensor:
+        """Calls the network; with `training` running statistics follow its inputs."""
+        return self.network(*inputs, training=training)
+
+    @property
+    def losses(self) -> Sequence[tf.Tensor]:
+        """Penalties that the network declares, to be added to its loss."""
+        return self.network.losses
+
+    def first(self, *inputs: Any) -> tf.Tensor:
+        """Returns the values `[B]` of the first critic of a network that is a `CriticModel`."""
+        return self.network.first(*inputs)
+
+    def minimize(self, loss: tf.Tensor, tape: tf.GradientTape) -> None:
+        """Takes one step down the gradient of a loss, which moves what this module learns alone.
+
+        Args:
+            loss: Scalar.
+            tape: What recorded it.
+
+        Raises:
+            ValueError: If the module has no optimizer, or the loss does not depend on a variable.
+        """
+        if self.optimizer is None:
+            raise ValueError(f"{self.name} has no optimizer: give its Module one")
+        variables = [variable.value for variable in self.learned]
+        gradients = tape.gradient(loss, variables)
+        for variable, gradient in zip(self.learned, gradients, strict=True):
+            if gradient is None:
+                raise ValueError(
+                    f"the loss of {self.name} does not depend on {variable.path}: compute it under "
+                    "the tape, from this network, or leave the variable out of `learned`"
+                )
+        self.optimizer.apply(gradients, variables)
+
+    def copy_to_target(self) -> None:
+        """Makes the target equal to the network."""
+        copy_variables(self.network, self.target)
+
+    def keep_learning_rate(self) -> None:
+        """Sets the learning rate back to what the settings say, after a checkpoint was read."""
+        if self.optimizer is not None:
+            self.optimizer.learning_rate = self._learning_rate
+
+
+class Modules(Mapping[str, Module]):
+    """The modules of an algorithm, saved, restored, listed and checked as one.
+
+    Variables stand in groups: `actor`, `actor_target` and `actor_optimizer` are those of the module
+    `actor`. A variable that several networks share stands in the first group alone.
+
+    Args:
+        modules: The modules.
+
+    Raises:
+        ValueError: If two have one name, or a target shares what a network learns.
+    """
+
+    def __init__(self, *modules: Module) -> None:
+        self._modules = {module.name: module for module in modules}
+        if len(self._modules) < len(modules):
+            raise ValueError(f"two modules have one name: {[module.name for module in modules]}")
+        learned = {id(v.value) for module in modules for v in module.network.trainable_variables}
+        for module in modules:
+            for variable in () if module.target is None else module.target.trainable_variables:
+                if id(variable.value) in learned:
+                    raise ValueError(
+                        f"variable {variable.path!r} of {module.network.name} came back from a "
+                        "second call of its factory: make a new one in every call, for the "
+                        "targets. What actor and critics share comes from one factory of both, "
+                        "`models`."
+                    )
+
+    def __getitem__(self, name: str) -> Module:
+        return self._modules[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def networks(self) -> dict[str, Model]:
+        """Returns all networks and targets by the name of their group."""
+        found = {}
+        for name, module in self.items():
+            found[name] = module.network
+            if module.target is not None:
+                found[f"{name}_target"] = module.target
+        return found
+
+    def groups(self) -> dict[str, list[Any]]:
+        """Lists all variables in groups, optimisers' among them."""
+        seen: set[int] = set()
+        groups = {}
+        for name, network in self.networks().items():
+            groups[name] = [v for v in network.variables if id(v.value) not in seen]
+            seen |= {id(variable.value) for variable in groups[name]}
+        for name, module in self.items():
+            if module.optimizer is not None:
+                variables = optimizer_variables(module.optimizer, module.learned)
+                groups[f"{name}_optimizer"] = variables
+        return groups
+
+    def update_targets(self, tau: float) -> None:
+        """Moves targets by `tau` towards their networks: θ' ← τ θ + (1 - τ) θ'.
+
+        What is not learned, such as running statistics, is copied; what a target shares with its
+        network stays. Targets with `copy_every` are left alone.
+        """
+        followed: set[int] = set()
+        with tf.name_scope("target_update"):
+            for module in self.values():
+                if module.target is None or module.copy_every:
+                    continue
+                pairs = [
+                    (own, other)
+                    for own, other in zip(
+                        module.target.variables, module.network.variables, strict=True
+                    )
+                    if own.value is not other.value and id(own.value) not in followed
+                ]
+                followed |= {id(own.value) for own, _ in pairs}
+                moved = [(own.value, other.value) for own, other in pairs if other.trainable]
+                losses.polyak_update([own for own, _ in moved], [other for _, other in moved], tau)
+                for own, other in pairs:
+                    if not other.trainable:
+                        own.assign(other.value)
+
+
+def _check_shapes(network: Any, target: Any) -> None:
+    shapes, copies = ([(v.path, tuple(v.shape)) for v in m.variables] for m in (network, target))
+    if [shape for _, shape in shapes] != [shape for _, shape in copies]:
+        raise ValueError(
+            f"the factory of {network.name} made other variables when it was called again: "
+            f"{shapes}, then {copies}"
+        )

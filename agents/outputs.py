@@ -1,0 +1,239 @@
+"""What an actor's outputs are: actions themselves, or scores of which choices are drawn.
+
+Discrete choices are learned by straight-through Gumbel-softmax: Jang, Gu and Poole 2017,
+"Categorical Reparameterization with Gumbel-Softmax", and Maddison, Mnih and Teh 2017, "The Concrete
+Distribution". Of an actor's scores, see `policies.ActionHead`, one value of each choice is drawn;
+forwards it is one-hot, backwards its gradient is that of a softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from eagerly.agents import losses
+from eagerly.agents.config_groups import DiscreteConfig
+from eagerly.agents.random import UpdateRandom, standard_normal
+from eagerly.spaces import Actions
+from eagerly.spaces.actions import INVALID, choice_segments
+
+_LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
+
+# Maps observations and actions `[n B, A]` to values `[n B]`, as `CriticModel.first` does.
+Values = Callable[..., tf.Tensor]
+
+
+class Continuous:
+    """An actor's outputs are its actions.
+
+    Args:
+        random: The random numbers of the update.
+        shape: `(B, A)`.
+    """
+
+    def __init__(self, random: UpdateRandom, shape: tuple[int, int]) -> None:
+        self._random, self._shape = random, shape
+
+    def chosen(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the actions `[B, A]` of a target actor's outputs `[B, A]`."""
+        return outputs
+
+    def smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
+        """Returns target actions with clipped normal noise (TD3, Eq. 15).
+
+        Args:
+            outputs: `[B, A]`, the target actor's.
+            deviation: Of the noise, in units of [-1, 1].
+            clip: Largest size of the noise in one dimension.
+        """
+        noise = deviation * self._random.normal(self._shape)
+        return losses.smoothed_action(outputs, noise, clip)
+
+    def relaxed(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the actions `[B, A]` through which the actor's gradient goes."""
+        return outputs
+
+    def values(self, value: Values, observation: Any, relaxed: tf.Tensor) -> tf.Tensor:
+        """Returns Q(s, a) `[B]` for actions of `relaxed`; its gradient is with respect to them.
+
+        Args:
+            value: Q.
+            observation: What it is called with.
+            relaxed: `[B, A]`.
+        """
+
+        @tf.custom_gradient
+        def values(action: tf.Tensor) -> Any:
+            found, slopes = _values_and_slopes(value, observation, action)
+            return found, lambda upstream, variables=(): (slopes(upstream), _none_of(variables))
+
+        return values(relaxed)
+
+    def penalty(self, outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor | float:
+        """Returns what is added to the actor's loss: nothing."""
+        return 0.0
+
+    def saturated(self, relaxed: tf.Tensor) -> tf.Tensor:
+        """Says which columns `[B, A]` of actions are at an end, ±1."""
+        return tf.abs(relaxed) > 0.99
+
+
+class Mixed:
+    """An actor's outputs are continuous actions, if any, then scores of each value of each choice.
+
+    Methods are those of `Continuous`.
+
+    Args:
+        random: The random numbers of the update.
+        shape: `(B, A)`.
+        actions: How actions are laid out.
+        config: Temperature of the softmax backwards, and weight of the penalty of scores.
+    """
+
+    def __init__(
+        self,
+        random: UpdateRandom,
+        shape: tuple[int, int],
+        actions: Actions,
+        config: DiscreteConfig,
+    ) -> None:
+        self._actions, self._config, self._continuous = actions, config, actions.continuous
+        self._uniform = random.uniform_pairs(shape)
+
+    def chosen(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Draws the choices of a target actor's outputs `[B, A]`."""
+        first = self._continuous
+        drawn = outputs[:, first:] + _gumbel(self._uniform[0, :, first:])
+        return self.hard(tf.concat([outputs[:, :first], drawn], axis=1))
+
+    def smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
+        """Smooths continuous actions, and draws choices."""
+        first = self._continuous
+        noise = deviation * standard_normal(self._uniform[..., :first])
+        box = losses.smoothed_action(outputs[:, :first], noise, clip)
+        return self.chosen(tf.concat([box, outputs[:, first:]], axis=1))
+
+    def relaxed(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns what carries the gradient: of each choice a softmax, `[B, A]`."""
+        parts = [outputs[:, : self._continuous]]
+        # Independent of the noise for targets.
+        noisy = outputs[:, self._continuous :] + _gumbel(self._uniform[1, :, self._continuous :])
+        for segment in self._segments():
+            parts.append(tf.nn.softmax(noisy[:, segment] / self._config.gumbel_temperature))
+        return tf.concat(parts, axis=1)
+
+    def values(self, value: Values, observation: Any, relaxed: tf.Tensor) -> tf.Tensor:
+        """Returns Q(s, a) `[B]` for the likeliest choices.
+
+        A critic is only taught values of whole choices, so its slope between them means nothing:
+        in its place the values of all alternatives of a choice are compared.
+        """
+
+        @tf.custom_gradient
+        def values(relaxed: tf.Tensor) -> Any:
+            action = self.hard(relaxed)
+            found, slopes = _values_and_slopes(value, observation, action)
+
+            def gradient(upstream: tf.Tensor, variables: Sequence[Any] = ()) -> Any:
+                compared = self._compared(value, observation, action, upstream)
+                slope = slopes(upstream)[:, : self._continuous]
+                return tf.concat([slope, compared], axis=1), _none_of(variables)
+
+            return found, gradient
+
+        return values(relaxed)
+
+    def _compared(
+        self, value: Values, observation: Any, action: tf.Tensor, upstream: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the gradient `[B, A - C]` with respect to choices, given that of values `[B]`."""
+        with tf.name_scope("alternatives"):
+            alternatives = self.alternatives(action)
+            count = alternatives.shape[0] // action.shape[0]
+            found = tf.reshape(value(observation, alternatives, count), [count, -1])
+            found -= tf.reduce_mean(found, axis=0)  # what they have in common has no gradient
+            return tf.transpose(found * upstream)
+
+    def penalty(self, outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+        """Returns what is added to the actor's loss, for scores that are far from one another.
+
+        It is the mean square of the distance of valid ones from their mean, over choices.
+        """
+        total = tf.zeros_like(outputs[:, 0])
+        for segment in self._actions.segments():
+            part = outputs[:, segment]
+            valid = tf.cast(part > INVALID / 2, part.dtype)
+            count = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
+            known = part * valid
+            away = (known - tf.reduce_sum(known, axis=1, keepdims=True) / count) * valid
+            total += tf.reduce_sum(tf.square(away), axis=1) / count[:, 0]
+        return self._config.logit_penalty * losses.mean(total / len(self._actions.choices), mask)
+
+    def hard(self, relaxed: tf.Tensor) -> tf.Tensor:
+        """Returns actions: of each choice the likeliest value, one-hot."""
+        parts = [relaxed[:, : self._continuous]]
+        choices = relaxed[:, self._continuous :]
+        for segment in self._segments():
+            best = tf.argmax(choices[:, segment], axis=1)
+            parts.append(tf.one_hot(best, segment.stop - segment.start, dtype=relaxed.dtype))
+        return tf.concat(parts, axis=1)
+
+    def alternatives(self, action: tf.Tensor) -> tf.Tensor:
+        """Returns an action with each value of each choice in turn, `[(A - C) · B, A]`."""
+        made = []
+        for segment in self._actions.segments():
+            count = segment.stop - segment.start
+            for value in range(count):
+                chosen = tf.one_hot(value, count, dtype=action.dtype)
+                other = tf.broadcast_to(chosen, tf.shape(action[:, segment]))
+                before, behind = action[:, : segment.start], action[:, segment.stop :]
+                made.append(tf.concat([before, other, behind], axis=1))
+        return tf.concat(made, axis=0)
+
+    def saturated(self, relaxed: tf.Tensor) -> tf.Tensor:
+        """Says which columns `[B, A]` are at an end: ±1, or a sure choice, in all its columns."""
+        parts = [tf.abs(relaxed[:, : self._continuous]) > 0.99]
+        for segment in self._actions.segments():
+            sure = tf.reduce_max(relaxed[:, segment], axis=1, keepdims=True) > 0.99
+            parts.append(tf.broadcast_to(sure, tf.shape(relaxed[:, segment])))
+        return tf.concat(parts, axis=1)
+
+    def _segments(self) -> Iterator[slice]:
+        """Yields the columns of each choice, counted from the first of all."""
+        return choice_segments(0, self._actions.choices)
+
+
+Outputs = Continuous | Mixed
+
+
+def outputs_of(
+    actions: Actions, config: DiscreteConfig, rows: int
+) -> Callable[[UpdateRandom], Outputs]:
+    """Returns what makes, of the random numbers of an update, its `Outputs` for `rows` rows."""
+    shape = rows, actions.size
+    if actions.choices:
+        return partial(Mixed, shape=shape, actions=actions, config=config)
+    return partial(Continuous, shape=shape)
+
+
+def _values_and_slopes(
+    value: Values, observation: Any, action: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Returns Q(s, a) `[B]`, and what makes of its gradient the one with respect to the action."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(action)
+        values = value(observation, action)
+    return values, lambda upstream: tape.gradient(values, action, upstream)
+
+
+def _none_of(variables: Sequence[Any]) -> list[None]:
+    """Returns the gradients of variables that none reaches."""
+    return [None] * len(variables)
+
+
+def _gumbel(uniform: tf.Tensor) -> tf.Tensor:
+    exponential = tf.maximum(-tf.math.log(uniform), _LEAST)
+    return -tf.math.log(exponential)
