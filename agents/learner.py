@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from eagerly.agents.execution import check_finite, compiled
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.schedule import Phase, Schedule
+from eagerly.agents.results import Tensors, checked, named_metrics, wanted_of
+from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
 from eagerly.seeding import Stream, seed_word
 
-Tensors = dict[str, tf.Tensor]
-Due = frozenset[int]
 # Updates that are written out one after the other in a program; more of them become a loop.
 _UNROLLED = 4
 
@@ -27,10 +25,11 @@ class Learner:
     What an update does is up to the algorithm. How updates are cut into calls changes no bit.
 
     Args:
-        update: Makes one update of a batch; returns scalars, and what it has for each row `[B]`.
+        update: Makes one update of a batch; returns metrics, and values for each row.
         inputs: Makes batches of a buffer's rows.
         seed: Seed of the random numbers of updates.
-        mode: "eager", "graph" or "xla".
+        mode: How the updates of a call run: "eager" as Python, under a debugger with real tensors;
+            "graph" as a graph, traced once per number of updates; "xla" as one compiled program.
         schedule: What happens in some updates only.
         between: What to do after every so many updates, outside the program.
         published: Reads tensors at the end of a call, inside the program: what is asked of
@@ -56,13 +55,15 @@ class Learner:
         self._between, self._published = between, published
         self.counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.updates = 0
-        self._metrics: dict[Due, tuple[str, ...]] = {}  # what updates return
+        self._returned: dict[Due, tuple[str, ...]] = {}  # the metrics of updates
         self._programs: dict[Any, Any] = {}  # of single updates
         self._is_eager = mode == "eager"
-        self._call = compiled(self._one_by_one if self._is_eager else self._body, mode)
+        self._call: Callable[..., Any] = self._one_by_one
+        if not self._is_eager:
+            self._call = tf.function(self._body, jit_compile=mode == "xla")
 
     def check_call(self, updates: int) -> None:
-        """Refuses calls that what happens between calls cannot wait for.
+        """Refuses calls that would go past what happens between calls.
 
         Raises:
             ValueError: If something happens every n updates, and `updates` does not divide n.
@@ -93,7 +94,9 @@ class Learner:
         history, per_row, published = self._call(*given)
         numbers = range(self.updates + 1, self.updates + updates + 1)
         self.updates += updates
-        metrics = self._named(history.numpy(), numbers)
+        due = [self._schedule.due(number) for number in numbers]
+        returned = [self._returned[each] for each in due]
+        metrics = named_metrics(self._names(due), history.numpy(), numbers, returned)
         if wanted:
             buffer.feedback({name: values.numpy() for name, values in per_row.items()})
         happening = [what for every, what in self._between if self.updates % every == 0]
@@ -101,27 +104,13 @@ class Learner:
             what()
         return metrics, [] if happening else [tensor.numpy() for tensor in published]
 
-    def _named(self, history: np.ndarray, numbers: range) -> dict[str, np.ndarray]:
-        """Splits what was returned `[K, M]` by name, and refuses what is not finite."""
-        due = [self._schedule.due(number) for number in numbers]
-        columns = zip(self._names(due), history.T, strict=True)
-        there = {due: self._metrics[due] for due in due}
-        metrics, made = {}, {}
-        for name, column in columns:
-            returned = np.array([name in there[each] for each in due])
-            metrics[name], made[name] = column[returned], np.array(numbers)[returned]
-        check_finite(metrics, made)
-        return metrics
-
-    def _names(self, due: Iterable[Due]) -> list[str]:
-        """Lists the metrics of a call, in eager mode only those of updates that were made."""
-        phases = self._schedule.phases()
-        if self._is_eager:
-            phases = [phase for phase in phases if phase in set(due)]
-        return list(dict.fromkeys(name for phase in phases for name in self._metrics[phase]))
+    def _names(self, made: Iterable[Due] = ()) -> list[str]:
+        """Lists the metrics of a call; in eager mode only those of the updates that were made."""
+        phases = [p for p in self._schedule.phases if not self._is_eager or p in made]
+        return list(dict.fromkeys(name for phase in phases for name in self._returned[phase]))
 
     def _one(
-        self, due: Due, rows: tf.Tensor, weights: tf.Tensor | None, number: tf.Tensor
+        self, due: Due, rows: tf.Tensor, number: tf.Tensor, weights: tf.Tensor | None
     ) -> tuple[Tensors, Tensors]:
         """Makes the update of that number."""
         dtype = self._inputs.dtype
@@ -129,41 +118,27 @@ class Learner:
         batch = self._inputs.batch(rows, shifts)._replace(weight=weights)
         random = UpdateRandom(self._seed, number, dtype)
         results = self._update(batch, random, self._schedule.phase(due, number))
-        if not (isinstance(results, tuple) and len(results) == 2):
-            raise TypeError(
-                "an update must return metrics and values per row, two dictionaries; got "
-                f"{type(results).__name__}: return metrics, {{}} where it has nothing per row"
-            )
-        metrics, per_row = ({n: tf.cast(v, dtype) for n, v in each.items()} for each in results)
-        for name, value in metrics.items():
-            if value.shape.rank != 0:
-                raise ValueError(f"metric {name} must be a scalar; got shape {value.shape}")
-        for name, value in per_row.items():
-            if value.shape != batch.reward.shape:
-                raise ValueError(
-                    f"{name} must have a value for each row, {batch.reward.shape}; got shape "
-                    f"{value.shape}"
-                )
-        self._metrics[due] = tuple(metrics)
+        metrics, per_row = checked(results, self._inputs.rows_per_update, dtype)
+        self._returned[due] = tuple(metrics)
         return metrics, per_row
 
     def _one_by_one(
-        self, rows: tf.Tensor, weights: Any, position: int, wanted: tuple[str, ...]
+        self, rows: tf.Tensor, weights: tf.Tensor | None, position: int, wanted: tuple[str, ...]
     ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
         """Makes K updates as `_body` does, in eager mode."""
-        numbers = range(position + 1, position + 1 + len(rows))
-        due, results = [self._schedule.due(number) for number in numbers], []
-        for k, each in enumerate(due):
-            self.counter.assign_add(1)
+        made, results, none = [], [], tf.zeros((), self._inputs.dtype)
+        for k in range(len(rows)):
+            made.append(self._schedule.due(position + 1 + k))
             weight = None if weights is None else weights[k]
-            results.append(self._one(each, rows[k], weight, self.counter.value()))
-        names, none = self._names(due), tf.zeros((), self._inputs.dtype)
+            number = self.counter.assign_add(1).value()
+            results.append(self._one(made[-1], rows[k], number, weight))
+        names = self._names(made)
         history = tf.stack([[metrics.get(n, none) for n in names] for metrics, _ in results])
-        kept = {n: tf.stack([_of(per_row, n) for _, per_row in results]) for n in wanted}
+        kept = {n: tf.stack([wanted_of(per_row, n) for _, per_row in results]) for n in wanted}
         return history, kept, self._published()
 
     def _body(
-        self, rows: tf.Tensor, weights: Any, position: int, wanted: tuple[str, ...]
+        self, rows: tf.Tensor, weights: tf.Tensor | None, position: int, wanted: tuple[str, ...]
     ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
         """Makes K updates in one program.
 
@@ -183,8 +158,8 @@ class Learner:
         updates, period = rows.shape[0], self._schedule.period
         first = self.counter.value() + 1
         self.counter.assign_add(updates)
-        for due in self._schedule.phases():
-            self._program(due, rows, weights)
+        for due in self._schedule.phases:
+            self._program(due, rows, weights)  # traced here, so that all metrics are known
         arrays = tuple(tf.TensorArray(self._inputs.dtype, size=updates) for _ in ("", *wanted))
         given = rows, weights, first, wanted
         head = min(-position % period, updates)  # completes the period that is under way
@@ -215,26 +190,26 @@ class Learner:
     ) -> tuple[tf.TensorArray, ...]:
         """Makes update k of a call, and writes what it returned."""
         rows, weights, first, wanted = given
-        number, weight = first + tf.cast(k, tf.int64), () if weights is None else (weights[k],)
-        metrics, per_row = self._program(due, rows, weights)(rows[k], number, *weight)
-        none = tf.zeros((), self._inputs.dtype)
-        scalars = tf.stack([metrics.get(name, none) for name in self._names(())])
-        values = scalars, *(_of(per_row, name) for name in wanted)
+        more = () if weights is None else (weights[k],)
+        program, none = self._program(due, rows, weights), tf.zeros((), self._inputs.dtype)
+        metrics, per_row = program(rows[k], first + tf.cast(k, tf.int64), *more)
+        history = tf.stack([metrics.get(name, none) for name in self._names()])
+        values = history, *(wanted_of(per_row, name) for name in wanted)
         return tuple(array.write(k, value) for array, value in zip(arrays, values, strict=True))
 
     def _program(self, due: Due, rows: tf.Tensor, weights: tf.Tensor | None) -> Any:
-        """Traces an update once, as a function of its rows, their weights if any, and its number.
+        """Traces an update once, as a function of its rows, its number, and weights if any.
 
         Args:
             due: What is due in it.
             rows: Those of a whole call.
             weights: Theirs, or None.
         """
-        key = due, rows.shape[1:], weights is None
+        key = due, weights is None
         if key not in self._programs:
 
             def one(rows: tf.Tensor, number: tf.Tensor, weights: Any = None) -> Any:
-                return self._one(due, rows, weights, number)
+                return self._one(due, rows, number, weights)
 
             given = [tf.TensorSpec(rows.shape[1:], rows.dtype), tf.TensorSpec((), tf.int64)]
             if weights is not None:
@@ -251,13 +226,3 @@ class Learner:
             return None
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
         return self._program(frozenset(self._schedule.rhythms), rows, None).graph
-
-
-def _of(per_row: Tensors, name: str) -> tf.Tensor:
-    """Returns what a sampler wants of each row."""
-    if name not in per_row:
-        raise ValueError(
-            f"the sampler wants {name} of each row; this algorithm returns "
-            f"{', '.join(per_row) or 'nothing'}"
-        )
-    return per_row[name]

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
+from eagerly.agents.shapes import expect_rank, expect_same_batch, expect_same_shape
 from eagerly.networks.padding import masked_mean
 
 
@@ -27,8 +28,8 @@ def smoothed_action(action: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tens
     Returns:
         `[B, A]` in [-1, 1].
     """
-    _expect_rank("action", action, 2)
-    _expect_same_shape("noise", noise, "action", action)
+    expect_rank("action", action, 2)
+    expect_same_shape("noise", noise, "action", action)
     return tf.clip_by_value(action + tf.clip_by_value(noise, -clip, clip), -1.0, 1.0)
 
 
@@ -43,10 +44,10 @@ def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
     Returns:
         `[B]`; no gradient flows through it.
     """
-    _expect_rank("reward", reward, 1)
-    _expect_same_shape("discount", discount, "reward", reward)
-    _expect_rank("next_values", next_values, 2)
-    _expect_same_batch("next_values", next_values, "reward", reward)
+    expect_rank("reward", reward, 1)
+    expect_same_shape("discount", discount, "reward", reward)
+    expect_rank("next_values", next_values, 2)
+    expect_same_batch("next_values", next_values, "reward", reward)
     return tf.stop_gradient(reward + discount * tf.reduce_min(next_values, axis=0))
 
 
@@ -68,7 +69,7 @@ def critic_loss(
     """
     errors = tf.square(_errors(values, target))
     if weight is not None:
-        _expect_same_shape("weight", weight, "target", target)
+        expect_same_shape("weight", weight, "target", target)
         errors *= weight
     return tf.reduce_sum(mean(errors, mask, axis=1))
 
@@ -84,9 +85,9 @@ def td_error(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 
 
 def _errors(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    _expect_rank("values", values, 2)
-    _expect_rank("target", target, 1)
-    _expect_same_batch("values", values, "target", target)
+    expect_rank("values", values, 2)
+    expect_rank("target", target, 1)
+    expect_same_batch("values", values, "target", target)
     return values - target
 
 
@@ -100,7 +101,7 @@ def actor_loss(values: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
         values: `[B]`, one critic's values at (observation, actor(observation)).
         mask: `[B]` bool, which rows count; None: all.
     """
-    _expect_rank("values", values, 1)
+    expect_rank("values", values, 1)
     return -mean(values, mask)
 
 
@@ -114,8 +115,8 @@ def mean(values: tf.Tensor, mask: tf.Tensor | None, axis: int | None = None) -> 
     """
     if mask is None:
         return tf.reduce_mean(values, axis=axis)
-    _expect_rank("mask", mask, 1)
-    _expect_same_batch("mask", mask, "values", values)
+    expect_rank("mask", mask, 1)
+    expect_same_batch("mask", mask, "values", values)
     return masked_mean(values, mask, axis)
 
 
@@ -125,32 +126,3 @@ def polyak_update(
     """Moves each target by `tau` towards its source: θ' ← τ θ + (1 - τ) θ'."""
     for target, source in zip(targets, sources, strict=True):
         target.assign(tau * source + (1.0 - tau) * target)
-
-
-# --- checks that keep tensors from broadcasting where they should not: [B] against [B, 1] -------
-
-
-def _expect_rank(name: str, tensor: tf.Tensor, rank: int) -> None:
-    """Raises a ValueError unless the tensor has that rank."""
-    if tensor.shape.rank != rank:
-        shape = {1: "[B]", 2: "[C, B]" if "values" in name else "[B, A]"}[rank]
-        remedy = "drop or add an axis" if tensor.shape.rank else "pass a batch"
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}: {remedy}")
-
-
-def _expect_same_shape(name: str, tensor: tf.Tensor, other: str, like: tf.Tensor) -> None:
-    """Raises a ValueError unless both tensors have the same shape."""
-    if tensor.shape != like.shape:
-        raise ValueError(
-            f"{name} must have the shape of {other}, {tuple(like.shape)}; got "
-            f"{tuple(tensor.shape)}: it would broadcast"
-        )
-
-
-def _expect_same_batch(name: str, tensor: tf.Tensor, other: str, like: tf.Tensor) -> None:
-    """Raises a ValueError unless the last axes have the same length."""
-    if tensor.shape[-1] != like.shape[-1]:
-        raise ValueError(
-            f"{name} must have the batch of {other}, {like.shape[-1]}; got "
-            f"{tuple(tensor.shape)}: it would broadcast"
-        )

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-# A program holds the runs of a round one after the other.
+Due = frozenset[int]  # the rhythms that an update completes
+# A program holds the runs of a period one after the other.
 _MOST_RUNS = 64
 
 
@@ -22,7 +23,7 @@ class Phase:
     """
 
     update: tf.Tensor
-    _due: frozenset[int]
+    _due: Due
     _rhythms: tuple[int, ...]
 
     def every(self, updates: int) -> bool:
@@ -50,6 +51,7 @@ class Schedule:
 
     Attributes:
         period: Updates after which everything repeats.
+        phases: What can be due in an update, in the order of their first updates.
 
     Raises:
         ValueError: If a rhythm is below 1, or they meet too rarely to be compiled.
@@ -57,6 +59,7 @@ class Schedule:
 
     rhythms: tuple[int, ...] = ()
     period: int = field(init=False)
+    phases: tuple[Due, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if any(every < 1 for every in self.rhythms):
@@ -69,23 +72,18 @@ class Schedule:
                 "multiples of one another, or let what is rare happen between calls"
             )
         object.__setattr__(self, "period", period)
+        phases = tuple(dict.fromkeys(map(self.due, range(1, period + 1))))
+        object.__setattr__(self, "phases", phases)
 
-    def due(self, update: int) -> frozenset[int]:
-        """Returns the rhythms of which update `update` is a multiple."""
+    def due(self, update: int) -> Due:
+        """Returns the rhythms of which the number of an update is a multiple."""
         return frozenset(every for every in self.rhythms if update % every == 0)
 
-    def phases(self) -> list[frozenset[int]]:
-        """Lists what can be due in an update, in the order of their first updates."""
-        return list(dict.fromkeys(map(self.due, range(1, self.period + 1))))
-
-    def runs(self, updates: Sequence[int]) -> Iterator[tuple[frozenset[int], int]]:
-        """Yields how many updates in a row have the same due, for updates that follow one another.
-
-        Where everything is due in each of them, they are one run.
-        """
+    def runs(self, updates: Sequence[int]) -> Iterator[tuple[Due, int]]:
+        """Yields, for updates that follow one another, what is due in how many in a row."""
         for due, run in itertools.groupby(updates, self.due):
             yield due, len(list(run))
 
-    def phase(self, due: frozenset[int], update: tf.Tensor) -> Phase:
+    def phase(self, due: Due, update: tf.Tensor) -> Phase:
         """Returns the phase of an update of that number."""
         return Phase(update, due, self.rhythms)
