@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from eagerly.buffers.accumulators import Accumulator, OneStep
 from eagerly.buffers.frames import FrameLayout, Frames
 from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.replay import Buffer, ReplayBuffer
@@ -16,10 +17,12 @@ __all__ = [
     "BURN_IN",
     "LEARNED",
     "PADDING",
+    "Accumulator",
     "Buffer",
     "FrameLayout",
     "Frames",
     "Layout",
+    "OneStep",
     "PixelReplayBuffer",
     "ReplayBuffer",
     "RowLayout",

@@ -23,6 +23,7 @@ class EpisodeBuffer(Buffer):
     """
 
     layout: StepLayout
+    keeps_episodes = True
 
     def __init__(
         self,

@@ -31,12 +31,14 @@ class Buffer:
         layout: The layout.
         sampler: What decides which rows are sampled.
         added: How many rows were ever added.
+        keeps_episodes: Whether every step of each environment must be added, in order.
 
     Raises:
         ValueError: If the capacity is not positive.
     """
 
     layout: Layout
+    keeps_episodes = False
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from eagerly.agents.agent import Agent
-from eagerly.buffers import Buffer, Transition
+from eagerly.buffers import Accumulator, Buffer, OneStep, Transition
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.vector import Environments, VectorStep
@@ -27,10 +27,14 @@ class Collector:
         buffer: Takes the transitions.
         warmup_steps: Environment steps with uniformly random actions at first.
         discount: Discount per step, gamma, in [0, 1].
+        accumulator: Makes transitions of the steps; None adds each step as it is.
 
     Attributes:
         steps: Environment steps so far, counting every environment.
         environments: As given.
+
+    Raises:
+        ValueError: If the buffer keeps episodes and the accumulator is not `one_to_one`.
     """
 
     def __init__(
@@ -41,7 +45,15 @@ class Collector:
         *,
         warmup_steps: int = 0,
         discount: float = 0.99,
+        accumulator: Accumulator | None = None,
     ) -> None:
+        self._accumulator = OneStep() if accumulator is None else accumulator
+        if buffer.keeps_episodes and not self._accumulator.one_to_one:
+            raise ValueError(
+                f"{type(buffer).__name__} needs every step of an episode, and "
+                f"{type(accumulator).__name__} is not one_to_one: use a ReplayBuffer, or give no "
+                "accumulator"
+            )
         self._actions, self._behavior = agent.actions, agent.behavior()
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
@@ -100,9 +112,11 @@ class Collector:
         step = self.environments.step(self._actions.to_environment(actions))
         # A truncated episode would have gone on: only where it terminated is there no value left.
         discounts = self._discount * ~step.terminated
-        transitions = Transition(observations, actions, step.rewards, discounts, step.observations)
+        steps = Transition(observations, actions, step.rewards, discounts, step.observations)
+        transitions, ended = self._accumulator.accumulate(steps, step.ended)
         try:
-            self._buffer.add(transitions, step.ended)
+            if len(ended):
+                self._buffer.add(transitions, ended)
         except ValueError as error:  # images that are not stacked as they must be
             raise RunError(f"the replay buffer does not take the next step: {error}") from error
         self._behavior.observe(step.rewards, step.ended)
@@ -110,12 +124,17 @@ class Collector:
         return step
 
     def state(self) -> dict[str, Any]:
-        """Returns the steps, the behaviour policy's state, and the episodes in progress."""
-        return {
+        """Returns the steps, the behaviour policy's state, and the episodes in progress.
+
+        Under "accumulator" it has the accumulator's state, unless that is empty.
+        """
+        state = {
             "steps": self.steps,
             "behavior": self._behavior.state(),
             "environments": self.environments.state(),
         }
+        accumulated = self._accumulator.state()
+        return state | {"accumulator": accumulated} if accumulated else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned, once the buffer has its rows and its state.
@@ -128,9 +147,11 @@ class Collector:
         """
         self.steps = int(state["steps"])
         self._behavior.restore(state["behavior"])
+        self._accumulator.restore(state.get("accumulator", {}))
         self.environments.restore(state["environments"])
         self._begun = True
         self._behavior.begin_episodes(self.environments.lost)
+        self._accumulator.begin_episodes(self.environments.lost)
         self._buffer.begin_episodes(self.environments.lost)
 
     def close(self) -> None:

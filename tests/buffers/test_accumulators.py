@@ -1,0 +1,155 @@
+"""An accumulator of one's own, through the collector, by arithmetic.
+
+`Counting` observes (episode's seed, step in the episode); every reward is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly import TD3, Collector, TD3Config
+from eagerly.buffers import Buffer, OneStep, Transition, replay_buffer
+from eagerly.state import joined, split
+from tests.toys import Counting
+
+LENGTH, DISCOUNT = 5, 0.5
+
+
+class TwoSteps:
+    """Makes transitions of two steps each; the last one of an episode has one step."""
+
+    one_to_one = False
+
+    def __init__(self) -> None:
+        self.kept: dict[int, list[np.ndarray]] = {}
+
+    def accumulate(
+        self, transitions: Transition, ended: np.ndarray
+    ) -> tuple[Transition, np.ndarray]:
+        made, ends = [], []
+        for index, over in enumerate(ended):
+            step = Transition(*(np.array(part[index]) for part in transitions))
+            if index in self.kept:
+                first = Transition(*self.kept.pop(index))
+                reward = first.reward + first.discount * step.reward
+                discount = first.discount * step.discount
+                first = first._replace(reward=reward, discount=discount)
+                made.append(first._replace(next_observation=step.next_observation))
+                ends.append(False)
+            if over:
+                made.append(step)
+                ends.append(True)
+            else:
+                self.kept[index] = list(step)
+        if not made:
+            return transitions, np.zeros(0, bool)
+        return Transition(*map(np.stack, zip(*made, strict=True))), np.array(ends)
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        for index in np.flatnonzero(began):
+            self.kept.pop(int(index), None)
+
+    def state(self) -> dict[str, Any]:
+        return {"kept": [[index, step] for index, step in self.kept.items()]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.kept = {index: list(step) for index, step in state["kept"]}
+
+
+def collector_of(
+    accumulator: Any = None, *, noisy: bool = False, **settings: Any
+) -> tuple[Buffer, Collector]:
+    made = Counting()
+    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
+    agent = TD3(made.observation_space, made.action_space, config)
+    buffer = replay_buffer(agent.layout, 1000)
+    env_kwargs = {"length": LENGTH, "noisy": noisy}
+    collector = Collector.make(
+        agent, Counting, buffer, num_envs=2, env_kwargs=env_kwargs, warmup_steps=1000,
+        discount=DISCOUNT, accumulator=accumulator,
+    )  # fmt: skip
+    return buffer, collector
+
+
+def collect(collector: Collector, steps: int) -> None:
+    for _ in range(steps):
+        collector.collect()
+
+
+def stored(buffer: Buffer) -> Transition:
+    return buffer.layout.unpack(buffer.rows(0, buffer.added))
+
+
+def test_transitions_are_what_the_accumulator_makes_of_the_steps() -> None:
+    (single, plain), (buffer, collector) = collector_of(), collector_of(TwoSteps())
+    for each in (plain, collector):
+        collect(each, 1)
+    assert (single.added, buffer.added, collector.steps) == (2, 0, 2)
+    for each in (plain, collector):
+        collect(each, LENGTH)
+    parts, steps = stored(buffer), stored(single)
+    # Of each episode of 5 steps, and of each environment, these begin; nothing of the next one yet.
+    assert parts.observation[:, 1].tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 3, 4]
+    assert parts.next_observation[:, 1].tolist() == [2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
+    assert parts.reward.tolist() == [1.5] * 7 + [1.0, 1.5, 1.0]
+    assert parts.discount.tolist() == [0.25] * 6 + [0.0] * 4
+    np.testing.assert_array_equal(parts.observation[:, 0], parts.next_observation[:, 0])
+    order = [0, 1, 2, 3, 4, 5, 6, 8, 7, 9]
+    np.testing.assert_array_equal(parts.observation, steps.observation[order])
+    np.testing.assert_array_equal(parts.action, steps.action[order])
+
+
+def test_its_state_goes_on_in_the_middle_of_an_episode() -> None:
+    (buffer, collector), (other_buffer, other) = (collector_of(TwoSteps()) for _ in range(2))
+    collect(collector, 3)
+    state = joined(*split({"collector": collector.state(), "buffer": buffer.state()}))
+    assert [index for index, _ in state["collector"]["accumulator"]["kept"]] == [0, 1]
+    other_buffer.restore_rows(0, buffer.rows(0, buffer.added))
+    other_buffer.restore(state["buffer"])
+    other.restore(state["collector"])
+    for each in (collector, other):
+        collect(each, 7)
+    assert buffer.added == other_buffer.added == 2 * 2 * LENGTH
+    np.testing.assert_array_equal(buffer.rows(0, 20), other_buffer.rows(0, 20))
+
+
+def test_steps_of_an_episode_that_does_not_come_back_are_dropped() -> None:
+    (_, collector), (buffer, other) = (collector_of(TwoSteps(), noisy=True) for _ in range(2))
+    collect(collector, 3)
+    other.restore(collector.state())
+    assert other.environments.lost.all()
+    collect(other, 1)
+    assert buffer.added == 0
+    collect(other, 1)
+    assert stored(buffer).reward.tolist() == [1.5, 1.5]
+
+
+def test_single_steps_have_no_state_and_take_none() -> None:
+    _, collector = collector_of(OneStep())
+    _, other = collector_of(TwoSteps())
+    collect(collector, 2)
+    collect(other, 2)
+    assert collector.state().keys() == {"steps", "behavior", "environments"}
+    with pytest.raises(ValueError, match="of another accumulator"):
+        collector.restore(other.state())
+    with pytest.raises(KeyError):
+        other.restore(collector.state())
+
+
+def test_single_steps_are_returned_as_they_are() -> None:
+    steps, ended = Transition(*(np.ones(2) for _ in range(5))), np.array([True, False])
+    again, still = OneStep().accumulate(steps, ended)
+    assert again is steps
+    assert still is ended
+
+
+def test_buffers_that_keep_episodes_take_single_steps_alone() -> None:
+    buffer, collector = collector_of(OneStep(), memory="gru", sequence_length=4)
+    collect(collector, 3)
+    assert buffer.added == 2 * 4
+    with pytest.raises(ValueError, match="TwoSteps is not one_to_one: use a ReplayBuffer"):
+        collector_of(TwoSteps(), memory="gru", sequence_length=4)
