@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -65,6 +65,20 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, total
 
 
+class FinishedEpisode(NamedTuple):
+    """An episode that has ended.
+
+    Attributes:
+        environment: Index of its environment, in [0, N).
+        total_reward: Sum of its rewards, not discounted.
+        length: Its steps.
+    """
+
+    environment: int
+    total_reward: float
+    length: int
+
+
 @dataclass(frozen=True)
 class VectorStep:
     """What a step of N environments gave.
@@ -75,6 +89,7 @@ class VectorStep:
         terminated, truncated: `[N]` bool.
         ended: Which episodes did one or the other, `[N]` bool.
         infos: The numbers in `info` of each episode that ended.
+        episodes: The episodes that ended, in the order of `infos`.
     """
 
     observations: np.ndarray
@@ -83,6 +98,7 @@ class VectorStep:
     truncated: np.ndarray
     ended: np.ndarray
     infos: list[dict[str, float]]
+    episodes: list[FinishedEpisode]
 
 
 class Environments:
@@ -137,6 +153,7 @@ class Environments:
         self._episodes = [0] * num_envs
         self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
         self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, np.int64)
         self.lost, self.why_lost = np.zeros(num_envs, bool), ""
         self.observations = np.empty((num_envs, 0), np.float32)
 
@@ -154,14 +171,20 @@ class Environments:
         ended = terminated | truncated
         # The vector environment reuses its arrays: this cast copies.
         observations = np.array(observations, np.float32)
-        infos = [_info_of(info, int(index)) for index in np.flatnonzero(ended)]
-        step = VectorStep(observations, rewards, terminated, truncated, ended, infos)
+        self._returns += rewards
+        self._lengths += 1
+        indices = np.flatnonzero(ended).tolist()
+        infos = [_info_of(info, index) for index in indices]
+        episodes = [
+            FinishedEpisode(index, float(self._returns[index]), int(self._lengths[index]))
+            for index in indices
+        ]
+        step = VectorStep(observations, rewards, terminated, truncated, ended, infos, episodes)
         if self._restorable:
             for log, action in zip(self._actions, actions, strict=True):
                 log.append(action)
-        self._returns += rewards
         self.observations = observations
-        if infos:
+        if episodes:
             self._reset(ended)
         return step
 
@@ -169,7 +192,7 @@ class Environments:
         for index in np.flatnonzero(ended):
             self._episodes[index] += 1
             self._actions[index] = []
-        self._returns[ended] = 0.0
+        self._returns[ended], self._lengths[ended] = 0.0, 0
         observations, _ = self._envs.reset(
             seed=self._seeds(), options={"reset_mask": np.array(ended)}
         )
@@ -234,7 +257,8 @@ class Environments:
             return
         self.start()
         self._actions = [list(actions) for actions in state["actions"]]
-        longest = {"steps": max(map(len, state["actions"]))}
+        self._lengths[:] = [len(actions) for actions in self._actions]
+        longest = {"steps": int(self._lengths.max())}
         patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
         restored = self._envs.call("restore_episode", self._seeds(), state["actions"], **patience)
         reached = np.array([observation for observation, _ in restored], np.float32)

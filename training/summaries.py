@@ -90,8 +90,7 @@ class Summaries(Callback):
 
     def __init__(self, num_envs: int, config: RunConfig) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
-        self._returns = np.zeros(num_envs)
-        self._lengths = np.zeros(num_envs, np.int64)
+        self._num_envs = num_envs
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
 
@@ -148,13 +147,11 @@ class Summaries(Callback):
         self._add_all(steps, *(histogram_pb(name, values) for name, values in weights.items()))
 
     def on_step(self, training: Training, step: VectorStep) -> None:
-        """Takes rewards, which episodes ended, and the infos of those."""
-        self._returns += step.rewards
-        self._lengths += 1
-        if step.infos:  # one for each episode that ended
-            self._add("training/return_mean", self._returns[step.ended])
-            self._add("training/length_mean", self._lengths[step.ended])
-            self.begin_episodes(step.ended)
+        """Takes the episodes that ended, and their infos."""
+        if step.episodes:
+            _, returns, lengths = zip(*step.episodes, strict=True)
+            self._add("training/return_mean", np.array(returns))
+            self._add("training/length_mean", np.array(lengths))
         for info in step.infos:
             for name, value in info.items():
                 self._add(f"training_info/{name}", np.array([value]))
@@ -172,7 +169,7 @@ class Summaries(Callback):
     def on_round(self, training: Training) -> None:
         """Writes a point of the curves where one is due: means since the last one, and speed."""
         steps = training.steps
-        if steps % self._every >= len(self._returns):
+        if steps % self._every >= self._num_envs:
             return
         updates = training.updates
         training.run.check_lock()
@@ -209,22 +206,12 @@ class Summaries(Callback):
 
     def state(self) -> dict[str, Any]:
         """Returns what has been gathered since the last point, as JSON."""
-        return {
-            "returns": self._returns.tolist(),
-            "lengths": self._lengths.tolist(),
-            "sums": self._sums,
-        }
+        return {"sums": self._sums}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`; of another number of environments the sums alone."""
-        if len(state["returns"]) == len(self._returns):
-            self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        """Continues from `state`."""
         sums = state["sums"].items()
         self._sums = {tag: [float(total), int(count)] for tag, (total, count) in sums}
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Says in which environments, `[N]` bool, an episode begins though none ended."""
-        self._returns[began], self._lengths[began] = 0.0, 0
 
 
 def _compared(names: Iterable[str]) -> list[str]:

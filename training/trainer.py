@@ -166,7 +166,6 @@ class Trainer:
             self.policies.forget_best()
         environments = self.collector.environments
         if environments.lost.any():
-            self.summaries.begin_episodes(environments.lost)
             _log.warning(
                 "environments %s began a fresh episode, and the run differs from one that never "
                 "stopped: %s",

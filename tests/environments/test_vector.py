@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eagerly.environments.factory import environment_maker
-from eagerly.environments.vector import Environments
+from eagerly.environments.vector import Environments, FinishedEpisode
 from tests import toys
 
 toys.register()
@@ -98,6 +98,9 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_fresh_episode() -> 
     assert restored.lost.tolist() == [True, True]
     assert abs(restored.observations[0, 1]) < 4.9  # a step count near 0, plus noise
     assert restored.state()["episodes"] == [1, 1]
+    for _ in range(50):  # counted from the fresh beginning, not from the lost one
+        step = restored.step(actions(2))
+    assert step.episodes == [FinishedEpisode(0, 50.0, 50), FinishedEpisode(1, 50.0, 50)]
 
 
 def test_another_number_of_environments_begins_fresh_episodes() -> None:
@@ -109,6 +112,59 @@ def test_another_number_of_environments_begins_fresh_episodes() -> None:
     assert more.lost.tolist() == [True, True, True]
     assert more.state()["episodes"] == [1, 1, 1]
     assert more.observations[:, 1].tolist() == [0, 0, 0]
+
+
+class Ramp(toys.Counting):
+    """Lasts 2 to 4 steps, as its seed says; step t gives the reward t."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        self.length = 2 + int(self.start) % 3
+        return observation, info
+
+    def step(self, action: np.ndarray) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, float(self.count), *rest
+
+
+def test_episodes_that_ended_come_with_their_total_reward_and_length() -> None:
+    environments = Environments(environment_maker(Ramp), 3, seed=0)
+    environments.start()
+    found: list[FinishedEpisode] = []
+    for _ in range(20):
+        step = environments.step(actions(3))
+        ended = np.flatnonzero(step.ended)
+        expected = [(index, step.observations[index, 1]) for index in ended]
+        assert [(episode.environment, episode.length) for episode in step.episodes] == expected
+        found += step.episodes
+    assert {length for _, _, length in found} == {2, 3, 4}
+    assert all(total == length * (length + 1) / 2 for _, total, length in found)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 7])
+def test_a_restored_episode_is_counted_from_its_beginning(steps: int) -> None:
+    both = [Environments(environment_maker(Ramp), 3, seed=0) for _ in range(2)]
+    both[0].start()
+    for _ in range(steps):
+        both[0].step(actions(3))
+    both[1].restore(both[0].state())
+    for _ in range(6):
+        one, other = (environments.step(actions(3)) for environments in both)
+        assert one.episodes == other.episodes
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_episodes_that_are_not_repeated_are_counted_from_their_fresh_beginning(kept: bool) -> None:
+    before = Environments(environment_maker("Long-v0"), 2, seed=0, restorable=kept)
+    before.start()
+    for _ in range(30):
+        before.step(actions(2))
+    after = Environments(environment_maker("Long-v0"), 2, seed=0, restorable=not kept)
+    after.restore(before.state())
+    assert after.lost.all()
+    steps = [after.step(actions(2)) for _ in range(40)]
+    assert all(step.episodes == [] for step in steps[:-1])
+    assert steps[-1].episodes == [FinishedEpisode(0, 40.0, 40), FinishedEpisode(1, 40.0, 40)]
 
 
 def test_the_numbers_in_the_last_info_of_an_episode_are_handed_on() -> None:
