@@ -16,6 +16,7 @@ import tensorflow as tf
 from eagerly.agents.actor_critic import actor_critic
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
+from eagerly.agents.hooks import Budget, FinishedEpisode
 from eagerly.agents.inputs import Batch, inputs_of
 from eagerly.agents.learner import Learner
 from eagerly.agents.modules import Module, Modules
@@ -261,6 +262,24 @@ class Agent:
             for group in self.modules.networks()
             for path, variable in groups[group].items()
         }
+
+    def update_budget(self, updates_per_call: int, warmup_steps: int) -> Budget | None:
+        """Makes the update budget of a run; the trainer asks for it once, and saves its state.
+
+        Args:
+            updates_per_call: Updates made in a call.
+            warmup_steps: Environment steps with random actions at first.
+
+        Returns:
+            The budget, or None for the run's: `replay_ratio` updates per step after the warm-up.
+        """
+        return None
+
+    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
+        """Hears which episodes ended in a step; the budget has counted it, no update was made yet.
+
+        What the next update depends on must be part of `state`, or of the budget's.
+        """
 
     def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
         """Makes `updates` updates in one compiled call.

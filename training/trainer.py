@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from eagerly.agents.hooks import Budget
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
@@ -103,9 +104,16 @@ class Trainer:
             warmup_steps=config.warmup_steps,
             discount=config.discount,
         )
-        ratio = Fraction(str(config.replay_ratio))
-        self._budget = UpdateBudget(ratio, config.updates_per_call, config.warmup_steps)
+        self._budget = self._update_budget()
         self.policies = Policies(self.agent.policy_weights)
+
+    def _update_budget(self) -> Budget:
+        """Takes the agent's budget, or makes that of `replay_ratio`."""
+        per_call, warmup = self.config.updates_per_call, self.config.warmup_steps
+        budget = self.agent.update_budget(per_call, warmup)
+        if budget is None:
+            return UpdateBudget(Fraction(str(self.config.replay_ratio)), per_call, warmup)
+        return budget
 
     def _begin(self, newest: Checkpoint | None) -> None:
         try:
@@ -269,6 +277,8 @@ class Trainer:
     def _collect(self) -> None:
         step = self.collector.collect()
         self._budget.stepped(self.steps, len(step.rewards))
+        if step.episodes:
+            self.agent.episodes_ended(step.episodes)
         self._tell("on_step", step)
 
     def _learn(self) -> None:
