@@ -28,7 +28,9 @@ from eagerly.buffers import Buffer, Layout
 from eagerly.networks import acting_policy
 from eagerly.networks.models import Model
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
+from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
+from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.seeding import Stream, seed_sequence
 
 _STATISTICS = "observations/"  # begins their names among the weights
@@ -136,6 +138,32 @@ class Agent:
         Targets are copied that have `copy_every`.
         """
         return [(m.copy_every, m.copy_to_target) for m in self.modules.values() if m.copy_every]
+
+    def update_budget(self, updates_per_call: int, warmup_steps: int) -> Budget | None:
+        """Makes the update budget of a run; the trainer asks for it once, and saves its state.
+
+        Args:
+            updates_per_call: Updates made in a call.
+            warmup_steps: Environment steps with random actions at first.
+
+        Returns:
+            The budget, or None for the run's: `replay_ratio` updates per step after the warm-up.
+        """
+        return None
+
+    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
+        """Hears which episodes ended in a step; the budget has counted it, no update was made yet.
+
+        What the next update depends on must be part of `state`, or of the budget's.
+        """
+
+    def evaluated_policies(self) -> Mapping[str, RowPolicy | EpisodePolicy]:
+        """Returns the policies, as they are now, that are evaluated beside the acting one, by name.
+
+        A name is an identifier, and begins columns of `evaluations.csv`: the same names, in the
+        same order, in the whole run.
+        """
+        return {}
 
     # --- what it has then ---------------------------------------------------------------------
 
@@ -262,24 +290,6 @@ class Agent:
             for group in self.modules.networks()
             for path, variable in groups[group].items()
         }
-
-    def update_budget(self, updates_per_call: int, warmup_steps: int) -> Budget | None:
-        """Makes the update budget of a run; the trainer asks for it once, and saves its state.
-
-        Args:
-            updates_per_call: Updates made in a call.
-            warmup_steps: Environment steps with random actions at first.
-
-        Returns:
-            The budget, or None for the run's: `replay_ratio` updates per step after the warm-up.
-        """
-        return None
-
-    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        """Hears which episodes ended in a step; the budget has counted it, no update was made yet.
-
-        What the next update depends on must be part of `state`, or of the budget's.
-        """
 
     def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
         """Makes `updates` updates in one compiled call.

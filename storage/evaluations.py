@@ -43,12 +43,31 @@ class Results:
 
 
 class EvaluationTable(AppendLog):
-    """A CSV file with a row per evaluation."""
+    """A CSV file with a row per evaluation.
+
+    Args:
+        path: The file; it is made with the first row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._columns: list[str] = []  # of the first row that was added here
 
     def add(self, row: Mapping[str, float]) -> None:
-        """Appends a row; where there is no space it waits for the next one, or for `flush`."""
+        """Appends a row; where there is no space it waits for the next one, or for `flush`.
+
+        Raises:
+            RunError: If it has other columns than the rows before it.
+        """
+        columns = list(row)
+        self._columns = self._columns or columns
+        if columns != self._columns:
+            raise RunError(
+                f"all evaluations of a run must have the columns {', '.join(self._columns)}; got "
+                f"{', '.join(columns)}: evaluate the same policies each time"
+            )
         text = io.StringIO(newline="")
-        table = csv.DictWriter(text, list(row))
+        table = csv.DictWriter(text, columns)
         if self.is_empty:
             table.writeheader()
         table.writerow(row)

@@ -22,11 +22,24 @@ class Evaluation:
         returns: `[E]`.
         lengths: `[E]`.
         infos: The numbers in `info` at the end of each episode, such as `is_success`.
+        others: Evaluations of the agent's other policies, by name, from the same seeds.
+
+    Raises:
+        ValueError: If a name is no identifier, or "info", which curves have.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
     infos: list[dict[str, float]] = field(default_factory=list)
+    others: Mapping[str, Evaluation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.others:
+            if not name.isidentifier() or name == "info":
+                raise ValueError(
+                    "the name of an evaluated policy must be an identifier other than 'info'; "
+                    f"got {name!r}"
+                )
 
     def summary(self) -> dict[str, float]:
         """Returns mean, standard deviation (over episodes), least and greatest return, length."""
@@ -36,6 +49,14 @@ class Evaluation:
             "return_min": float(self.returns.min()),
             "return_max": float(self.returns.max()),
             "length_mean": float(self.lengths.mean()),
+        }
+
+    def columns(self) -> dict[str, float]:
+        """Returns `summary`, and that of each of `others` with its name and "_" in front."""
+        return self.summary() | {
+            f"{name}_{figure}": value
+            for name, other in self.others.items()
+            for figure, value in other.summary().items()
         }
 
     def info_means(self) -> dict[str, float]:

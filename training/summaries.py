@@ -188,7 +188,9 @@ class Summaries(Callback):
 
     def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
         """Writes the figures of an evaluation, and the best mean return so far."""
-        figures = {f"evaluation/{name}": value for name, value in evaluation.summary().items()}
+        figures = _figures("evaluation", evaluation)
+        for name, other in evaluation.others.items():
+            figures |= _figures(f"evaluation_{name}", other)
         infos = evaluation.info_means().items()
         figures |= {f"evaluation_info/{name}": value for name, value in infos}
         figures[BEST] = training.best_return
@@ -212,6 +214,10 @@ class Summaries(Callback):
         """Continues from `state`."""
         sums = state["sums"].items()
         self._sums = {tag: [float(total), int(count)] for tag, (total, count) in sums}
+
+
+def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:
+    return {f"{group}/{name}": value for name, value in evaluation.summary().items()}
 
 
 def _compared(names: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import logging
 import time
@@ -16,6 +17,8 @@ import tensorflow as tf
 from eagerly.agents.hooks import Budget
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
+from eagerly.policies.episodes import EpisodePolicy
+from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
@@ -199,7 +202,9 @@ class Trainer:
     @property
     def policy(self) -> Policy:
         """The deterministic policy as it is now."""
-        act = self.agent.policy
+        return self._policy(self.agent.policy)
+
+    def _policy(self, act: RowPolicy | EpisodePolicy) -> Policy:
         return Policy(act, self.observations, self.actions, self.steps)
 
     @property
@@ -306,11 +311,17 @@ class Trainer:
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
+        others = self.agent.evaluated_policies()
         try:
             evaluation = evaluate(self.policy, self._evaluation_env, seeds)
-        except ValueError as error:  # of what the environment gave
+            evaluations = {
+                name: evaluate(self._policy(act), self._evaluation_env, seeds)
+                for name, act in others.items()
+            }
+            evaluation = dataclasses.replace(evaluation, others=evaluations)
+        except ValueError as error:  # of what the environment gave, or a name
             raise RunError(str(error)) from error
-        figures = evaluation.summary()
+        figures = evaluation.columns()
         is_best = self.policies.evaluated(self.steps, figures["return_mean"])
         row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
         self.run.check_lock()

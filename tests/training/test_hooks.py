@@ -1,16 +1,20 @@
-"""An algorithm that decides when it is updated, and hears which episodes ended."""
+"""An algorithm that decides when it is updated, hears which episodes ended, and names policies."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
-from eagerly import TD3, Callback, Trainer, open_run
+from eagerly import TD3, Callback, RunError, Trainer, open_run
 from eagerly.agents.hooks import FinishedEpisode
-from tests.small_runs import SMALL
+from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
+from tests.small_runs import SMALL, scalars
 from tests.training.test_callbacks import Diary, StopsAt
 from tests.training.test_trainer import _same
 
@@ -55,6 +59,21 @@ class AtEnds(TD3):
         self.totals = [each.total_reward for each in episodes]
         self.budget.episode_ended()
 
+    def evaluated_policies(self) -> Mapping[str, Any]:
+        return {"linear": linear, "same": self.networks.policy}
+
+
+def linear(observations: np.ndarray) -> np.ndarray:
+    """The policy u = -x, which is nearly the best; it returns u / 2, in [-1, 1]."""
+    return np.clip(-observations / 2, -1, 1)
+
+
+class Wavering(AtEnds):
+    """Names another policy after its first updates."""
+
+    def evaluated_policies(self) -> Mapping[str, Any]:
+        return {"late" if self.updates else "early": linear}
+
 
 # Episodes of 10 steps, side by side: both end at 20 and 40 steps.
 SETTINGS = {"env": "Regulator-v0", "num_envs": 2, "warmup_steps": 10, "steps": 46}
@@ -62,9 +81,9 @@ SETTINGS |= {"updates_per_call": 4, "replay_ratio": 100.0, "hidden_sizes": (4,),
 SETTINGS |= {"evaluate_every_steps": 15, "evaluation_episodes": 2, "summarize_every_steps": 10}
 
 
-def trained(run: Path, *callbacks: Callback, **settings: Any) -> Any:
+def trained(run: Path, *callbacks: Callback, kind: str = "AtEnds", **settings: Any) -> Any:
     is_new = not (run / "config.json").exists()
-    agent = f"{__name__}:AtEnds"
+    agent = f"{__name__}:{kind}"
     given = SMALL | SETTINGS | settings if is_new else settings
     with Trainer(open_run(run, agent, given), callbacks) as trainer:
         trainer.train()
@@ -117,3 +136,55 @@ def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
     assert first == ([] if at == 36 else list(range(made + 4, at + 1, 4)))
     _same(again, straight[0])
     assert stopped.agent.heard + again.agent.heard == straight[0].agent.heard
+
+
+FIGURES = ["return_mean", "return_std", "return_min", "return_max", "length_mean"]
+
+
+def test_policies_that_are_named_are_evaluated_beside_the_acting_one(
+    straight: tuple[Any, Diary],
+) -> None:
+    trainer, _ = straight
+    with trainer.run.evaluations_path.open() as file:
+        rows = list(csv.DictReader(file))
+    names = ["", "linear_", "same_"]
+    columns = ["steps", "updates", "episodes", *(name + f for name in names for f in FIGURES)]
+    assert list(rows[0]) == columns
+    assert [row["steps"] for row in rows] == ["16", "30", "46"]
+    seeds = evaluation_seeds(trainer.config.evaluation_seed, 2)
+    env = gymnasium.make("Regulator-v0")
+    expected = evaluate(lambda x: np.clip(-x, -2, 2), env, seeds).summary()
+    points = scalars(trainer.run.path)
+    for row in rows:
+        for figure in FIGURES:
+            assert np.isclose(float(row[f"linear_{figure}"]), expected[figure], rtol=1e-5)
+            assert row[f"same_{figure}"] == row[figure]
+            for name in names:
+                tag = f"evaluation_{name}"[:-1] if name else "evaluation"
+                np.testing.assert_allclose(
+                    points[f"{tag}/{figure}", int(row["steps"])], [float(row[name + figure])], 1e-6
+                )
+
+
+def test_the_acting_policy_alone_decides_what_is_best(straight: tuple[Any, Diary]) -> None:
+    trainer, _ = straight
+    with trainer.run.evaluations_path.open() as file:
+        rows = list(csv.DictReader(file))
+    best = max(rows, key=lambda row: float(row["return_mean"]))
+    assert trainer.best_return == float(best["return_mean"]) < float(best["linear_return_mean"])
+    assert trainer.policies.best_step == int(best["steps"])
+    assert scalars(trainer.run.path)["evaluation/return_best", 46] == [
+        pytest.approx(trainer.best_return)
+    ]
+
+
+def test_policies_must_have_the_same_names_in_the_whole_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"have the columns .*early_return_mean.*; got .*late_retu"):
+        trained(tmp_path / "run", kind="Wavering")
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "info", "return,mean"])
+def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
+    one = Evaluation(np.zeros(1), np.ones(1))
+    with pytest.raises(ValueError, match=r"identifier other than 'info'; got "):
+        Evaluation(np.zeros(1), np.ones(1), others={name: one})
