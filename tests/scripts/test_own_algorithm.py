@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from eagerly import Trainer, open_run
 from eagerly.agents import agent_class
 from eagerly.scripts import train
 from tests.helpers import (
@@ -21,6 +23,7 @@ from tests.helpers import (
     spaces,
     weights_of,
 )
+from tests.small_runs import SMALL
 
 PAGE = (ROOT / "docs" / "own-algorithm.md").read_text()
 FLAGS = [
@@ -71,6 +74,20 @@ def test_a_variant_of_td3_is_td3_but_for_its_target(
         after[settings.get("pessimism")] = weights_of(agent)
     assert equal_weights(after[None], after[1.0])
     assert not equal_weights(after[None], after[0.5])
+
+
+def test_the_episodic_one_is_updated_at_ends_of_episodes_and_its_target_is_evaluated(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(outside)
+    settings = {"env": "Terminating-v0", "steps": 8, "evaluate_every_steps": 5, "warmup_steps": 2}
+    run = open_run(outside / "run", "episodic:Episodic", SMALL | settings)
+    with Trainer(run) as trainer:
+        trainer.train()
+    assert trainer.updates == 6  # of two episodes of three steps
+    with run.evaluations_path.open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["steps"], row["return_mean"], row["target_return_mean"]) == ("5", "3.0", "3.0")
 
 
 def test_metrics_that_are_missing_are_named() -> None:
