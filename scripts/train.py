@@ -200,8 +200,8 @@ def _print_start(trainer: Any) -> None:
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
     begin = f"continues at step {trainer.steps}" if trainer.steps else "begins"
-    actor, critics = map(count_parameters, (agent.actor.network, agent.critic.network))
-    counts = f"actor {actor}, critics {critics}"
+    modules = agent.modules.items()
+    counts = ", ".join(f"{name} {count_parameters(module.network)}" for name, module in modules)
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:
         environment += f" {json.dumps(config.env_kwargs)}"

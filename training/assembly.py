@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 import gymnasium
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
+from eagerly.agents.hooks import Budget
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
@@ -21,8 +23,11 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.importing import while_used
 from eagerly.seeding import Stream, seed_sequence
+from eagerly.state import Stateful
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run
+from eagerly.training.best_policy import Policies
+from eagerly.training.collector import Collector
 from eagerly.training.hardware import (
     available_memory,
     check_memory,
@@ -31,6 +36,8 @@ from eagerly.training.hardware import (
     set_device,
     set_threads,
 )
+from eagerly.training.summaries import Summaries
+from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
 
 _log = logging.getLogger(__name__)
@@ -43,16 +50,33 @@ class Assembly:
     Attributes:
         agent: The agent.
         buffer: The replay buffer, empty.
-        environments: Those that are trained in, not reset yet.
-        evaluation_env: The one that is evaluated in.
+        collector: Acts in the environments, which are not reset yet.
+        budget: Says when updates are made: the agent's, or that of `replay_ratio`.
+        policies: The best policy so far.
+        summaries: The curves.
+        evaluation_env: The environment that is evaluated in.
         camera: Records videos, where that is asked for.
     """
 
     agent: Agent
     buffer: Buffer
-    environments: Environments
+    collector: Collector
+    budget: Budget
+    policies: Policies
+    summaries: Summaries
     evaluation_env: GuardedEnvironment
     camera: Camera | None
+
+    def components(self) -> dict[str, Stateful]:
+        """Returns all that has a state, in the order in which it is restored."""
+        return {
+            "buffer": self.buffer,
+            "agent": self.agent,
+            "budget": self.budget,
+            "policies": self.policies,
+            "summaries": self.summaries,
+            "collector": self.collector,
+        }
 
 
 def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
@@ -116,7 +140,24 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         restorable=config.restore_episodes == "yes",
     )
     opened.enter_context(closing(environments))
-    return Assembly(agent, buffer, environments, guarded, camera)
+    per_call, warmup = config.updates_per_call, config.warmup_steps
+    try:
+        agent.learner.check_call(per_call)
+    except ValueError as error:
+        raise RunError(f"--updates-per-call: {error}") from error
+    budget = agent.update_budget(per_call, warmup)
+    if budget is None:
+        budget = UpdateBudget(Fraction(str(config.replay_ratio)), per_call, warmup)
+    return Assembly(
+        agent,
+        buffer,
+        Collector(agent, environments, buffer, warmup_steps=warmup, discount=config.discount),
+        budget,
+        Policies(agent.policy_weights),
+        Summaries(config.num_envs, config),
+        guarded,
+        camera,
+    )
 
 
 def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> None:

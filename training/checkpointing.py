@@ -1,19 +1,152 @@
-"""Taking a run up again exactly where its checkpoint has it."""
+"""Checkpoints in training: taking a run up exactly where the newest one has it, and saving it."""
 
 from __future__ import annotations
 
+import errno
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from eagerly.errors import RunError
-from eagerly.storage.checkpoint_reader import Checkpoint
-from eagerly.storage.checkpoint_writer import Contents
+from eagerly.spaces.serialization import recorded_spaces
+from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
+from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
+from eagerly.storage.run import Run
+from eagerly.training.assembly import Assembly
 from eagerly.training.hardware import conditions, differing
+from eagerly.training.warm_start import begin_with_policy_of
 
 _log = logging.getLogger(__name__)
 
 
-def restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | None) -> None:
+@contextmanager
+def spared_by_a_full_disk(step: int) -> Iterator[None]:
+    """Lets a run go on that has no space for a checkpoint, with a warning."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _log.warning(
+            "NO CHECKPOINT at step %s: %s. Make space: the next one tries again, and the run "
+            "fails if the last one does.",
+            step,
+            error,
+        )
+
+
+class Checkpoints:
+    """The checkpoints of a run that is trained.
+
+    Args:
+        run: The run.
+        parts: What it consists of, as new.
+
+    Attributes:
+        seconds: Wall time that this process has spent saving.
+    """
+
+    def __init__(self, run: Run, parts: Assembly) -> None:
+        self._run, self._parts = run, parts
+        agent = parts.agent
+        self._contents = Contents(agent.checkpoint, parts.buffer, parts.components())
+        self._spaces = recorded_spaces(
+            agent.observations.space,
+            agent.actions,
+            custom_models=run.agent_config.has_custom_models,
+        )
+        self.seconds, self._last = 0.0, time.monotonic()
+
+    def begin(self, newest: Checkpoint | None) -> Checkpoint | None:
+        """Takes the run up where its newest checkpoint has it, or begins it.
+
+        Nothing on disk is touched.
+
+        Args:
+            newest: The newest intact checkpoint, where the caller has looked already.
+
+        Returns:
+            The checkpoint, None where there was none.
+
+        Raises:
+            RunError: If what was saved does not fit the settings.
+            FloatingPointError: If an environment gives something that is not finite.
+        """
+        run, parts = self._run, self._parts
+        if not run.is_new:
+            run.lock()
+            newest = newest or newest_checkpoint(run.path)
+        if newest:
+            # An environment with other spaces is another one, unless it is overridden.
+            _restore(newest, self._contents, None if run.overridden else self._spaces)
+            self._after_restoring()
+        else:
+            if run.config.init_from:
+                begin_with_policy_of(run, parts.agent, self._spaces)
+            parts.collector.begin()
+        return newest
+
+    def _after_restoring(self) -> None:
+        # After an override scores may not be comparable: the search for the best begins anew.
+        run, policies = self._run, self._parts.policies
+        overridden_at = [self._parts.collector.steps] if run.overridden else run.overridden_at()
+        best = policies.best_step
+        if best is not None and best <= max(overridden_at, default=-1):
+            policies.forget_best()
+        environments = self._parts.collector.environments
+        if environments.lost.any():
+            _log.warning(
+                "environments %s began a fresh episode, and the run differs from one that never "
+                "stopped: %s",
+                environments.lost.nonzero()[0].tolist(),
+                environments.why_lost,
+            )
+
+    def open(self, saved: Checkpoint | None) -> None:
+        """Cuts what grows in the run directory back to a checkpoint, and begins to write there."""
+        self._writer = CheckpointWriter(self._run.path, self._run.config.keep_checkpoints)
+        self._writer.cut_back(saved.manifest if saved else None)
+
+    def start_clock(self) -> None:
+        """Starts the clock of `checkpoint_every_minutes`."""
+        self._last = time.monotonic()
+
+    @property
+    def waited_long(self) -> bool:
+        """Whether the last one is so many minutes ago that the next one is due."""
+        minutes = self._run.config.checkpoint_every_minutes
+        return minutes > 0 and time.monotonic() - self._last >= 60.0 * minutes
+
+    def save(self, *, in_round: bool) -> None:
+        """Saves everything; what is not finite is reported and not saved.
+
+        Args:
+            in_round: Whether a call of the train body is owed.
+
+        Raises:
+            FloatingPointError: If a weight is not finite.
+            OSError: If something cannot be written. The newest checkpoint stays the last one.
+        """
+        began = time.monotonic()
+        try:
+            self._run.check_lock()
+            self._writer.save(
+                self._contents,
+                steps=self._parts.collector.steps,
+                updates=self._parts.agent.updates,
+                in_round=in_round,
+                spaces=self._spaces,
+                conditions=conditions(),
+                config=self._run.document(),
+            )
+        finally:
+            self._last = time.monotonic()
+            self.seconds += self._last - began
+
+
+def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | None) -> None:
     """Takes over a checkpoint; nothing on disk is touched.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -128,6 +129,20 @@ def evaluate(
                     f"the return of evaluation episode {episode} became {returns[episode]}"
                 )
     return Evaluation(returns, lengths, infos)
+
+
+def evaluate_all(
+    policies: Mapping[str, PolicyLike], env: gymnasium.Env[Any, Any], seeds: list[int]
+) -> Evaluation:
+    """Evaluates policies one after the other, from the same seeds.
+
+    Args:
+        policies: The first one's evaluation is returned, with the `others` by name.
+        env: As `evaluate` takes it.
+        seeds: As well.
+    """
+    first, *others = ((name, evaluate(each, env, seeds)) for name, each in policies.items())
+    return dataclasses.replace(first[1], others=dict(others))
 
 
 def _episode(

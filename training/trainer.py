@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-import errno
-import logging
-import time
 import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack
-from fractions import Fraction
 from typing import Any
 
 import tensorflow as tf
 
-from eagerly.agents.hooks import Budget
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
-from eagerly.spaces.serialization import recorded_spaces
-from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
-from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
+from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
-from eagerly.training.best_policy import Policies
 from eagerly.training.callbacks import Callback
-from eagerly.training.checkpointing import restore
-from eagerly.training.collector import Collector
-from eagerly.training.evaluation import evaluate, evaluation_seeds, single_blas_thread
-from eagerly.training.hardware import conditions
+from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
+from eagerly.training.evaluation import evaluate_all, evaluation_seeds, single_blas_thread
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
-from eagerly.training.summaries import Summaries
-from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import record_in_run
-from eagerly.training.warm_start import begin_with_policy_of
-
-_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -62,7 +46,6 @@ class Trainer:
         collector: Acts in the environments and fills the buffer.
         policies: The best policy so far.
         stop_reason: Why a callback stopped the run; "" while none did.
-        checkpoint_seconds: Wall time that this process has spent in checkpoints.
 
     Raises:
         RunError: If the environment is not supported, the run cannot be continued, or its
@@ -82,7 +65,7 @@ class Trainer:
         self._failed: tuple[str, Exception] | None = None  # the method of a callback, and its error
         self._opened, self._closed = ExitStack(), False
         self._opened.callback(run.unlock)
-        self.checkpoint_seconds, self.stop_reason = 0.0, ""
+        self.stop_reason = ""
         try:
             self._build()
             self._begin(newest)
@@ -97,92 +80,32 @@ class Trainer:
         watchdog = Watchdog(config.environment_timeout_seconds, lambda: f"after step {self.steps}")
         self._opened.callback(watchdog.close)
         parts = assemble(run, watchdog, self._opened)
-        self.agent, self.buffer = parts.agent, parts.buffer
+        self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
         self.observations, self.actions = self.agent.observations, self.agent.actions
+        self._budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
         self._evaluation_env, self._camera = parts.evaluation_env, parts.camera
-        self.collector = Collector(
-            self.agent,
-            parts.environments,
-            self.buffer,
-            warmup_steps=config.warmup_steps,
-            discount=config.discount,
-        )
-        self._budget = self._update_budget()
-        self.policies = Policies(self.agent.policy_weights)
-
-    def _update_budget(self) -> Budget:
-        """Takes the agent's budget, or makes that of `replay_ratio`."""
-        per_call, warmup = self.config.updates_per_call, self.config.warmup_steps
-        budget = self.agent.update_budget(per_call, warmup)
-        if budget is None:
-            return UpdateBudget(Fraction(str(self.config.replay_ratio)), per_call, warmup)
-        return budget
+        self._checkpoints = Checkpoints(run, parts)
 
     def _begin(self, newest: Checkpoint | None) -> None:
+        run, summaries = self.run, self.summaries
         try:
             with single_blas_thread():
-                self._continue(newest)
+                saved = self._checkpoints.begin(newest)
+            # Until here nothing on disk was touched: what cannot be continued stays as it was.
+            run.write(self.steps)  # from here on a path that was made up is settled
+            summaries.log = EventLog(run.path)
+            self._opened.callback(summaries.log.close)
+            self._checkpoints.open(saved)
+            self.evaluations = EvaluationTable(run.evaluations_path)
+            if not saved:
+                summaries.layout()
+                summaries.graph(self.agent.learner.graph())
+            if not saved or saved.manifest.config.get("history") != run.history:
+                summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:
-            raise RunError(f"{self.run.path} cannot be used: {error}") from error
-
-    def _continue(self, saved: Checkpoint | None) -> None:
-        run, config = self.run, self.config
-        if not run.is_new:
-            run.lock()
-            saved = saved or newest_checkpoint(run.path)
-        self.summaries = Summaries(config.num_envs, config)
-        self._spaces = recorded_spaces(
-            self.observations.space, self.actions, custom_models=run.agent_config.has_custom_models
-        )
-        self._contents = Contents(
-            self.agent.checkpoint,
-            self.buffer,
-            {
-                "buffer": self.buffer,
-                "agent": self.agent,
-                "budget": self._budget,
-                "policies": self.policies,
-                "summaries": self.summaries,
-                "collector": self.collector,
-            },
-        )
-        if saved:
-            # An environment with other spaces is another one, unless it is overridden.
-            restore(saved, self._contents, None if run.overridden else self._spaces)
-            self._after_restoring()
-        else:
-            if config.init_from:
-                begin_with_policy_of(run, self.agent, self._spaces)
-            self.collector.begin()
-        # Until here nothing on disk was touched: what cannot be continued stays as it was.
-        run.write(self.steps)  # from here on a path that was made up is settled
-        self.summaries.log = EventLog(run.path)
-        self._opened.callback(self.summaries.log.close)
-        self._writer = CheckpointWriter(run.path, config.keep_checkpoints)
-        self._writer.cut_back(saved.manifest if saved else None)
-        self.evaluations = EvaluationTable(run.evaluations_path)
-        if not saved:
-            self.summaries.layout()
-            self.summaries.graph(self.agent.learner.graph())
-        if not saved or saved.manifest.config.get("history") != run.history:
-            self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
-
-    def _after_restoring(self) -> None:
-        # After an override scores may not be comparable: the search for the best begins anew.
-        overridden_at = [self.steps] if self.run.overridden else self.run.overridden_at()
-        best = self.policies.best_step
-        if best is not None and best <= max(overridden_at, default=-1):
-            self.policies.forget_best()
-        environments = self.collector.environments
-        if environments.lost.any():
-            _log.warning(
-                "environments %s began a fresh episode, and the run differs from one that never "
-                "stopped: %s",
-                environments.lost.nonzero()[0].tolist(),
-                environments.why_lost,
-            )
+            raise RunError(f"{run.path} cannot be used: {error}") from error
 
     @property
     def steps(self) -> int:
@@ -193,6 +116,11 @@ class Trainer:
     def updates(self) -> int:
         """Updates so far."""
         return self.agent.updates
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """Wall time that this process has spent in checkpoints."""
+        return self._checkpoints.seconds
 
     @property
     def best_return(self) -> float:
@@ -239,7 +167,7 @@ class Trainer:
         """
         self._check_open()
         self.stop_reason = ""
-        self._last_checkpoint = time.monotonic()
+        self._checkpoints.start_clock()
         with StopSignals() as signals, single_blas_thread():
             try:
                 self._tell("on_begin")
@@ -276,8 +204,9 @@ class Trainer:
         if self._due(self.config.video_every_steps):
             self._record()
         self._tell("on_round")
-        if self._due(self.config.checkpoint_every_steps) or self._waited_long():
-            self._try_checkpoint()
+        if self._due(self.config.checkpoint_every_steps) or self._checkpoints.waited_long:
+            with spared_by_a_full_disk(self.steps):
+                self.checkpoint()
 
     def _collect(self) -> None:
         step = self.collector.collect()
@@ -311,14 +240,10 @@ class Trainer:
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
-        others = self.agent.evaluated_policies()
+        policies = {"": self.agent.policy, **self.agent.evaluated_policies()}
         try:
-            evaluation = evaluate(self.policy, self._evaluation_env, seeds)
-            evaluations = {
-                name: evaluate(self._policy(act), self._evaluation_env, seeds)
-                for name, act in others.items()
-            }
-            evaluation = dataclasses.replace(evaluation, others=evaluations)
+            acting = {name: self._policy(act) for name, act in policies.items()}
+            evaluation = evaluate_all(acting, self._evaluation_env, seeds)
         except ValueError as error:  # of what the environment gave, or a name
             raise RunError(str(error)) from error
         figures = evaluation.columns()
@@ -333,31 +258,9 @@ class Trainer:
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         assert self._camera is not None
         self.run.check_lock()
-        try:
-            preview = record_in_run(self._camera, self.policy, seed, self.run.path)
+        preview = record_in_run(self._camera, self.policy, seed, self.run.path)
+        if preview:
             self.summaries.video(preview, self.steps)
-        except RunError as error:  # no reason to end a run
-            _log.warning("no video of step %s: %s", self.steps, error)
-        except OSError as error:
-            _log.warning("no video of step %s: it cannot be written: %s", self.steps, error)
-
-    def _waited_long(self) -> bool:
-        minutes = self.config.checkpoint_every_minutes
-        return minutes > 0 and time.monotonic() - self._last_checkpoint >= 60.0 * minutes
-
-    def _try_checkpoint(self) -> None:
-        """Saves everything, or says that there is no space for it and lets the run go on."""
-        try:
-            self.checkpoint()
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            _log.warning(
-                "NO CHECKPOINT at step %s: %s. Make space: the next one tries again, and the run "
-                "fails if the last one does.",
-                self.steps,
-                error,
-            )
 
     def checkpoint(self) -> None:
         """Saves everything; what is not finite is reported and not saved.
@@ -368,23 +271,10 @@ class Trainer:
             RunError: If the trainer is closed.
         """
         self._check_open()
-        began = time.monotonic()
-        try:
-            self.run.check_lock()
-            self.evaluations.flush()
-            self.summaries.log.flush()
-            self._writer.save(
-                self._contents,
-                steps=self.steps,
-                updates=self.updates,
-                in_round=self.in_round,
-                spaces=self._spaces,
-                conditions=conditions(),
-                config=self.run.document(),
-            )
-        finally:
-            self._last_checkpoint = time.monotonic()
-            self.checkpoint_seconds += self._last_checkpoint - began
+        self.run.check_lock()
+        self.evaluations.flush()
+        self.summaries.log.flush()
+        self._checkpoints.save(in_round=self.in_round)
         self._tell("on_checkpoint")
 
     def _check_open(self) -> None:

@@ -180,20 +180,26 @@ class Camera:
         self._env.close()
 
 
-def record_in_run(camera: Camera, policy: Policy, seed: int, path: Path) -> tuple[int, int, bytes]:
+def record_in_run(
+    camera: Camera, policy: Policy, seed: int, path: Path
+) -> tuple[int, int, bytes] | None:
     """Records an episode into the folder of videos of a run, and returns its `preview`.
+
+    A video is no reason to end a run: where there is none, a warning is logged.
 
     Args:
         camera: Records it.
         policy: Acts in it, and says of which step it is.
         seed: Reset seed of the episode.
         path: The run directory.
-
-    Raises:
-        RunError: If it cannot be recorded.
-        OSError: If it cannot be written.
     """
-    RunFiles(path).make_folder("videos")
-    video = path / "videos" / f"step-{policy.steps:012d}.mp4"
-    camera.record(policy, seed, video)
-    return preview(video)
+    try:
+        RunFiles(path).make_folder("videos")
+        video = path / "videos" / f"step-{policy.steps:012d}.mp4"
+        camera.record(policy, seed, video)
+        return preview(video)
+    except RunError as error:
+        _log.warning("no video of step %s: %s", policy.steps, error)
+    except OSError as error:
+        _log.warning("no video of step %s: it cannot be written: %s", policy.steps, error)
+    return None

@@ -9,7 +9,6 @@ from typing import Any
 from eagerly.agents.agent import Agent
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
-from eagerly.networks.models import copy_variables
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import required_checkpoint
@@ -57,14 +56,16 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:
             raise ValueError(f"its actions are {actions.space}")
-        assign_weights(agent.actor.network, weights)
+        assign_weights(agent.acting_model(), weights)
         if agent.normalization is not None:
             agent.normalization.restore(saved.state("agent")["normalization"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
         ) from error
-    copy_variables(agent.actor.network, agent.actor.target)
+    for module in agent.modules.values():
+        if module.network is agent.acting_model() and module.target is not None:
+            module.copy_to_target()
     agent.policy.refresh()
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
