@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import logging
 import math
 import os
 from functools import partial
@@ -22,6 +23,8 @@ from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
 from eagerly.training.evaluation import Evaluation, PolicyLike, evaluate
+
+_log = logging.getLogger(__name__)
 
 _DEFAULT_RATE = 30  # frames per second, where the environment does not say
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
