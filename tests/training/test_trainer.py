@@ -22,7 +22,7 @@ from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.manifest import encoded, published
-from eagerly.training.evaluation import evaluate
+from eagerly.training.evaluation import evaluate_all
 from eagerly.training.signals import StopSignals
 from tests.helpers import equal_weights, spaces, weights_of
 from tests.small_runs import SMALL, TrainRun, logged, scalars, train_in
@@ -311,9 +311,9 @@ def test_a_signal_in_an_evaluation_lets_it_end(
 ) -> None:
     def signalling(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        return evaluate(*arguments)
+        return evaluate_all(*arguments)
 
-    monkeypatch.setattr("eagerly.training.trainer.evaluate", signalling)
+    monkeypatch.setattr("eagerly.training.trainer.evaluate_all", signalling)
     stopped = train("parts", env="Long-v0")
     assert stopped.steps == 150
     assert read_results(stopped.run.evaluations_path).steps.tolist() == [150]
