@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,11 @@ class Learner:
         """
         self.check_call(updates)
         rows, weights = buffer.draw(updates, self._inputs.samples_per_update)
-        weights = None if weights is None else tf.constant(weights, self._inputs.dtype)
+        samples = [self._inputs.transferred(rows)]
+        if weights is not None:
+            samples.append(tf.constant(weights, self._inputs.dtype))
         position, wanted = self.updates % self._schedule.period, buffer.sampler.per_row
-        given = self._inputs.transferred(rows), weights, position, wanted
-        history, per_row, published = self._call(*given)
+        history, per_row, published = self._call(samples, position, wanted)
         numbers = range(self.updates + 1, self.updates + updates + 1)
         self.updates += updates
         due = [self._schedule.due(number) for number in numbers]
@@ -110,12 +112,12 @@ class Learner:
         return list(dict.fromkeys(name for phase in phases for name in self._returned[phase]))
 
     def _one(
-        self, due: Due, rows: tf.Tensor, number: tf.Tensor, weights: tf.Tensor | None
+        self, due: Due, number: tf.Tensor, rows: tf.Tensor, weight: tf.Tensor | None = None
     ) -> tuple[Tensors, Tensors]:
         """Makes the update of that number."""
         dtype = self._inputs.dtype
         shifts = UpdateRandom(seed_word(self._seed, Stream.AUGMENTATION), number, dtype)
-        batch = self._inputs.batch(rows, shifts)._replace(weight=weights)
+        batch = self._inputs.batch(rows, shifts)._replace(weight=weight)
         random = UpdateRandom(self._seed, number, dtype)
         results = self._update(batch, random, self._schedule.phase(due, number))
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype)
@@ -123,22 +125,20 @@ class Learner:
         return metrics, per_row
 
     def _one_by_one(
-        self, rows: tf.Tensor, weights: tf.Tensor | None, position: int, wanted: tuple[str, ...]
+        self, samples: list[tf.Tensor], position: int, wanted: tuple[str, ...]
     ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
         """Makes K updates as `_body` does, in eager mode."""
         made, results, none = [], [], tf.zeros((), self._inputs.dtype)
-        for k in range(len(rows)):
+        for k, sample in enumerate(zip(*samples, strict=True)):
             made.append(self._schedule.due(position + 1 + k))
-            weight = None if weights is None else weights[k]
-            number = self.counter.assign_add(1).value()
-            results.append(self._one(made[-1], rows[k], number, weight))
+            results.append(self._one(made[-1], self.counter.assign_add(1).value(), *sample))
         names = self._names(made)
         history = tf.stack([[metrics.get(n, none) for n in names] for metrics, _ in results])
         kept = {n: tf.stack([wanted_of(per_row, n) for _, per_row in results]) for n in wanted}
         return history, kept, self._published()
 
     def _body(
-        self, rows: tf.Tensor, weights: tf.Tensor | None, position: int, wanted: tuple[str, ...]
+        self, samples: list[tf.Tensor], position: int, wanted: tuple[str, ...]
     ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
         """Makes K updates in one program.
 
@@ -146,8 +146,7 @@ class Learner:
         update is settled while this is traced.
 
         Args:
-            rows: `[K, ...]`, samples of a buffer.
-            weights: `[K, B]`, or None.
+            samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
             position: Updates since the last one that completed a period of the schedule; a Python
                 number, and each one is another program.
             wanted: What to return for each row.
@@ -155,13 +154,13 @@ class Learner:
         Returns:
             Metrics `[K, M]`, what is wanted `[K, B]`, and what is published.
         """
-        updates, period = rows.shape[0], self._schedule.period
+        updates, period = samples[0].shape[0], self._schedule.period
         first = self.counter.value() + 1
         self.counter.assign_add(updates)
         for due in self._schedule.phases:
-            self._program(due, rows, weights)  # traced here, so that all metrics are known
+            self._program(due, samples)  # traced here, so that all metrics are known
         arrays = tuple(tf.TensorArray(self._inputs.dtype, size=updates) for _ in ("", *wanted))
-        given = rows, weights, first, wanted
+        given = samples, first, wanted
         head = min(-position % period, updates)  # completes the period that is under way
         rounds, tail = divmod(updates - head, period)
         if head:
@@ -189,32 +188,20 @@ class Learner:
         self, arrays: tuple[tf.TensorArray, ...], given: Any, k: Any, due: Due
     ) -> tuple[tf.TensorArray, ...]:
         """Makes update k of a call, and writes what it returned."""
-        rows, weights, first, wanted = given
-        more = () if weights is None else (weights[k],)
-        program, none = self._program(due, rows, weights), tf.zeros((), self._inputs.dtype)
-        metrics, per_row = program(rows[k], first + tf.cast(k, tf.int64), *more)
+        samples, first, wanted = given
+        update, none = self._program(due, samples), tf.zeros((), self._inputs.dtype)
+        metrics, per_row = update(first + tf.cast(k, tf.int64), *(part[k] for part in samples))
         history = tf.stack([metrics.get(name, none) for name in self._names()])
         values = history, *(wanted_of(per_row, name) for name in wanted)
         return tuple(array.write(k, value) for array, value in zip(arrays, values, strict=True))
 
-    def _program(self, due: Due, rows: tf.Tensor, weights: tf.Tensor | None) -> Any:
-        """Traces an update once, as a function of its rows, its number, and weights if any.
-
-        Args:
-            due: What is due in it.
-            rows: Those of a whole call.
-            weights: Theirs, or None.
-        """
-        key = due, weights is None
+    def _program(self, due: Due, samples: list[tf.Tensor]) -> Any:
+        """Traces an update once, as a function of its number and its part of the samples."""
+        key = due, len(samples)
         if key not in self._programs:
-
-            def one(rows: tf.Tensor, number: tf.Tensor, weights: Any = None) -> Any:
-                return self._one(due, rows, number, weights)
-
-            given = [tf.TensorSpec(rows.shape[1:], rows.dtype), tf.TensorSpec((), tf.int64)]
-            if weights is not None:
-                given.append(tf.TensorSpec(weights.shape[1:], weights.dtype))
-            self._programs[key] = tf.function(one).get_concrete_function(*given)
+            given = [tf.TensorSpec((), tf.int64)]
+            given += [tf.TensorSpec(part.shape[1:], part.dtype) for part in samples]
+            self._programs[key] = tf.function(partial(self._one, due)).get_concrete_function(*given)
         return self._programs[key]
 
     def graph(self) -> tf.Graph | None:
@@ -225,4 +212,4 @@ class Learner:
         if self._is_eager:
             return None
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
-        return self._program(frozenset(self._schedule.rhythms), rows, None).graph
+        return self._program(frozenset(self._schedule.rhythms), [rows]).graph

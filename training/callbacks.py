@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from tqdm import TqdmWarning
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Buffer
 from eagerly.environments.vector import VectorStep
+from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.run import Run
@@ -79,6 +81,43 @@ class Callback:
 
     def on_end(self, training: Training) -> None:
         """Called when `train` ends without an error, after the last checkpoint."""
+
+
+class Callbacks:
+    """The callbacks of a run. The first one that raises is the last one that is called.
+
+    Args:
+        callbacks: Them, in the order in which they are called.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+        self._failed: tuple[str, Exception] | None = None  # a method, and what it raised
+
+    def tell(self, event: str, training: Training, *about: Any) -> str:
+        """Calls the method `event` of each; returns why the run must stop, or ""."""
+        for callback in self._callbacks:
+            if self._failed:
+                break
+            try:
+                getattr(callback, event)(training, *about)
+            except Exception as error:
+                self._failed = f"{type(callback).__name__}.{event}", error
+                return f"{self._failed[0]} raised {type(error).__name__}"
+        return ""
+
+    def check(self, step: int) -> None:
+        """Reports what a callback has raised, once everything is saved.
+
+        Raises:
+            RunError: With the traceback.
+        """
+        if self._failed:
+            method, raised = self._failed
+            told = "".join(traceback.format_exception(raised)).rstrip()
+            raise RunError(
+                f"stopped after step {step}, with a checkpoint: {method} raised\n{told}"
+            ) from raised
 
 
 class ProgressBar(Callback):

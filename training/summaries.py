@@ -117,9 +117,16 @@ class Summaries(Callback):
             hp.hparams_pb({name: _plain(value) for name, value in known.items()}, trial_id=run),
         )
 
-    def layout(self) -> None:
-        """Writes which curves belong together, for the tab Custom Scalars."""
+    def begin(self, graph: tf.Graph | None) -> None:
+        """Writes which curves belong together, for the tab Custom Scalars, and a graph.
+
+        Args:
+            graph: That of one update, if there is one.
+        """
         self._add_all(0, _layout())
+        if graph is not None:
+            definition = graph.as_graph_def(add_shapes=True)
+            self.log.add(0, graph_def=definition.SerializeToString())
 
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
         """Shows an animation, width, height and GIF, under Images."""
@@ -130,12 +137,6 @@ class Summaries(Callback):
         video = Summary()
         video.value.add(tag="evaluation/video", tensor=tensor, metadata=metadata)
         self._add_all(steps, video)
-
-    def graph(self, graph: tf.Graph | None) -> None:
-        """Writes the graph of one update, if there is one."""
-        if graph is not None:
-            definition = graph.as_graph_def(add_shapes=True)
-            self.log.add(0, graph_def=definition.SerializeToString())
 
     def histograms(self, models: Iterable[keras.Model], steps: int) -> None:
         """Writes a histogram of every weight."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -19,7 +18,7 @@ from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
-from eagerly.training.callbacks import Callback
+from eagerly.training.callbacks import Callback, Callbacks
 from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
 from eagerly.training.evaluation import evaluate_all, evaluation_seeds, single_blas_thread
 from eagerly.training.profiling import Profile
@@ -61,8 +60,7 @@ class Trainer:
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config = run, run.config
-        self._callbacks = list(callbacks)
-        self._failed: tuple[str, Exception] | None = None  # the method of a callback, and its error
+        self._callbacks = Callbacks(callbacks)
         self._opened, self._closed = ExitStack(), False
         self._opened.callback(run.unlock)
         self.stop_reason = ""
@@ -87,21 +85,20 @@ class Trainer:
         self._checkpoints = Checkpoints(run, parts)
 
     def _begin(self, newest: Checkpoint | None) -> None:
-        run, summaries = self.run, self.summaries
+        run = self.run
         try:
             with single_blas_thread():
                 saved = self._checkpoints.begin(newest)
             # Until here nothing on disk was touched: what cannot be continued stays as it was.
             run.write(self.steps)  # from here on a path that was made up is settled
-            summaries.log = EventLog(run.path)
-            self._opened.callback(summaries.log.close)
+            self.summaries.log = EventLog(run.path)
+            self._opened.callback(self.summaries.log.close)
             self._checkpoints.open(saved)
             self.evaluations = EvaluationTable(run.evaluations_path)
             if not saved:
-                summaries.layout()
-                summaries.graph(self.agent.learner.graph())
+                self.summaries.begin(self.agent.learner.graph())
             if not saved or saved.manifest.config.get("history") != run.history:
-                summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
+                self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:
@@ -183,12 +180,7 @@ class Trainer:
                 raise RunError(
                     f"stopped after step {self.steps}: {what}No checkpoint was written from it."
                 ) from error
-        if self._failed:
-            method, raised = self._failed
-            told = "".join(traceback.format_exception(raised)).rstrip()
-            raise RunError(
-                f"stopped after step {self.steps}, with a checkpoint: {method} raised\n{told}"
-            ) from raised
+        self._callbacks.check(self.steps)
         return signals
 
     def _round(self, signals: StopSignals) -> None:
@@ -225,14 +217,8 @@ class Trainer:
     def _tell(self, event: str, *about: Any) -> None:
         """Calls the method `event` of each callback; the first exception asks the run to stop."""
         getattr(self.summaries, event)(self, *about)
-        for callback in self._callbacks:
-            if self._failed:
-                break
-            try:
-                getattr(callback, event)(self, *about)
-            except Exception as error:
-                self._failed = f"{type(callback).__name__}.{event}", error
-                self.stop(f"{self._failed[0]} raised {type(error).__name__}")
+        if reason := self._callbacks.tell(event, self, *about):
+            self.stop(reason)
 
     def _due(self, every: int) -> bool:
         """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
@@ -258,8 +244,7 @@ class Trainer:
         (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         assert self._camera is not None
         self.run.check_lock()
-        preview = record_in_run(self._camera, self.policy, seed, self.run.path)
-        if preview:
+        if preview := record_in_run(self._camera, self.policy, seed, self.run.path):
             self.summaries.video(preview, self.steps)
 
     def checkpoint(self) -> None:
