@@ -9,8 +9,8 @@ Algorithms" (DPG).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-import keras
 import tensorflow as tf
 
 from eagerly.agents.shapes import expect_rank, expect_same_batch, expect_same_shape
@@ -120,9 +120,7 @@ def mean(values: tf.Tensor, mask: tf.Tensor | None, axis: int | None = None) -> 
     return masked_mean(values, mask, axis)
 
 
-def polyak_update(
-    targets: Iterable[keras.Variable], sources: Iterable[keras.Variable], tau: float
-) -> None:
+def polyak_update(targets: Iterable[Any], sources: Iterable[Any], tau: float) -> None:
     """Moves each target by `tau` towards its source: θ' ← τ θ + (1 - τ) θ'."""
     for target, source in zip(targets, sources, strict=True):
         target.assign(tau * source + (1.0 - tau) * target)

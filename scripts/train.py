@@ -170,7 +170,7 @@ def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
         except KeyboardInterrupt:  # the second one
             echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
             raise
-        share = trainer.checkpoint_seconds / (time.monotonic() - started)
+        share = trainer.checkpoints.seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
     if signals.received and not trainer.finished:
         tell(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")

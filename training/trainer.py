@@ -44,6 +44,7 @@ class Trainer:
         actions: How actions are.
         collector: Acts in the environments and fills the buffer.
         policies: The best policy so far.
+        checkpoints: Takes the run up and saves it.
         stop_reason: Why a callback stopped the run; "" while none did.
 
     Raises:
@@ -61,9 +62,8 @@ class Trainer:
     ) -> None:
         self.run, self.config = run, run.config
         self._callbacks = Callbacks(callbacks)
-        self._opened, self._closed = ExitStack(), False
+        self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
         self._opened.callback(run.unlock)
-        self.stop_reason = ""
         try:
             self._build()
             self._begin(newest)
@@ -82,18 +82,18 @@ class Trainer:
         self.observations, self.actions = self.agent.observations, self.agent.actions
         self._budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
         self._evaluation_env, self._camera = parts.evaluation_env, parts.camera
-        self._checkpoints = Checkpoints(run, parts)
+        self.checkpoints = Checkpoints(run, parts)
 
     def _begin(self, newest: Checkpoint | None) -> None:
         run = self.run
         try:
             with single_blas_thread():
-                saved = self._checkpoints.begin(newest)
+                saved = self.checkpoints.begin(newest)
             # Until here nothing on disk was touched: what cannot be continued stays as it was.
             run.write(self.steps)  # from here on a path that was made up is settled
             self.summaries.log = EventLog(run.path)
             self._opened.callback(self.summaries.log.close)
-            self._checkpoints.open(saved)
+            self.checkpoints.open(saved)
             self.evaluations = EvaluationTable(run.evaluations_path)
             if not saved:
                 self.summaries.begin(self.agent.learner.graph())
@@ -113,11 +113,6 @@ class Trainer:
     def updates(self) -> int:
         """Updates so far."""
         return self.agent.updates
-
-    @property
-    def checkpoint_seconds(self) -> float:
-        """Wall time that this process has spent in checkpoints."""
-        return self._checkpoints.seconds
 
     @property
     def best_return(self) -> float:
@@ -164,7 +159,7 @@ class Trainer:
         """
         self._check_open()
         self.stop_reason = ""
-        self._checkpoints.start_clock()
+        self.checkpoints.start_clock()
         with StopSignals() as signals, single_blas_thread():
             try:
                 self._tell("on_begin")
@@ -196,7 +191,7 @@ class Trainer:
         if self._due(self.config.video_every_steps):
             self._record()
         self._tell("on_round")
-        if self._due(self.config.checkpoint_every_steps) or self._checkpoints.waited_long:
+        if self._due(self.config.checkpoint_every_steps) or self.checkpoints.waited_long:
             with spared_by_a_full_disk(self.steps):
                 self.checkpoint()
 
@@ -241,8 +236,8 @@ class Trainer:
 
     def _record(self) -> None:
         """Records the first evaluation episode as it would be played now."""
-        (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         assert self._camera is not None
+        (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
         self.run.check_lock()
         if preview := record_in_run(self._camera, self.policy, seed, self.run.path):
             self.summaries.video(preview, self.steps)
@@ -259,7 +254,7 @@ class Trainer:
         self.run.check_lock()
         self.evaluations.flush()
         self.summaries.log.flush()
-        self._checkpoints.save(in_round=self.in_round)
+        self.checkpoints.save(in_round=self.in_round)
         self._tell("on_checkpoint")
 
     def _check_open(self) -> None:
