@@ -51,6 +51,14 @@ def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
     return tf.stop_gradient(reward + discount * tf.reduce_min(next_values, axis=0))
 
 
+def td_error(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """Returns Q - y of each critic, `[C, B]`, for values `[C, B]` and targets `[B]`."""
+    expect_rank("values", values, 2)
+    expect_rank("target", target, 1)
+    expect_same_batch("values", values, "target", target)
+    return values - target
+
+
 def critic_loss(
     values: tf.Tensor,
     target: tf.Tensor,
@@ -67,28 +75,11 @@ def critic_loss(
         mask: `[B]` bool, which rows count; None: all.
         weight: `[B]`, factor of each row's error; None: 1.
     """
-    errors = tf.square(_errors(values, target))
+    errors = tf.square(td_error(values, target))
     if weight is not None:
         expect_same_shape("weight", weight, "target", target)
         errors *= weight
     return tf.reduce_sum(mean(errors, mask, axis=1))
-
-
-def td_error(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """Returns how far the critic that errs most is from its target, `[B]` and never negative.
-
-    Args:
-        values: `[C, B]`.
-        target: `[B]`.
-    """
-    return tf.reduce_max(tf.abs(_errors(values, target)), axis=0)
-
-
-def _errors(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    expect_rank("values", values, 2)
-    expect_rank("target", target, 1)
-    expect_same_batch("values", values, "target", target)
-    return values - target
 
 
 def actor_loss(values: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:

@@ -7,6 +7,8 @@ Methods", Algorithm 1. Defaults are those of the authors' code today (256-256, l
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from eagerly.agents import losses
@@ -36,7 +38,8 @@ class TD3(Agent):
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update: the inner part of Algorithm 1."""
         outputs = self.outputs(random)
-        target = self.target(batch, outputs, random)
+        with tf.name_scope("target"):
+            target = self.target(batch, self.next_action(batch, outputs), random)
         metrics, td_error = self.critic_step(batch, target)
         if phase.every(self.config.policy_delay):  # "if t mod d then"
             metrics |= self.actor_step(batch, outputs)
@@ -44,29 +47,31 @@ class TD3(Agent):
             self.modules.update_targets(self.config.tau)
         return metrics, {"td_error": td_error}
 
-    def target(self, batch: Batch, outputs: Outputs, random: UpdateRandom) -> tf.Tensor:
+    def next_action(self, batch: Batch, outputs: Outputs) -> tf.Tensor:
+        """Returns the target policy's next actions `[B, A]`, smoothed."""
+        # ã = clip(μ'(s') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ) (Eq. 15)
+        return outputs.smoothed(
+            self.actor.target(batch.next_observation),
+            self.config.target_noise,
+            self.config.target_noise_clip,
+        )
+
+    def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
         """Returns y `[B]`, on which all critics regress."""
-        with tf.name_scope("target"):
-            # ã = clip(μ'(s') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ): smoothing (Eq. 15)
-            next_action = outputs.smoothed(
-                self.actor.target(batch.next_observation),
-                self.config.target_noise,
-                self.config.target_noise_clip,
-            )
-            # y = r + γ min_i Q'_i(s', ã), the same for all critics (Eq. 10)
-            next_values = self.critic.target(batch.next_observation, next_action)
-            return losses.clipped_target(batch.reward, batch.discount, next_values)
+        # y = r + γ min_i Q'_i(s', ã), the same for all critics (Eq. 10)
+        next_values = self.critic.target(batch.next_observation, next_action)
+        return losses.clipped_target(batch.reward, batch.discount, next_values)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns their metrics, and the error of each row `[B]`."""
+        """Moves the critics; returns metrics, and the largest error of each row `[B]`."""
         # θ_i ← argmin mean (y - Q_i(s, a))², one step of it
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             values = self.critic(batch.observation, batch.action, training=True)
             loss = self.critic_loss(values, target, batch.mask, batch.weight)
             loss = sum(self.critic.losses, start=loss)  # penalties of its layers, if any
         self.critic.minimize(loss, tape)
-        metrics = critic_metrics(loss, values, target, batch.mask)
-        return metrics, losses.td_error(values, target)
+        error = tf.reduce_max(tf.abs(losses.td_error(values, target)), axis=0)
+        return critic_metrics(loss, values, target, batch.mask), error
 
     def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
         """Moves the actor by the deterministic policy gradient; returns its metrics."""
@@ -74,7 +79,11 @@ class TD3(Agent):
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             scores = self.actor(batch.observation, training=True)
             action = outputs.relaxed(scores)
-            values = outputs.values(self.critic.first, batch.observation, action)
+            values = outputs.values(self.value, batch.observation, action)
             loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
         self.actor.minimize(loss, tape)
         return actor_metrics(loss, outputs.saturated(action), batch.mask)
+
+    def value(self, *inputs: Any) -> tf.Tensor:
+        """Returns Q_1(s, a), which the actor follows; arguments as `CriticModel.first` has them."""
+        return self.critic.first(*inputs)
