@@ -24,7 +24,7 @@ from eagerly.agents.outputs import outputs_of
 from eagerly.agents.persistence import VariableCheckpoint, check_weights
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase, Schedule
-from eagerly.buffers import Buffer, Layout
+from eagerly.buffers import Accumulator, Buffer, Layout, OneStep, Sampler, UniformSampler
 from eagerly.networks import acting_policy
 from eagerly.networks.models import Model
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
@@ -150,6 +150,18 @@ class Agent:
             The budget, or None for the run's: `replay_ratio` updates per step after the warm-up.
         """
         return None
+
+    def sampler(self, seed: np.random.SeedSequence) -> Sampler:
+        """Makes what draws from the replay buffer of a run: uniformly."""
+        return UniformSampler(seed)
+
+    def accumulator(self, discount: float) -> Accumulator:
+        """Makes what turns the steps of environments into transitions: one of each step.
+
+        Args:
+            discount: Discount per step, gamma.
+        """
+        return OneStep()
 
     def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
         """Hears which episodes ended in a step; the budget has counted it, no update was made yet.

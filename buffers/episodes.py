@@ -34,7 +34,7 @@ class EpisodeBuffer(Buffer):
         sampler: Sampler | None = None,
     ) -> None:
         if sampler is not None and sampler.per_row:
-            raise ValueError(
+            raise TypeError(
                 f"{type(self).__name__} draws from episodes and takes no sampler that needs values "
                 f"per row; this one needs {', '.join(sampler.per_row)}: use a ReplayBuffer"
             )

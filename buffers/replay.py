@@ -55,7 +55,8 @@ class Buffer:
         self._rows = np.empty((capacity, layout.width), np.float32)
         self._incoming = Incoming(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler
-        self._custom_sampler = sampler is not None  # uniform sampling needs no `added`, no checks
+        # Uniform sampling needs no `added` and no checks.
+        self._custom_sampler = type(self.sampler) is not UniformSampler
         self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
         self._sampled = np.empty(0, np.float32)
 

@@ -114,8 +114,8 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
     _check_memory(run, spaces)
+    _check_buffer(config, run.agent_config.layout(observations, actions))
     try:
-        buffer = _buffer(config, run.agent_config.layout(observations, actions))
         with while_used(run.agent_module):
             agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
@@ -130,6 +130,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         _log.warning(
             "XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time"
         )
+    buffer = _buffer(config, agent)
     environments = Environments(
         partial(make_flat, make, observations, actions),
         config.num_envs,
@@ -148,10 +149,16 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     budget = agent.update_budget(per_call, warmup)
     if budget is None:
         budget = UpdateBudget(Fraction(str(config.replay_ratio)), per_call, warmup)
+    try:
+        collector = Collector(
+            agent, environments, buffer, warmup_steps=warmup, discount=config.discount
+        )
+    except ValueError as error:  # an accumulator that its buffer cannot take
+        raise RunError(str(error)) from error
     return Assembly(
         agent,
         buffer,
-        Collector(agent, environments, buffer, warmup_steps=warmup, discount=config.discount),
+        collector,
         budget,
         Policies(agent.policy_weights),
         Summaries(config.num_envs, config),
@@ -179,8 +186,12 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
 _PROCESS_BYTES = 2**26  # of an environment without a simulator; shared memory not counted
 
 
-def _buffer(config: RunConfig, layout: Layout) -> Buffer:
-    """Makes the replay buffer, if the run will not be short of memory for it."""
+def _check_buffer(config: RunConfig, layout: Layout) -> None:
+    """Refuses a replay buffer that the run will be short of memory for, or that is too small.
+
+    Raises:
+        RunError: With what it needs.
+    """
     rows = min(config.replay_capacity, config.steps + config.num_envs)
     what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
     check_memory(layout.row_bytes * rows, what, "give a smaller --replay-capacity")
@@ -190,9 +201,15 @@ def _buffer(config: RunConfig, layout: Layout) -> Buffer:
             f"replay_capacity must be at least {least} for {config.num_envs} environments with "
             f"memories or images; got {config.replay_capacity}"
         )
-    sampling = seed_sequence(config.seed, Stream.SAMPLING)
+
+
+def _buffer(config: RunConfig, agent: Agent) -> Buffer:
+    """Makes the replay buffer; its memory is touched only as it fills."""
+    sampler = agent.sampler(seed_sequence(config.seed, Stream.SAMPLING))
     try:
-        return replay_buffer(layout, config.replay_capacity, seed=sampling)
+        return replay_buffer(agent.layout, config.replay_capacity, sampler=sampler)
+    except TypeError as error:  # a sampler that such a buffer cannot take
+        raise RunError(str(error)) from error
     except (MemoryError, ValueError) as error:  # more than the machine lets anybody reserve
         raise RunError(
             f"no memory for replay_capacity {config.replay_capacity}: {error}; "

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from eagerly.agents.agent import Agent
-from eagerly.buffers import Accumulator, Buffer, OneStep, Transition
+from eagerly.buffers import Accumulator, Buffer, Transition
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.vector import Environments, VectorStep
@@ -27,7 +27,7 @@ class Collector:
         buffer: Takes the transitions.
         warmup_steps: Environment steps with uniformly random actions at first.
         discount: Discount per step, gamma, in [0, 1].
-        accumulator: Makes transitions of the steps; None adds each step as it is.
+        accumulator: Makes transitions of the steps; None takes the agent's.
 
     Attributes:
         steps: Environment steps so far, counting every environment.
@@ -47,12 +47,12 @@ class Collector:
         discount: float = 0.99,
         accumulator: Accumulator | None = None,
     ) -> None:
-        self._accumulator = OneStep() if accumulator is None else accumulator
+        self._accumulator = accumulator or agent.accumulator(discount)
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
                 f"{type(buffer).__name__} needs every step of an episode, and "
-                f"{type(accumulator).__name__} is not one_to_one: use a ReplayBuffer, or give no "
-                "accumulator"
+                f"{type(self._accumulator).__name__} is not one_to_one: use a ReplayBuffer, or "
+                "OneStep"
             )
         self._actions, self._behavior = agent.actions, agent.behavior()
         self.environments, self._buffer = environments, buffer
