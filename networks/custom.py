@@ -380,11 +380,11 @@ def custom_critics(
 
 def _brief(error: Exception) -> str:
     """Names an error, with what it says but for the code that led there."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Keras writes in bold
+    # Traced code raises an error that tells where, in the place of the error itself.
+    told = error.__context__ if hasattr(error, "ag_error_metadata") else None
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(told or error))  # Keras writes in bold
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    if lines and lines[0].startswith("in user code"):  # then the error itself comes last, named
-        return lines[-1]
-    return f"{type(error).__name__}: {' '.join(lines[:3])}"
+    return f"{type(told or error).__name__}: {' '.join(lines[:3])}"
 
 
 def _training_argument(model: Any) -> str:
