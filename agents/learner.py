@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.results import Tensors, checked, named_metrics, wanted_of
+from eagerly.agents.results import Tensors, check_names, checked, named_metrics, wanted_of
 from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
 from eagerly.seeding import Stream, seed_word
@@ -67,13 +67,15 @@ class Learner:
         """Refuses calls that would go past what happens between calls.
 
         Raises:
-            ValueError: If something happens every n updates, and `updates` does not divide n.
+            ValueError: If something happens every n updates, and `updates` does not divide n, or
+                goes beyond the next multiple of n.
         """
         for every, _ in self._between:
-            if every % updates:
+            left = every - self.updates % every
+            if every % updates or updates > left:
                 raise ValueError(
-                    f"updates per call must divide {every}, as something happens between calls "
-                    f"after every {every} updates; got {updates}"
+                    f"something happens between calls after every {every} updates, next in {left}: "
+                    f"updates per call must divide {every} and not go beyond; got {updates}"
                 )
 
     def learn(self, buffer: Buffer, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
@@ -84,7 +86,7 @@ class Learner:
             or nothing where something has happened since.
 
         Raises:
-            ValueError: If the buffer's sampler wants what updates do not return for each row.
+            ValueError: As `check_call`, and if the buffer's sampler wants what is not returned.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         self.check_call(updates)
@@ -121,7 +123,7 @@ class Learner:
         random = UpdateRandom(self._seed, number, dtype)
         results = self._update(batch, random, self._schedule.phase(due, number))
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype)
-        self._returned[due] = tuple(metrics)
+        check_names(self._returned.setdefault(due, tuple(metrics)), metrics)
         return metrics, per_row
 
     def _one_by_one(

@@ -49,7 +49,9 @@ class Module:
             copy_variables(network, target)
         if optimizer is not None:
             build_optimizer(optimizer, self.learned)
-            self._learning_rate = optimizer.learning_rate.numpy()
+            rate = optimizer.learning_rate
+            # What is no variable, such as a schedule, is not in checkpoints.
+            self._learning_rate = rate.numpy() if isinstance(rate, keras.Variable) else None
 
     def __call__(self, *inputs: Any, training: bool = False) -> tf.Tensor:
         """Calls the network; with `training` running statistics follow its inputs."""
@@ -92,7 +94,7 @@ class Module:
 
     def keep_learning_rate(self) -> None:
         """Sets the learning rate back to what the settings say, after a checkpoint was read."""
-        if self.optimizer is not None:
+        if self.optimizer is not None and self._learning_rate is not None:
             self.optimizer.learning_rate = self._learning_rate
 
 

@@ -40,6 +40,19 @@ def checked(results: Any, rows: int, dtype: tf.DType) -> tuple[Tensors, Tensors]
     return metrics, per_row
 
 
+def check_names(expected: Iterable[str], metrics: Tensors) -> None:
+    """Refuses metrics that come and go.
+
+    Raises:
+        ValueError: If they are not those that an update of the same phase returned before.
+    """
+    if set(expected) != metrics.keys():
+        raise ValueError(
+            "metrics must be the same in all updates of a phase; got "
+            f"{', '.join(expected)}, then {', '.join(metrics)}"
+        )
+
+
 def wanted_of(per_row: Tensors, name: str) -> tf.Tensor:
     """Returns what a sampler wants of each row.
 

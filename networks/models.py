@@ -129,8 +129,11 @@ def build_optimizer(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any
 
 def optimizer_variables(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any]) -> list[Any]:
     """Lists what an optimiser keeps, with names that are the same in every process."""
-    if not any(isinstance(variable, CustomVariable) for variable in learned):
-        return list(optimizer.variables)
+    custom = any(isinstance(variable, CustomVariable) for variable in learned)
+    is_adam = isinstance(optimizer, keras.optimizers.Adam)
+    if not (custom and is_adam and len(optimizer.variables) == 2 + 2 * len(learned)):
+        return list(named_variables(optimizer))
+    # Adam's two slots per variable are named after variables that Keras does not name.
     kept = [
         CustomVariable("iterations", optimizer.iterations.value, False),
         CustomVariable("learning_rate", optimizer._learning_rate.value, False),

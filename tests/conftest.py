@@ -17,7 +17,7 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
 import tensorflow as tf
 
-from eagerly.agents.agent import Agent
+from eagerly.agents.learner import Learner
 
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
@@ -40,7 +40,7 @@ def with_graph() -> None:
 @pytest.fixture(autouse=True)
 def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "with_graph" not in request.fixturenames:
-        monkeypatch.setattr(Agent, "graph", lambda agent: None)
+        monkeypatch.setattr(Learner, "graph", lambda learner: None)
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
+from eagerly.agents.random import UpdateRandom
 from eagerly.buffers import Buffer, ReplayBuffer, Transition, replay_buffer
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.documents import sealed, unsealed
@@ -129,6 +131,16 @@ def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: A
     buffer.add(random_transitions(2000, (17, 6), seed=seed))
     agent.train(buffer, updates)
     return agent
+
+
+def random_of(agent: Agent, update: int = 1) -> UpdateRandom:
+    """The random numbers of one of an agent's updates."""
+    return UpdateRandom(agent._seed, tf.constant(update, tf.int64), agent.inputs.dtype)
+
+
+def reseed(agent: Agent, seed: int) -> None:
+    """Gives an agent another seed, which is a setting of the run and not part of a checkpoint."""
+    agent._seed = agent.learner._seed = seed
 
 
 def weights_of(agent: Agent) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eagerly.agents import agent
+from eagerly.agents import learner
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,9 +35,9 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whether they run is what is asked here. XLA, which is the default, has tests of its own.
-    original = agent.compiled
+    original = learner.compiled
     monkeypatch.setattr(
-        agent, "compiled", lambda body, mode: original(body, "graph" if mode == "xla" else mode)
+        learner, "compiled", lambda body, mode: original(body, "graph" if mode == "xla" else mode)
     )
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "block", "exec"), {})

@@ -49,10 +49,10 @@ class ReferenceUpdate:
     """Holds copies of an agent's weights and makes the first update with them."""
 
     def __init__(self, agent: Any, memory: str) -> None:
-        nets, self.memory, self.config = agent.networks, memory, agent.config
+        self.memory, self.config = memory, agent.config
         self.encoder_parts = 5 if memory == "lstm" else 6
-        self.actor = [v.numpy().copy() for v in nets.actor.variables]
-        self.critic = [v.numpy().copy() for v in nets.critic.variables]
+        self.actor = [v.numpy().copy() for v in agent.actor.network.variables]
+        self.critic = [v.numpy().copy() for v in agent.critic.network.variables]
         self.actor_target = [w.copy() for w in self.actor]
         self.critic_target = [w.copy() for w in self.critic]
 

@@ -41,7 +41,7 @@ class Deep(TD3):
 
 
 def test_an_algorithm_may_have_a_builder_of_its_own() -> None:
-    networks = Deep(*spaces(3, 2), TD3Config.from_flat(**SMALL), seed=4).networks
-    for critic in (networks.critic, networks.critic_target):
+    agent = Deep(*spaces(3, 2), TD3Config.from_flat(**SMALL), seed=4)
+    for critic in (agent.critic.network, agent.critic.target):
         assert (2, 8, 5) in [tuple(variable.shape) for variable in critic.variables]
-    assert len(networks.actor.variables) == 4
+    assert len(agent.actor.network.variables) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,20 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.agents.agent import ACTOR_METRICS, METRICS, Agent
+from eagerly.agents.agent import Agent
 from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
 from eagerly.agents.inputs import Batch
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
 from eagerly.buffers import ReplayBuffer, Transition
 from eagerly.settings import Setting, Settings, setting, settings_of
 from tests.helpers import (
     buffer_for,
     equal_weights,
     filled_buffer,
+    random_of,
     random_transitions,
+    reseed,
     restore_networks,
     small_agent,
     stepped,
@@ -123,10 +128,10 @@ def test_hardly_a_weight_of_large_networks_disagrees_after_the_first_update(
 def test_the_modes_stay_close_in_float32_over_100_updates(name: str) -> None:
     flat = {}
     for mode in MODES:
-        networks = trained_cheetah(name, mode, 0, 100).networks
+        networks = trained_cheetah(name, mode, 0, 100).modules.networks()
         flat[mode] = {
-            part: np.concatenate([v.numpy().ravel() for v in getattr(networks, part).variables])
-            for part in ("actor", "critic", "actor_target", "critic_target")
+            part: np.concatenate([v.numpy().ravel() for v in network.variables])
+            for part, network in networks.items()
         }
     for mode in ("graph", "xla"):
         for part, values in flat["eager"].items():
@@ -139,13 +144,12 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
 ) -> None:
     agent = make()
     seen = []
-    original = agent._update
 
-    def spy(batch: Batch, noise: tf.Tensor, moves: bool) -> dict:
+    def spy(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         seen.append(batch.reward.numpy())  # only a real tensor has numbers
-        return original(batch, noise, moves)
+        return agent.update(batch, random, phase)
 
-    monkeypatch.setattr(agent, "_update", spy)
+    monkeypatch.setattr(agent.learner, "_update", spy)
     agent.train(filled_buffer(), 2)
     assert [rewards.shape for rewards in seen] == [(8,), (8,)]
 
@@ -155,13 +159,13 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
 
 def test_targets_begin_as_copies_and_follow_by_tau(make: Make) -> None:
     agent = make(tau=0.25)
-    nets = agent.networks
-    pairs = ((nets.actor, nets.actor_target), (nets.critic, nets.critic_target))
+    pairs = [(module.network, module.target) for module in agent.modules.values()]
+    assert len(pairs) == 2
     for model, target in pairs:
         for weight, copy in zip(model.get_weights(), target.get_weights(), strict=True):
             np.testing.assert_array_equal(weight, copy)
     before = [target.get_weights() for _, target in pairs]
-    agent.train(filled_buffer(), agent.policy_delay)
+    agent.train(filled_buffer(), math.lcm(*agent.rhythms))
     for (model, target), old in zip(pairs, before, strict=True):
         for weight, new, was in zip(model.get_weights(), target.get_weights(), old, strict=True):
             np.testing.assert_allclose(new, 0.25 * weight + 0.75 * was, rtol=1e-5, atol=1e-7)
@@ -171,7 +175,7 @@ def test_the_critics_step_moves_all_of_the_critics_alone(make: Make) -> None:
     agent = make()
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 8)))
     before = weights_of(agent)
-    agent.networks.critic_step(batch, tf.zeros(8))
+    agent.critic_step(batch, tf.zeros(8))
     after = weights_of(agent)
     for name in before:
         moved = not np.array_equal(before[name], after[name])
@@ -183,7 +187,7 @@ def test_the_actors_step_moves_all_of_the_actor_and_leaves_the_critics_alone(mak
     agent = make()
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 64)))
     before = weights_of(agent)
-    agent.networks.actor_step(batch)
+    agent.actor_step(batch, agent.outputs(random_of(agent)))
     after = weights_of(agent)
     for name in before:
         moved = not np.array_equal(before[name], after[name])
@@ -196,9 +200,11 @@ def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
 ) -> None:
     agent = make()
     metrics = agent.train(filled_buffer(), 5)
-    assert set(metrics) == set(METRICS)
+    of_critics = {"losses/critic", "values/mean", "values/max", "values/target_mean"}
+    of_actor = {"losses/actor", "actions/saturation"}
+    assert set(metrics) == of_critics | of_actor
     for name, values in metrics.items():
-        assert len(values) == (5 // agent.policy_delay if name in ACTOR_METRICS else 5), name
+        assert len(values) == (5 // math.lcm(*agent.rhythms) if name in of_actor else 5), name
     assert agent.updates == 5
 
 
@@ -213,7 +219,7 @@ def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(make: M
 
 @pytest.mark.usefixtures("with_graph")
 def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
-    graph = make(mode="graph").graph()
+    graph = make(mode="graph").learner.graph()
     assert graph is not None
     names = {op.name for op in graph.get_operations()}
     for expected in (
@@ -228,7 +234,7 @@ def test_the_graph_names_networks_losses_and_optimizers(make: Make) -> None:
     ):
         # A network that is called twice in a graph gets a number behind its name.
         assert any(name.startswith((f"{expected}/", f"{expected}_")) for name in names), expected
-    assert make().graph() is None
+    assert make().learner.graph() is None
 
 
 # --- acting -----------------------------------------------------------------------------------
@@ -341,7 +347,7 @@ def test_a_restored_agent_makes_the_same_next_update(name: str, mode: str, tmp_p
     acted = behavior.act(np.ones((2, 4)))
 
     restored, again = make(seed=9, **settings), filled_buffer()
-    restored._seed = 0  # the seed is a setting of the run, not part of a checkpoint
+    reseed(restored, 0)
     restore_networks(restored, str(tmp_path / "networks"))
     assert equal_weights(saved, weights_of(restored))
     assert restored.updates == 3
@@ -355,8 +361,8 @@ def test_a_restored_agent_makes_the_same_next_update(name: str, mode: str, tmp_p
 
 def test_every_variable_is_saved(make: Make, tmp_path: Path) -> None:
     agent = make()
-    for name in ("actor", "actor_target", "critic", "critic_target"):
-        for variable in getattr(agent.networks, name).variables:
+    for network in agent.modules.networks().values():
+        for variable in network.variables:
             variable.assign(np.random.default_rng(0).normal(size=variable.shape))
     for optimizer in (agent.actor.optimizer, agent.critic.optimizer):
         for variable in optimizer.variables[2:]:
@@ -455,9 +461,8 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> Non
         (weights | {3: np.zeros(1)}, ValueError, "unknown: 3"),
         (None, ValueError, "weights must be arrays by name"),
     ):
-        for holder in (agent, agent.networks):
-            with pytest.raises(error, match=message):
-                holder.set_weights(given)
+        with pytest.raises(error, match=message):
+            agent.set_weights(given)
     assert equal_weights(agent.get_weights(), weights)
 
 
@@ -639,8 +644,8 @@ def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_trainin
     agent.normalization.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
     agent.train(filled_buffer(), 4)
     mean, scale = agent.normalization.mean.numpy(), agent.normalization.scale.numpy()
-    for part in ("actor", "actor_target", "critic", "critic_target"):
-        variables = {v.path: v for v in getattr(agent.networks, part).variables}
+    for network in agent.modules.networks().values():
+        variables = {v.path: v for v in network.variables}
         assert variables["observation_normalization/mean"] is agent.normalization.mean
     row = np.ones((1, 4))
     acted = agent.act(row)

@@ -30,10 +30,10 @@ LILLICRAP = {**DDPGConfig.PRESETS["lillicrap"], "hidden_sizes": (16, 12), "batch
 def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, Any]) -> None:
     mode = "xla" if settings == ARTICLE else "graph"
     agent = small_agent("ddpg", precision="float64", mode=mode, **settings)
-    nets, config = agent.networks, agent.config
+    actor, critic, config = agent.actor, agent.critic, agent.config
     twin = reference_ddpg.ReferenceDDPG(
-        network_of(nets.actor.variables),
-        network_of(nets.critic.variables, 0),
+        network_of(actor.network.variables),
+        network_of(critic.network.variables, 0),
         # Keras keeps a learning rate as float32, whatever the precision of the variables.
         actor_rate=float(np.float32(config.actor_learning_rate)),
         critic_rate=float(np.float32(config.critic_learning_rate)),
@@ -48,10 +48,10 @@ def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, 
         twin.update(*(part[0].astype(np.float64) for part in again.sample(1, 32)))
         diverged = difference(
             {
-                "actor": (network_of(nets.actor.variables), twin.actor),
-                "critic": (network_of(nets.critic.variables, 0), twin.critic),
-                "actor_target": (network_of(nets.actor_target.variables), twin.actor_target),
-                "critic_target": (network_of(nets.critic_target.variables, 0), twin.critic_target),
+                "actor": (network_of(actor.network.variables), twin.actor),
+                "critic": (network_of(critic.network.variables, 0), twin.critic),
+                "actor_target": (network_of(actor.target.variables), twin.actor_target),
+                "critic_target": (network_of(critic.target.variables, 0), twin.critic_target),
             }
         )
         assert diverged is None, f"diverged in update {update}: {diverged}"
@@ -61,12 +61,11 @@ def constant_ddpg(**settings: Any) -> DDPG:
     """An agent whose networks are linear with weights that a person can calculate with."""
     config = DDPGConfig.from_flat(hidden_sizes=(), batch_size=1, mode="eager", **settings)
     agent = DDPG(*spaces(1, 1), config, seed=0)
-    nets = agent.networks
     for model, weights in (
-        (nets.actor, [[[0.0]], [0.0]]),
-        (nets.actor_target, [[[0.0]], [0.0]]),
-        (nets.critic, [[[[1.0], [2.0]]], [[0.0]]]),
-        (nets.critic_target, [[[[1.0], [2.0]]], [[0.0]]]),
+        (agent.actor.network, [[[0.0]], [0.0]]),
+        (agent.actor.target, [[[0.0]], [0.0]]),
+        (agent.critic.network, [[[[1.0], [2.0]]], [[0.0]]]),
+        (agent.critic.target, [[[[1.0], [2.0]]], [[0.0]]]),
     ):
         model.set_weights([np.array(w, np.float32) for w in weights])
     return agent
@@ -128,18 +127,20 @@ def test_everything_moves_in_every_update() -> None:
 
 
 def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
-    nets = DDPG(*spaces(17, 6), DDPGConfig.from_flat(**DDPGConfig.PRESETS["article"])).networks
-    assert [tuple(v.shape) for v in nets.critic.variables[::2]] == [
+    agent = DDPG(*spaces(17, 6), DDPGConfig.from_flat(**DDPGConfig.PRESETS["article"]))
+    actor, critic = agent.actor.network, agent.critic.network
+    assert [tuple(v.shape) for v in critic.variables[::2]] == [
         (1, 17, 400),
         (1, 400 + 6, 300),
         (1, 300, 1),
     ]
-    assert [tuple(v.shape) for v in nets.actor.variables[::2]] == [(17, 400), (400, 300), (300, 6)]
+    assert [tuple(v.shape) for v in actor.variables[::2]] == [(17, 400), (400, 300), (300, 6)]
 
 
 def test_lillicraps_last_layers_begin_small_and_the_others_by_their_fan_in() -> None:
-    nets = DDPG(*spaces(17, 6), DDPGConfig.from_flat(**DDPGConfig.PRESETS["lillicrap"])).networks
-    for model, inputs in ((nets.actor, (17, 400)), (nets.critic, (17, 406))):
+    agent = DDPG(*spaces(17, 6), DDPGConfig.from_flat(**DDPGConfig.PRESETS["lillicrap"]))
+    actor, critic = agent.actor.network, agent.critic.network
+    for model, inputs in ((actor, (17, 400)), (critic, (17, 406))):
         *hidden, last_kernel, last_bias = (v.numpy() for v in model.variables)
         for values in (last_kernel, last_bias):
             assert np.abs(values).max() <= 3e-3

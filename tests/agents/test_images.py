@@ -13,11 +13,10 @@ from gymnasium.spaces import Box, Dict, Discrete
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.augmentation import RandomShift
-from eagerly.agents.inputs import batch_of
 from eagerly.buffers import PixelReplayBuffer, Transition, replay_buffer
 from eagerly.networks import ActingPolicy
 from eagerly.spaces import Observations
-from tests.helpers import equal_weights, restore_networks, weights_of
+from tests.helpers import equal_weights, random_of, restore_networks, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -67,8 +66,9 @@ def test_rows_with_bytes_become_the_transitions_that_they_are() -> None:
     assert isinstance(buffer, PixelReplayBuffer)
     rows = buffer.sample_rows(1, 16).copy()[0]
     expected = agent.layout.unpack(rows)
+    random = random_of(agent)
     for mode in (lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)):
-        batch = mode(lambda rows: tuple(batch_of(agent.layout, rows))[:5])(tf.constant(rows))
+        batch = mode(lambda rows: tuple(agent.inputs.batch(rows, random))[:5])(tf.constant(rows))
         for part, other in zip(batch, expected, strict=True):
             np.testing.assert_array_equal(part, other)
     assert set(np.unique(expected.observation[:, : 2 * 32 * 31])) <= set(range(256))
@@ -77,20 +77,20 @@ def test_rows_with_bytes_become_the_transitions_that_they_are() -> None:
 @pytest.mark.usefixtures("with_graph")
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_an_update_with_images_can_be_looked_at_in_every_precision(precision: str) -> None:
-    graph = agent_of(CAMERA, mode="graph", precision=precision).graph()
+    graph = agent_of(CAMERA, mode="graph", precision=precision).learner.graph()
     assert any("critic" in operation.name for operation in graph.get_operations())
 
 
 def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None:
     agent, plain = agent_of(CAMERA), agent_of(PARTS)
     for each in (agent, plain):
-        networks = each.networks
-        encoder = {id(v) for v in networks.actor._encoder.variables}
-        assert encoder == {id(v) for v in networks.critic._encoder.variables}
-        assert encoder.isdisjoint(id(v) for v in networks.actor_target._encoder.variables)
-        kept = networks.variables()
-        assert len(kept["actor"]) == len(networks.actor.variables)
-        assert len(kept["critic"]) == len(networks.critic.variables) - len(encoder)
+        actor, critic = each.actor.network, each.critic.network
+        encoder = {id(v) for v in actor._encoder.variables}
+        assert encoder == {id(v) for v in critic._encoder.variables}
+        assert encoder.isdisjoint(id(v) for v in each.actor.target._encoder.variables)
+        kept = each.checkpoint.groups
+        assert len(kept["actor"]) == len(actor.variables)
+        assert len(kept["critic"]) == len(critic.variables) - len(encoder)
         before = weights_of(each)
         each.train(filled(each), 1)  # only the critics move in TD3's first update
         after = weights_of(each)
@@ -173,8 +173,7 @@ def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
     parts.train(twin, 2)
     assert equal_weights(weights_of(whole), weights_of(parts))
     rows = tf.constant(buffer.sample_rows(1, 4)[0])
-    rows = tf.concat([rows] * (whole.rows_per_update // 4), axis=0)
-    shown = [whole._batch(rows, tf.constant(k, tf.int64)).observation for k in (1, 1, 2)]
+    shown = [whole.inputs.batch(rows, random_of(whole, k)).observation for k in (1, 1, 2)]
     np.testing.assert_array_equal(shown[0], shown[1])
     assert not np.array_equal(shown[0], shown[2])
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.conditions import MEMORIES
-from eagerly.agents.inputs import Batch, batch_of, batch_of_windows
+from eagerly.agents.inputs import Batch, batch_of_windows
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
-from eagerly.buffers import PADDING, SequenceLayout, Window
+from eagerly.buffers import PADDING, Sample, SequenceLayout, UniformSampler, Window
 from eagerly.buffers.replay import aligned
 from eagerly.buffers.window import BURN_IN, LEARNED
 from eagerly.networks import History
@@ -24,6 +24,8 @@ from tests.agents.reference_memory import ReferenceUpdate
 from tests.helpers import (
     buffer_for,
     equal_weights,
+    random_of,
+    reseed,
     restore_networks,
     small_agent,
     spaces,
@@ -62,13 +64,13 @@ class Given:
     """A buffer that hands out the same windows again and again."""
 
     def __init__(self, layout: SequenceLayout, rows: np.ndarray) -> None:
-        self.layout, self._rows = layout, rows
+        self.layout, self.sampler, self._rows = layout, UniformSampler(), rows
 
-    def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
+    def draw(self, updates: int, batch_size: int) -> Sample:
         assert self._rows.shape[1] == batch_size
         rows = aligned((updates, *self._rows.shape[1:]))
         rows[...] = self._rows
-        return rows
+        return Sample(rows, None)
 
 
 # --- padding is nothing -----------------------------------------------------------------------
@@ -151,19 +153,17 @@ def test_the_masked_loss_is_that_of_the_sequences_one_by_one(name: str, memory: 
     agent = agent_with(name, memory, precision="float64", burn_in=0)
     rows = buffer_for(agent).sample(1, 5)
     window = Window(*(part[0].astype(np.float64) for part in rows))
-    nets = agent.networks
+    actor, critic = agent.actor.network, agent.critic.network
 
     def loss_of(batch: Batch, counted: bool) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        variables = [
-            v.value for v in (*nets.critic.trainable_variables, *nets.actor.trainable_variables)
-        ]
+        variables = [v.value for v in (*critic.trainable_variables, *actor.trainable_variables)]
         with tf.GradientTape() as tape:
-            values = nets.critic(batch.observation, batch.action)
+            values = critic(batch.observation, batch.action)
             target = tf.stop_gradient(batch.reward * 0.3)
             mask = batch.mask if counted else None
             loss = losses.critic_loss(values, target, mask)
-            action = nets.actor(batch.observation)
-            loss += losses.actor_loss(nets.critic.first(batch.observation, action), mask)
+            action = actor(batch.observation)
+            loss += losses.actor_loss(critic.first(batch.observation, action), mask)
         return loss, tape.gradient(loss, variables)
 
     whole, gradients = loss_of(batch_of_windows(Window(*map(tf.constant, window))), True)
@@ -249,7 +249,7 @@ def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str) -> None:
     agent.train(buffer_for(agent, 60), 1)
     reference.update(window)
     for name, expected in reference.weights().items():
-        variables = getattr(agent.networks, name).variables
+        variables = agent.modules.networks()[name].variables
         for variable, value in zip(variables, expected, strict=True):
             np.testing.assert_allclose(
                 variable.numpy(), value, 1e-7, 1e-8, err_msg=f"{name} {variable.path}"
@@ -347,7 +347,7 @@ def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_pat
         agent.train(buffer, 2)
         assert equal_weights(whole[mode], weights_of(agent))
     restored = agent_with(name, memory, precision="float64", mode="eager", seed=9)
-    restored._seed = 0
+    reseed(restored, 0)
     restore_networks(restored, middle + "eager")
     buffer = buffer_for(restored)
     buffer.sample_rows(2, 5)
@@ -358,10 +358,12 @@ def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_pat
 @pytest.mark.parametrize(("name", "memory"), KINDS)
 def test_each_step_moves_all_that_it_should_and_nothing_else(name: str, memory: str) -> None:
     agent = agent_with(name, memory, mode="eager", initializer="torch_linear")
-    batch = batch_of(agent.layout, tf.constant(buffer_for(agent).sample_rows(1, 5)[0]))
+    random = random_of(agent)
+    batch = agent.inputs.batch(tf.constant(buffer_for(agent).sample_rows(1, 5)[0]), random)
+    outputs = agent.outputs(random)
     for step, mine in (
-        (lambda: agent.networks.critic_step(batch, tf.ones(30)), ("critic:", "critic_optimizer:")),
-        (lambda: agent.networks.actor_step(batch), ("actor:", "actor_optimizer:")),
+        (lambda: agent.critic_step(batch, tf.ones(30)), ("critic:", "critic_optimizer:")),
+        (lambda: agent.actor_step(batch, outputs), ("actor:", "actor_optimizer:")),
     ):
         before = weights_of(agent)
         step()

@@ -16,8 +16,17 @@ from eagerly import TD3, TD3Config
 from eagerly.agents.config_groups import MemoryConfig
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
+from eagerly.agents.inputs import Batch
 from eagerly.networks.models import named_variables
-from tests.helpers import equal_weights, filled_buffer, restore_networks, spaces, weights_of
+from tests.helpers import (
+    equal_weights,
+    filled_buffer,
+    random_of,
+    reseed,
+    restore_networks,
+    spaces,
+    weights_of,
+)
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 SMALL = {"batch_size": 8, "policy_delay": 1}
@@ -169,7 +178,7 @@ def test_every_kind_trains_in_every_mode_and_goes_on_where_it_was(
     for name, values in after["eager"].items():
         np.testing.assert_allclose(after[mode][name], values, 1e-3, 1e-5, err_msg=name)
     again, buffer = agent_of(*KINDS[kind], seed=3, mode=mode), filled_buffer()
-    again._seed = 0
+    reseed(again, 0)
     restore_networks(again, str(tmp_path / "networks"))
     buffer.restore(sampling)
     again.train(buffer, 2)
@@ -225,20 +234,20 @@ def test_running_statistics_are_copied_and_follow_training_alone(kind: Any) -> N
         return kind(1, None)
 
     agent = agent_of(late_actor, critic, mode="graph", tau=0.25, n_critics=1)
-    nets = agent.networks
+    actor, critics = agent.actor, agent.critic
 
     def statistics(model: Any) -> list[np.ndarray]:
         return [v.numpy() for v in model.variables if "moving" in v.path]
 
-    before = statistics(nets.critic)
+    before = statistics(critics.network)
     assert len(before) == 2
     agent.act(np.ones((3, 4)))
-    np.testing.assert_array_equal(statistics(nets.critic), before)
+    np.testing.assert_array_equal(statistics(critics.network), before)
     agent.train(filled_buffer(), 2)
-    after = statistics(nets.critic)
+    after = statistics(critics.network)
     assert not np.allclose(after[0], before[0])
-    np.testing.assert_array_equal(statistics(nets.critic_target), after)
-    np.testing.assert_array_equal(statistics(nets.actor_target), statistics(nets.actor))
+    np.testing.assert_array_equal(statistics(critics.target), after)
+    np.testing.assert_array_equal(statistics(actor.target), statistics(actor.network))
 
 
 def test_a_sequential_critic_gets_observation_and_action_in_one_row() -> None:
@@ -315,12 +324,12 @@ def sharing_agent(**settings: Any) -> DDPG:
 
 def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> None:
     agent = sharing_agent(tau=0.25)
-    nets = agent.networks
-    assert sorted(v.path for v in nets.actor.variables) == ["k", "w"]
-    assert sorted(v.path for v in nets.critic.variables) == ["c", "w"]
-    (shared,) = (v for v in nets.actor.variables if v.path == "w")
-    assert any(v.value is shared.value for v in nets.critic.variables)
-    nets.checkpoint.write(str(tmp_path / "networks"))
+    actor, critic = agent.actor.network, agent.critic.network
+    assert sorted(v.path for v in actor.variables) == ["k", "w"]
+    assert sorted(v.path for v in critic.variables) == ["c", "w"]
+    (shared,) = (v for v in actor.variables if v.path == "w")
+    assert any(v.value is shared.value for v in critic.variables)
+    agent.checkpoint.write(str(tmp_path / "networks"))
     saved = [name for name, _ in tf.train.list_variables(str(tmp_path / "networks"))]
     assert sorted(n.partition("/.A")[0] for n in saved if "optimizer" not in n)[1:] == [
         "actor/k",
@@ -333,8 +342,8 @@ def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> No
     ]
     # One step of a quarter, not two: 1 + (3 - 1) / 4.
     shared.assign([[3.0], [0.5], [0.0], [0.0]])
-    nets.update_targets(0.25)
-    (target,) = (v for v in nets.actor_target.variables if v.path == "w")
+    agent.modules.update_targets(0.25)
+    (target,) = (v for v in agent.actor.target.variables if v.path == "w")
     np.testing.assert_array_equal(target.numpy()[:, 0], [1.5, 0.5, 0.0, 0.0])
 
 
@@ -345,16 +354,14 @@ def test_what_is_shared_is_counted_saved_and_followed_once(tmp_path: Path) -> No
 def test_who_moves_what_is_shared_is_a_setting(
     setting: str, by_critic: bool, by_actor: bool
 ) -> None:
-    from eagerly.agents.inputs import Batch
-
     agent = sharing_agent(
         shared_gradient=setting, critic_learning_rate=0.5, actor_learning_rate=0.5
     )
-    nets = agent.networks
+    variables = [*agent.actor.network.variables, *agent.critic.network.variables]
     # One row: o = (1, 2, 0, 0), h = w · o = 2, a = (0.5, 0), q = 2 h + a₁ - a₂ = 4.5, y = 4.
     observation, action = tf.constant([[1.0, 2.0, 0, 0]]), tf.constant([[0.5, 0.0]])
     batch = Batch(observation, action, tf.zeros(1), tf.zeros(1), observation)
-    counts = [len(o.variables) for o in (nets.actor_optimizer, nets.critic_optimizer)]
+    counts = [len(o.variables) for o in (agent.actor.optimizer, agent.critic.optimizer)]
     assert counts == [2 + 2 * (1 + by_actor), 2 + 2 * (1 + by_critic)]
 
     def adam(gradient: np.ndarray) -> np.ndarray:
@@ -363,21 +370,21 @@ def test_who_moves_what_is_shared_is_a_setting(
         return 0.5 * np.sqrt(1 - 0.999) / (1 - 0.9) * m / (np.sqrt(v) + 1.0)
 
     w, c, k = (np.array(v) for v in ([1, 0.5, 0, 0.0], [2, 1, -1.0], [0.5, -0.25]))
-    nets.critic_step(batch, tf.constant([4.0]))
+    agent.critic_step(batch, tf.constant([4.0]))
     # (q - y)² has the gradient 2 (q - y) = 1 towards q: h, a₁, a₂ for c; c₁ o for w.
     c = c - adam(np.array([2.0, 0.5, 0.0]))
     w = w - adam(2.0 * np.array([1.0, 2.0, 0, 0])) * by_critic
-    found = {v.path: v.numpy().ravel() for v in (*nets.actor.variables, *nets.critic.variables)}
+    found = {v.path: v.numpy().ravel() for v in variables}
     np.testing.assert_allclose(found["c"], c, 1e-5)
     np.testing.assert_allclose(found["w"], w, 1e-5)
     np.testing.assert_allclose(found["k"], k, 1e-6)
-    nets.actor_step(batch)
+    agent.actor_step(batch, agent.outputs(random_of(agent)))
     # -q through a = tanh(h k): -c₂ (1 - a₁²) h and -c₃ (1 - a₂²) h for k; k · that / h · o for w.
     h = float(w @ [1.0, 2.0, 0, 0])
     upstream = -c[1:] * (1 - np.tanh(h * k) ** 2)
     w = w - adam(float(upstream @ k) * np.array([1.0, 2.0, 0, 0])) * by_actor
     k = k - adam(upstream * h)
-    found = {v.path: v.numpy().ravel() for v in (*nets.actor.variables, *nets.critic.variables)}
+    found = {v.path: v.numpy().ravel() for v in variables}
     np.testing.assert_allclose(found["c"], c, 1e-5)
     np.testing.assert_allclose(found["w"], w, 1e-4, 1e-6)
     np.testing.assert_allclose(found["k"], k, 1e-4)

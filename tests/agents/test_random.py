@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from eagerly import TD3, TD3Config
-from eagerly.agents.agent import ACTOR_METRICS, METRICS
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import UpdateRandom, threefry
+from eagerly.agents.schedule import Phase
 from tests.helpers import filled_buffer, spaces
 
 
@@ -44,15 +46,14 @@ def test_every_seed_up_to_the_largest_has_numbers_of_its_own(seed: int) -> None:
 class Recorded(TD3):
     """Reports of its random numbers what tells them apart, in place of metrics."""
 
-    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
-        drawn = [
-            random.uniform((4,))[0],
-            random.uniform((4,), "other")[0],
-            random.normal((4, 2), "normal")[1, 1],
-            tf.cast(random.subset(2, 1000, "pair")[1], tf.float32),
-        ]
-        names = METRICS if moves else [name for name in METRICS if name not in ACTOR_METRICS]
-        return {name: drawn[min(index, 3)] for index, name in enumerate(names)}
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        drawn = {
+            "plain": random.uniform((4,))[0],
+            "other": random.uniform((4,), "other")[0],
+            "normal": random.normal((4, 2), "normal")[1, 1],
+            "pair": tf.cast(random.subset(2, 1000, "pair")[1], tf.float32),
+        }
+        return drawn, {}
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
@@ -61,9 +62,10 @@ def test_every_update_has_its_own_numbers_however_updates_are_cut_into_calls(mod
         config = TD3Config(batch_size=8, hidden_sizes=(8,), mode=mode)
         agent, buffer = Recorded(*spaces(), config, seed=3), filled_buffer()
         metrics = [agent.train(buffer, updates) for updates in calls]
-        return np.array([np.concatenate([each[name] for each in metrics]) for name in METRICS[:4]])
+        return np.array([np.concatenate([each[name] for each in metrics]) for name in metrics[0]])
 
     together = drawn(9)
+    assert len(together) == 4
     assert all(len(np.unique(values)) == 9 for values in together)
     np.testing.assert_array_equal(together, drawn(1, 2, 6))
     alone = [numbers(1 + k, 3) for k in range(9)]

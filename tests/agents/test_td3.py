@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.agent import ACTOR_METRICS, METRICS
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import ReplayBuffer, Transition
 from tests.agents import reference_td3
 from tests.agents.reference import difference, network_of
-from tests.helpers import filled_buffer, random_transitions, small_agent, spaces, weights_of
+from tests.helpers import (
+    filled_buffer,
+    random_of,
+    random_transitions,
+    small_agent,
+    spaces,
+    weights_of,
+)
 
 # --- against a slow NumPy TD3 ---------------------------------------------------------------
 
@@ -35,15 +44,14 @@ def reference_of(agent: TD3) -> reference_td3.ReferenceTD3:
 
 
 def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | None:
-    nets = agent.networks
     pairs = {
-        "actor": (network_of(nets.actor.variables), twin.actor),
-        "actor_target": (network_of(nets.actor_target.variables), twin.actor_target),
+        "actor": (network_of(agent.actor.network.variables), twin.actor),
+        "actor_target": (network_of(agent.actor.target.variables), twin.actor_target),
     }
     for member in range(agent.config.n_critics):
         for name, model, networks in (
-            ("critic", nets.critic, twin.critics),
-            ("critic_target", nets.critic_target, twin.critic_targets),
+            ("critic", agent.critic.network, twin.critics),
+            ("critic_target", agent.critic.target, twin.critic_targets),
         ):
             pairs[f"{name} {member}"] = (network_of(model.variables, member), networks[member])
     return difference(pairs)
@@ -165,9 +173,10 @@ def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> No
 class Numbered(TD3):
     """Learns nothing, and reports each update's number: only who moves when is left of TD3."""
 
-    def _update(self, batch: Batch, random: UpdateRandom, moves: bool) -> dict[str, tf.Tensor]:
-        names = METRICS if moves else [name for name in METRICS if name not in ACTOR_METRICS]
-        return dict.fromkeys(names, tf.cast(random._update, tf.float32))
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        moves = phase.every(self.config.policy_delay)
+        names = ("losses/critic", "losses/actor") if moves else ("losses/critic",)
+        return dict.fromkeys(names, tf.cast(phase.update, tf.float32)), {}
 
 
 @pytest.mark.parametrize("delay", [2, 3, 7])
@@ -201,7 +210,8 @@ def test_the_actor_step_leaves_the_critic_alone_and_moves_all_of_the_actor() -> 
     agent = small_agent("td3", policy_delay=1)
     batch = Batch(*(tf.constant(p, tf.float32) for p in random_transitions(8)))
     before = weights_of(agent)
-    agent._update_actor_and_targets(batch)
+    agent.actor_step(batch, agent.outputs(random_of(agent)))
+    agent.modules.update_targets(agent.config.tau)
     after = weights_of(agent)
     moved = {name for name in before if not np.array_equal(before[name], after[name])}
     assert {n for n in before if n.startswith("actor:")} <= moved

@@ -16,7 +16,14 @@ from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from tests.agents.test_own_models import agent_of, functional_critic
-from tests.helpers import equal_weights, filled_buffer, restore_networks, spaces, weights_of
+from tests.helpers import (
+    equal_weights,
+    filled_buffer,
+    reseed,
+    restore_networks,
+    spaces,
+    weights_of,
+)
 
 torch = pytest.importorskip("torch", reason="PyTorch, an extra, is not installed")
 
@@ -97,7 +104,7 @@ def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Pa
     for name, values in after["eager"].items():
         np.testing.assert_allclose(after["graph"][name], values, 1e-3, 1e-5, err_msg=name)
     again, buffer = agent_of(actor, critic, seed=4, mode="graph"), filled_buffer()
-    again._seed = 0
+    reseed(again, 0)
     restore_networks(again, str(tmp_path / "graph"))
     buffer.restore(sampling)
     again.train(buffer, 2)

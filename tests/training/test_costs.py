@@ -105,7 +105,7 @@ def test_many_updates_are_one_compiled_call(
         made.append(args[0].shape[0])
         return body(*args)
 
-    monkeypatch.setattr(trainer.agent, "_compiled_train_body", counted)
+    monkeypatch.setattr(trainer.agent.learner, "_call", counted)
     for _ in range(45):
         trainer._collect()
         while trainer.in_round:
@@ -119,7 +119,7 @@ def test_rows_are_gathered_into_one_array_which_tensorflow_reads_where_it_is() -
     again = buffer.sample_rows(3, 8)
     assert first.ctypes.data == again.ctypes.data
     assert again.ctypes.data % 64 == 0
-    tensor = agent._transferred(again)
+    tensor = agent.inputs.transferred(again)
     assert np.asarray(memoryview(tensor)).ctypes.data == again.ctypes.data
 
 
@@ -128,7 +128,7 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
     agent.train(buffer, 10)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
-    graph = agent.learner._call.get_concrete_function(rows, 0).graph
+    graph = agent.learner._call.get_concrete_function(rows, None, 0, ()).graph
     functions = graph.as_graph_def().library.function
     operations = {node.op for function in functions for node in function.node_def}
     operations |= {operation.type for operation in graph.get_operations()}

@@ -400,13 +400,13 @@ def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path, name: st
 def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensors(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, eager = TD3._update_critic, []
+    original, eager = TD3.critic_step, []
 
     def spy(agent: TD3, *arguments: Any) -> Any:
         eager.append(tf.executing_eagerly())
         return original(agent, *arguments)
 
-    monkeypatch.setattr(TD3, "_update_critic", spy)
+    monkeypatch.setattr(TD3, "critic_step", spy)
     train(mode="eager", steps=200)
     assert eager == [True] * 2
 
