@@ -99,7 +99,7 @@ def test_metrics_that_come_and_go_are_named() -> None:
             return metrics, per_row
 
     agent = Silent(*spaces(), Silent.Config(hidden_sizes=(8,), mode="eager"), seed=0)
-    with pytest.raises(ValueError, match="the same in all updates.*losses/actor"):
+    with pytest.raises(ValueError, match=r"the same in all updates.*losses/actor"):
         agent.train(filled_buffer(), 3)
 
 
