@@ -26,12 +26,13 @@ from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase, Schedule
 from eagerly.buffers import Accumulator, Buffer, Layout, OneStep, Sampler, UniformSampler
 from eagerly.networks import acting_policy
+from eagerly.networks.factories import seeded
 from eagerly.networks.models import Model
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
 from eagerly.policies.numpy_actor import RowPolicy
-from eagerly.seeding import Stream, seed_sequence
+from eagerly.seeding import Stream, seed_sequence, seed_word
 
 _STATISTICS = "observations/"  # begins their names among the weights
 Tensors = dict[str, tf.Tensor]
@@ -87,7 +88,7 @@ class Agent:
         self._seed, self.normalization = seed, builder.normalization
         self.inputs = inputs_of(config, self.observations, self.actions)
         self.outputs = outputs_of(self.actions, config.discrete, self.inputs.rows_per_update)
-        self.modules = self.build(builder)
+        self.modules = self._built(builder)
         self.policy = acting_policy(self.acting_model(), self.actions.size)
         self.learner = Learner(
             self.update,
@@ -101,6 +102,12 @@ class Agent:
         self.checkpoint = VariableCheckpoint(
             updates=[self.learner.counter], **self.modules.groups()
         )
+
+    def _built(self, builder: ModelBuilder) -> Modules:
+        if type(self).build is Agent.build:
+            return self.build(builder)
+        with seeded(seed_word(builder.seed, Stream.MODULES)):
+            return self.build(builder)
 
     # --- what an algorithm says ---------------------------------------------------------------
 
@@ -125,7 +132,11 @@ class Agent:
         return ()
 
     def build(self, builder: ModelBuilder) -> Modules:
-        """Builds what is learned and kept: an actor and critics with targets."""
+        """Builds what is learned and kept: an actor and critics with targets.
+
+        In an algorithm's own the global generators of Python, NumPy, TensorFlow and PyTorch begin at
+        the agent's seed, so that initial weights follow from it.
+        """
         return actor_critic(builder)
 
     def acting_model(self) -> Model:

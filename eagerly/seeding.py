@@ -22,6 +22,7 @@ class Stream(enum.IntEnum):
     EVALUATION = 6
     AUGMENTATION = 7
     ENCODER = 8
+    MODULES = 9
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:

@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-
-from eagerly.agents import learner
+import tensorflow as tf
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# A block that quotes a file, without comments and docstrings.
+QUOTED = r"```python of=(\S+)\n(.*?)```"
 
 
 def _blocks(page: Path) -> list[str]:
@@ -35,12 +37,19 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whether they run is what is asked here. XLA, which is the default, has tests of its own.
-    original = learner.compiled
-    monkeypatch.setattr(
-        learner, "compiled", lambda body, mode: original(body, "graph" if mode == "xla" else mode)
-    )
+    original = tf.function
+    monkeypatch.setattr(tf, "function", lambda *body, jit_compile=None: original(*body))
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "block", "exec"), {})
+
+
+def test_code_that_is_quoted_stands_in_its_file() -> None:
+    quoted = [found for page in PAGES for found in re.findall(QUOTED, page.read_text(), re.S)]
+    assert quoted
+    for name, block in quoted:
+        lines = [line.strip() for line in (ROOT / name).read_text().splitlines()]
+        source = "\n".join(line for line in lines if not line.startswith(("#", '"""')))
+        assert "\n".join(map(str.strip, block.strip().splitlines())) in source, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
