@@ -12,15 +12,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from eagerly.agents import agent_class, agent_names
 from eagerly.agents.agent import Agent
-from eagerly.agents.config_groups import DiscreteConfig
-from eagerly.agents.inputs import Batch
-from eagerly.agents.outputs import Mixed, _gumbel
-from eagerly.agents.random import UpdateRandom
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.actor import scores as scores_of
 from eagerly.policies import Episodes
 from eagerly.policies.heads import ActionHead
-from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID
 from tests.helpers import equal_weights, restore_networks, weights_of
 
@@ -34,23 +29,6 @@ def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> 
     kind = agent_class(name)
     small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"} | settings
     return kind(OBSERVED, action_space, kind.Config.from_flat(**small), seed=0)
-
-
-class Drawn:
-    """Random numbers that are given: pairs of uniforms `[2, B, A]`."""
-
-    def __init__(self, uniform: Any) -> None:
-        self._uniform = tf.constant(uniform, tf.float32)
-
-    def uniform_pairs(self, shape: tuple[int, ...], name: str = "") -> tf.Tensor:
-        assert self._uniform.shape == (2, *shape)
-        return self._uniform
-
-
-def mixed(space: gymnasium.Space[Any], uniform: Any, **settings: float) -> Mixed:
-    """What an actor's outputs are in an update that draws these numbers."""
-    rows, actions = np.shape(uniform)[1], Actions(space)
-    return Mixed(Drawn(uniform), (rows, actions.size), actions, DiscreteConfig(**settings))
 
 
 def filled(agent: Agent, seed: int = 0, invalid: int | None = None) -> Any:
@@ -113,46 +91,7 @@ def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
         assert (scores.numpy()[mask == 0] == INVALID).all()
 
 
-# --- what is drawn ----------------------------------------------------------------------------
-
-
-def test_choices_are_drawn_by_their_probabilities() -> None:
-    shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
-    scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
-    several = tf.tile(scores[np.newaxis], [20_000, 1])
-    uniform = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32).uniform_pairs((20_000, 9))
-    outputs = mixed(MIXED, uniform)
-    drawn = outputs.smoothed(several, 0.0, 0.0).numpy()
-    np.testing.assert_allclose(drawn[:, :2], several[:, :2])
-    np.testing.assert_allclose(drawn[:, 2:].mean(axis=0), shares, atol=0.02)
-    np.testing.assert_array_equal(outputs.chosen(several), drawn)
-    other = outputs.hard(outputs.relaxed(several)).numpy()
-    np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
-    same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
-    np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent
-
-
-def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
-    outputs = mixed(Discrete(2), [[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
-    scores = tf.zeros((1, 2))
-    # The greater uniform has the greater noise, and neither is infinite.
-    np.testing.assert_array_equal(outputs.chosen(scores), [[0, 1]])
-    np.testing.assert_array_equal(outputs.smoothed(scores, 0.0, 0.0), [[0, 1]])
-    relaxed = outputs.relaxed(scores)
-    assert np.isfinite(relaxed).all()
-    np.testing.assert_array_equal(outputs.hard(relaxed), [[1, 0]])
-    assert np.isfinite(_gumbel(tf.constant([2.0**-25, 1.0]))).all()
-
-
-def test_alternatives_change_one_choice_at_a_time() -> None:
-    action = np.array([[0.5, -0.5, 1, 0, 0, 0, 1, 1, 0]], np.float32)
-    made = mixed(MIXED, np.ones((2, 1, 9))).alternatives(tf.constant(action)).numpy()
-    assert made.shape == (7, 9)
-    np.testing.assert_array_equal(made[:, :2], np.repeat(action[:, :2], 7, axis=0))
-    np.testing.assert_array_equal(made[:3, 2:5], np.eye(3))
-    np.testing.assert_array_equal(made[:3, 5:], np.repeat(action[:, 5:], 3, axis=0))
-    np.testing.assert_array_equal(made[3:5, 5:7], np.eye(2))
-    np.testing.assert_array_equal(made[5:, 7:], np.eye(2))
+# --- exploration ------------------------------------------------------------------------------
 
 
 def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
@@ -166,54 +105,6 @@ def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
 
 
 # --- learning ---------------------------------------------------------------------------------
-
-
-class Linear(tf.Module):
-    """Logits that do not depend on the observation, and a critic with a value for each choice."""
-
-    def __init__(self, values: list[float]) -> None:
-        super().__init__()
-        self.values = tf.Variable([values], name="values")
-
-    def __call__(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
-        nothing = 0.0 * tf.reduce_sum(observation, axis=1, keepdims=True)
-        if action is None:
-            return self.values + nothing
-        return tf.reduce_sum(action * self.values, axis=1) + nothing[:, 0]
-
-
-@pytest.mark.parametrize("mask", [[1, 1, 1], [1, 0, 1]])
-def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[int]) -> None:
-    logits, values = [0.5, -0.2, 0.1], [1.0, 5.0, 2.0]
-    kind = agent_class("td3")
-    agent = kind(
-        OBSERVED,
-        Discrete(3),
-        kind.Config.from_flat(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
-        actor=lambda *spaces: Linear(logits),
-        critic=lambda *spaces: Linear(values),
-    )
-    rows = tf.constant([[0.1, 0.2, 0.3, *mask]] * 4, tf.float32)
-    batch = Batch(rows, tf.zeros((4, 3)), tf.zeros(4), tf.zeros(4), rows)
-    seen: list[np.ndarray] = []
-    agent.actor.optimizer.apply = lambda gradients, _: seen.append(gradients[0].numpy())
-    # The Gumbel noise of exp(-1) is 0.
-    agent.actor_step(batch, mixed(Discrete(3), np.full((2, 4, 3), np.exp(-1)), logit_penalty=0.0))
-    odds = np.exp(logits) * mask
-    shares = odds / odds.sum()
-    expected = -shares * (values - (shares * values).sum())
-    np.testing.assert_allclose(seen[0][0], expected, atol=1e-6)
-    assert all(seen[0][0][index] == 0.0 for index in range(3) if not mask[index])
-
-
-def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None:
-    outputs = mixed(MIXED, np.ones((2, 1, 9)), logit_penalty=0.1)
-    scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
-    # Of the first choice -1 and -3 are valid, of the second two alike, of the third one alone.
-    np.testing.assert_allclose(outputs.penalty(tf.constant(scores), None), 0.1 / 3)
-    two = tf.constant(np.concatenate([scores, np.zeros((1, 9), np.float32)]))
-    np.testing.assert_allclose(outputs.penalty(two, None), 0.05 / 3)
-    np.testing.assert_allclose(outputs.penalty(two, tf.constant([True, False])), 0.1 / 3)
 
 
 @pytest.mark.parametrize(

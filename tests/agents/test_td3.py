@@ -13,7 +13,7 @@ from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
-from eagerly.buffers import ReplayBuffer, Transition
+from eagerly.buffers import ReplayBuffer, Transition, UniformSampler
 from tests.agents import reference_td3
 from tests.agents.reference import difference, network_of
 from tests.helpers import (
@@ -106,7 +106,7 @@ def constant_td3(**settings: object) -> TD3:
     return agent
 
 
-def one_transition(**changes: float) -> ReplayBuffer:
+def one_transition(sampler: Any = None, **changes: float) -> ReplayBuffer:
     parts = {
         "observation": [[3.0]],
         "action": [[0.5]],
@@ -114,7 +114,7 @@ def one_transition(**changes: float) -> ReplayBuffer:
         "discount": [0.5],
         "next_observation": [[4.0]],
     } | {name: np.full((1, 1) if "ob" in name else 1, v) for name, v in changes.items()}
-    buffer = ReplayBuffer(1, 1, 1)
+    buffer = ReplayBuffer(1, 1, 1, sampler=sampler)
     buffer.add(Transition(**{name: np.array(value) for name, value in parts.items()}))
     return buffer
 
@@ -128,6 +128,26 @@ def test_the_critic_loss_is_what_the_arithmetic_says() -> None:
     assert metrics["losses/critic"][0] == (first - target) ** 2 + (second - target) ** 2
     assert metrics["values/target_mean"][0] == target
     assert metrics["values/mean"][0] == first
+
+
+class Weighing(UniformSampler):
+    """Weighs every row alike, and keeps what it is told of them."""
+
+    per_row = ("td_error",)
+
+    def weights(self, places: np.ndarray) -> np.ndarray:
+        return np.full(places.shape, 0.25, np.float32)
+
+    def feedback(self, places: np.ndarray, per_row: Any) -> None:
+        self.told = per_row["td_error"]
+
+
+def test_a_sampler_weighs_the_critic_loss_and_hears_how_far_the_worst_critic_is_off() -> None:
+    agent, sampler = constant_td3(target_noise=0.0), Weighing()
+    metrics = agent.train(one_transition(sampler), 1)
+    # As above: values of 4 and 9 where 12 was right.
+    assert metrics["losses/critic"][0] == 0.25 * ((4 - 12) ** 2 + (9 - 12) ** 2)
+    np.testing.assert_array_equal(sampler.told, [[8.0]])
 
 
 def test_termination_stops_the_bootstrap_and_truncation_does_not() -> None:
