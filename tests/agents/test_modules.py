@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from eagerly import DDPG, DDPGConfig
 from eagerly.agents.adam import Adam
+from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.networks.models import CustomVariable
+from tests.helpers import filled_buffer, spaces
 
 schedules = keras.optimizers.schedules
 
@@ -248,3 +251,34 @@ def test_a_learning_rate_stays_after_restoring(tmp_path: Path) -> None:
     second.keep_learning_rate()
     assert float(second.optimizer.learning_rate) == 0.125
     Module("none", Network()).keep_learning_rate()
+
+
+# --- in an agent --------------------------------------------------------------------------------
+
+
+class Copying(DDPG):
+    """Its targets are copies, taken between calls."""
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        modules = super().build(builder)
+        for module in modules.values():
+            module.copy_every = 4
+        return modules
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_targets_of_an_agent_are_copied_between_calls(mode: str) -> None:
+    config = DDPGConfig(hidden_sizes=(8,), batch_size=4, mode=mode)
+    agent, buffer = Copying(*spaces(), config, seed=0), filled_buffer()
+
+    def is_copied(module: Module) -> bool:
+        pairs = zip(module.network.variables, module.target.variables, strict=True)
+        return all(np.array_equal(one.numpy(), other.numpy()) for one, other in pairs)
+
+    for updates, copied in ((2, False), (2, True), (1, False)):
+        agent.train(buffer, updates)
+        assert [is_copied(module) for module in agent.modules.values()] == [copied] * 2
+        rows = np.ones((3, 4), np.float32)
+        np.testing.assert_allclose(agent.act(rows), agent.actor.network(rows), 1e-5, 1e-6)
+    with pytest.raises(ValueError, match=r"something happens after every 4 updates, and 5 were"):
+        agent.train(buffer, 4)
