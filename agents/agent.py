@@ -134,8 +134,8 @@ class Agent:
     def build(self, builder: ModelBuilder) -> Modules:
         """Builds what is learned and kept: an actor and critics with targets.
 
-        In an algorithm's own the global generators of Python, NumPy, TensorFlow and PyTorch begin at
-        the agent's seed, so that initial weights follow from it.
+        Where an algorithm overrides it, the global generators of Python, NumPy, TensorFlow and
+        PyTorch begin at the agent's seed, so that initial weights follow from it.
         """
         return actor_critic(builder)
 

@@ -121,14 +121,17 @@ class Inputs:
         """
         return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self.row_dtype)
 
-    def batch(self, rows: tf.Tensor, random: UpdateRandom) -> Batch:
+    def batch(
+        self, rows: tf.Tensor, random: UpdateRandom, weight: tf.Tensor | None = None
+    ) -> Batch:
         """Makes the batch of an update.
 
         Args:
             rows: Samples `[samples_per_update, *layout.sample_shape]`.
             random: What images are shifted by.
+            weight: How much each sample counts, `[samples_per_update]`, or None.
         """
-        return Batch(*self.layout.unpack(rows))
+        return Batch(*self.layout.unpack(rows), weight=weight)
 
 
 class FrameInputs(Inputs):
@@ -144,9 +147,11 @@ class FrameInputs(Inputs):
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
         self.row_dtype, self._shift = tf.float32, shift
 
-    def batch(self, rows: tf.Tensor, random: UpdateRandom) -> Batch:
+    def batch(
+        self, rows: tf.Tensor, random: UpdateRandom, weight: tf.Tensor | None = None
+    ) -> Batch:
         """Makes the batch of an update of rows `[B, S + 1, width]`."""
-        batch = batch_of_frames(self.layout, rows, self.dtype)
+        batch = batch_of_frames(self.layout, rows, self.dtype)._replace(weight=weight)
         if self._shift is None:
             return batch
         shape = 2 * self.rows_per_update, self._shift.images
@@ -165,9 +170,13 @@ class WindowInputs(Inputs):
         """B, steps of a batch, padding included."""
         return self.samples_per_update * int(self.layout.length)
 
-    def batch(self, rows: tf.Tensor, random: UpdateRandom) -> Batch:
-        """Makes the batch of an update of windows `[N, T + 1, width]`."""
-        return batch_of_windows(self.layout.unpack(rows))
+    def batch(
+        self, rows: tf.Tensor, random: UpdateRandom, weight: tf.Tensor | None = None
+    ) -> Batch:
+        """Makes the batch of an update of windows `[N, T + 1, width]`; their weights are `[N]`."""
+        if weight is not None:
+            weight = tf.repeat(weight, int(self.layout.length))
+        return batch_of_windows(self.layout.unpack(rows))._replace(weight=weight)
 
 
 def inputs_of(config: Any, observations: Observations, actions: Actions) -> Inputs:

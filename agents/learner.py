@@ -119,7 +119,7 @@ class Learner:
         """Makes the update of that number."""
         dtype = self._inputs.dtype
         shifts = UpdateRandom(seed_word(self._seed, Stream.AUGMENTATION), number, dtype)
-        batch = self._inputs.batch(rows, shifts)._replace(weight=weight)
+        batch = self._inputs.batch(rows, shifts, weight)
         random = UpdateRandom(self._seed, number, dtype)
         results = self._update(batch, random, self._schedule.phase(due, number))
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype)
@@ -135,7 +135,8 @@ class Learner:
             made.append(self._schedule.due(position + 1 + k))
             results.append(self._one(made[-1], self.counter.assign_add(1).value(), *sample))
         names = self._names(made)
-        history = tf.stack([[metrics.get(n, none) for n in names] for metrics, _ in results])
+        found = [[metrics.get(n, none) for n in names] for metrics, _ in results]
+        history = tf.convert_to_tensor(found, none.dtype)
         kept = {n: tf.stack([wanted_of(per_row, n) for _, per_row in results]) for n in wanted}
         return history, kept, self._published()
 
@@ -193,7 +194,7 @@ class Learner:
         samples, first, wanted = given
         update, none = self._program(due, samples), tf.zeros((), self._inputs.dtype)
         metrics, per_row = update(first + tf.cast(k, tf.int64), *(part[k] for part in samples))
-        history = tf.stack([metrics.get(name, none) for name in self._names()])
+        history = tf.convert_to_tensor([metrics.get(n, none) for n in self._names()], none.dtype)
         values = history, *(wanted_of(per_row, name) for name in wanted)
         return tuple(array.write(k, value) for array, value in zip(arrays, values, strict=True))
 

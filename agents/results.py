@@ -83,7 +83,7 @@ def named_metrics(
     Raises:
         FloatingPointError: Naming the first update in which a metric was not finite.
     """
-    there = np.array([[name in found for name in names] for found in returned])
+    there = np.array([[name in found for name in names] for found in returned], bool)
     for k, column in np.argwhere(there & ~np.isfinite(history))[:1]:
         raise FloatingPointError(
             f"{names[column]} became {history[k, column]} in update {list(numbers)[k]}: lower the "

@@ -18,7 +18,7 @@ import tensorflow as tf
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.random import UpdateRandom
-from eagerly.buffers import Buffer, ReplayBuffer, Transition, replay_buffer
+from eagerly.buffers import Buffer, ReplayBuffer, Sampler, Transition, replay_buffer
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.documents import sealed, unsealed
 
@@ -83,11 +83,13 @@ def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> R
     return buffer
 
 
-def buffer_for(agent: Agent, count: int = 200, *, seed: int = 0) -> Buffer:
+def buffer_for(
+    agent: Agent, count: int = 200, *, seed: int = 0, sampler: Sampler | None = None
+) -> Buffer:
     """A buffer of what an agent learns from: transitions, or episodes of 1 to 12 steps."""
     if not agent.config.remembers:
         return filled_buffer(count, seed=seed)
-    buffer = replay_buffer(agent.layout, 1000, seed=seed)
+    buffer = replay_buffer(agent.layout, 1000, seed=seed, sampler=sampler)
     steps, random = random_transitions(count, seed=seed), np.random.default_rng(seed)
     ended = random.uniform(size=count) < 0.2
     for index in range(count):

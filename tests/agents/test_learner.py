@@ -130,19 +130,19 @@ SHAPES: list[Any] = [
     (
         lambda b: ({}, {"error": b.reward[:, tf.newaxis]}),
         ValueError,
-        r"error must have a value for each row, \(3,\); got shape \(3, 1\)",
+        r"error must have shape \[3\], a value for each row; got shape \(3, 1\)",
     ),
     (
         lambda b: ({}, {"error": tf.reduce_mean(b.reward)}),
         ValueError,
-        r"error must have a value for each row, \(3,\); got shape \(\)",
+        r"error must have shape \[3\], a value for each row; got shape \(\)",
     ),
     (
         lambda b: {"m": tf.reduce_mean(b.reward)},
         TypeError,
-        "must return metrics and values per row, two .*; got dict: return metrics, {}",
+        "must return two dictionaries.*; got dict: return metrics, {}",
     ),
-    (lambda b: None, TypeError, "two dictionaries; got NoneType"),
+    (lambda b: None, TypeError, "two dictionaries, .*; got NoneType"),
 ]
 
 
@@ -161,7 +161,7 @@ def test_metrics_that_come_and_go_are_refused() -> None:
         number = number_of(phase)
         return {"a": number} | ({"b": number} if number > 1 else {}), {}
 
-    with pytest.raises(ValueError, match="the same in all updates of a phase; got a in one and a,"):
+    with pytest.raises(ValueError, match="the same in all updates of a phase; got a, then a, b"):
         learner_of(update).learn(buffer_of(), 2)
 
 
@@ -240,7 +240,7 @@ def test_what_has_happened_between_calls_makes_what_was_published_old() -> None:
 @pytest.mark.parametrize("updates", [3, 5, 12])
 def test_a_call_that_does_not_divide_what_happens_between_calls_is_refused(updates: int) -> None:
     learner, buffer = learner_of(nothing, between=[(6, list), (4, list)]), buffer_of(InOrder())
-    with pytest.raises(ValueError, match=rf"must divide [46], .* updates; got {updates}"):
+    with pytest.raises(ValueError, match=rf"must divide [46] .*; got {updates}"):
         learner.learn(buffer, updates)
     assert learner.updates == 0
     assert buffer.sampler._next == 0  # nothing was drawn
@@ -249,7 +249,7 @@ def test_a_call_that_does_not_divide_what_happens_between_calls_is_refused(updat
 def test_a_call_that_would_step_over_what_happens_between_calls_is_refused() -> None:
     learner, buffer = learner_of(nothing, between=[(4, list)]), buffer_of()
     learner.learn(buffer, 2)
-    with pytest.raises(ValueError, match=r"every 4 updates, and 2 were made: .* can make 2; got 4"):
+    with pytest.raises(ValueError, match=r"every 4 updates, next in 2: .*; got 4"):
         learner.learn(buffer, 4)
     learner.learn(buffer, 2)
     learner.learn(buffer, 4)

@@ -13,6 +13,8 @@ import tensorflow as tf
 from eagerly.agents import losses
 from eagerly.agents.conditions import MEMORIES
 from eagerly.agents.inputs import Batch, batch_of_windows
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import PADDING, Sample, SequenceLayout, UniformSampler, Window
@@ -219,6 +221,31 @@ def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
     assert (before != seen).any()
     assert loss != other
     np.testing.assert_array_equal(values("discount", 1.0)[1], loss)
+
+
+class Weighing(UniformSampler):
+    """Weighs windows by their place in the update."""
+
+    def weights(self, places: np.ndarray) -> np.ndarray:
+        return np.tile(np.arange(5, dtype=np.float32), (len(places), 1))
+
+
+class Told(TD3):
+    """Learns nothing, and reports what the weights of its batches make of their rewards."""
+
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        of_windows = tf.reduce_sum(tf.reshape(batch.reward, [5, 6]), axis=1)
+        weighed = tf.reduce_sum(batch.reward * batch.weight)
+        return {"weighed": weighed, "expected": tf.reduce_sum(of_windows * tf.range(5.0))}, {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_weight_of_a_window_is_that_of_each_of_its_steps(mode: str) -> None:
+    agent = Told(*spaces(), TD3Config.from_flat(**SMALL, memory="gru", mode=mode), seed=0)
+    metrics = agent.train(buffer_for(agent, sampler=Weighing()), 2)
+    np.testing.assert_allclose(metrics["weighed"], metrics["expected"], 1e-4)
+    learning = agent_with("td3", "gru", mode="eager")
+    learning.train(buffer_for(learning, sampler=Weighing()), 1)
 
 
 # --- an update by slow loops --------------------------------------------------------------------

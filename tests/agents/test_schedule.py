@@ -11,7 +11,7 @@ from eagerly.agents.schedule import Schedule
 def test_without_rhythms_all_updates_are_alike() -> None:
     schedule = Schedule()
     assert schedule.period == 1
-    assert schedule.phases() == [frozenset()]
+    assert schedule.phases == (frozenset(),)
     assert list(schedule.runs(range(1, 6))) == [(frozenset(), 5)]
 
 
@@ -22,7 +22,7 @@ def test_phases_repeat_after_the_least_common_multiple() -> None:
     assert due == [set(), {2}, {3}, {2}, set(), {2, 3}]
     assert all(schedule.due(update) == schedule.due(update + 6) for update in range(1, 20))
     # In the order of the updates in which they are met for the first time.
-    assert schedule.phases() == [frozenset(), {2}, {3}, {2, 3}]
+    assert schedule.phases == (frozenset(), {2}, {3}, {2, 3})
 
 
 @pytest.mark.parametrize(

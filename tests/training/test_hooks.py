@@ -60,7 +60,7 @@ class AtEnds(TD3):
         self.budget.episode_ended()
 
     def evaluated_policies(self) -> Mapping[str, Any]:
-        return {"linear": linear, "same": self.networks.policy}
+        return {"linear": linear, "same": self.policy}
 
 
 def linear(observations: np.ndarray) -> np.ndarray:
