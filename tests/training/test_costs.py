@@ -102,7 +102,7 @@ def test_many_updates_are_one_compiled_call(
     body, made = trainer.agent.learner._call, []
 
     def counted(*args: Any) -> Any:
-        made.append(args[0].shape[0])
+        made.append(args[0][0].shape[0])
         return body(*args)
 
     monkeypatch.setattr(trainer.agent.learner, "_call", counted)
@@ -128,7 +128,7 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
     agent.train(buffer, 10)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
-    graph = agent.learner._call.get_concrete_function(rows, None, 0, ()).graph
+    graph = agent.learner._call.get_concrete_function([rows], 0, ()).graph
     functions = graph.as_graph_def().library.function
     operations = {node.op for function in functions for node in function.node_def}
     operations |= {operation.type for operation in graph.get_operations()}
