@@ -1,0 +1,62 @@
+"""TD3 whose critics learn from a Huber loss, with a gradient that is written by hand.
+
+Huber 1964, "Robust Estimation of a Location Parameter": the loss is quadratic up to ±δ and linear
+beyond, which bounds the influence of a single target. Its derivative is the clipped error, with
+which Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods) train
+DQN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from eagerly.agents import losses
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
+from eagerly.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuberConfig(TD3Config):
+    """Settings of TD3, and the error beyond which the loss is linear."""
+
+    huber_delta: float = setting(
+        1.0, "Error beyond which the critics' loss is linear (Mnih et al. 2015)", above=0
+    )
+
+
+class HuberTD3(TD3):
+    """TD3 whose critics minimise a Huber loss."""
+
+    Config = HuberConfig
+    config: HuberConfig
+
+    def critic_loss(
+        self,
+        values: tf.Tensor,
+        target: tf.Tensor,
+        mask: tf.Tensor | None = None,
+        weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns each critic's mean loss, summed; arguments as `losses.critic_loss` has them."""
+        each = huber(values - target, self.config.huber_delta)
+        if weight is not None:
+            each *= weight
+        return tf.reduce_sum(losses.mean(each, mask, axis=1))
+
+
+def huber(errors: tf.Tensor, delta: float) -> tf.Tensor:
+    """Returns e²/2 where |e| <= δ and δ (|e| - δ/2) elsewhere, for each of the errors."""
+
+    # One operation in place of the derivatives of both branches of `where`. The function stands
+    # inside, because in a graph `tf.custom_gradient` takes tensors alone, and delta is a number.
+    @tf.custom_gradient
+    def of(errors: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        size = tf.abs(errors)
+        loss = tf.where(size <= delta, tf.square(errors) / 2, delta * (size - delta / 2))
+        return loss, lambda upstream: upstream * tf.clip_by_value(errors, -delta, delta)
+
+    return of(errors)
