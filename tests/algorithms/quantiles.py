@@ -1,0 +1,214 @@
+"""Truncated Quantile Critics (TQC), on TD3.
+
+Kuznetsov, Shvechikov, Grishin and Vetrov 2020, "Controlling Overestimation Bias with Truncated
+Mixture of Continuous Distributional Quantile Critics", section 3. Each of C critics predicts Q
+quantiles of the return. The target pools the atoms of all critics and drops the greatest, which
+controls overestimation in finer steps than a minimum over critics does.
+
+Differences from the paper: TD3's deterministic actor and smoothed target actions replace SAC's
+stochastic policy; actor and targets move every `policy_delay` updates.
+
+Shapes: B batch, C critics, Q quantiles of each, K atoms of a target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from eagerly.agents import losses
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.inputs import Batch
+from eagerly.agents.metrics import actor_metrics, critic_metrics
+from eagerly.agents.outputs import Outputs
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.td3 import TD3, Tensors
+from eagerly.agents.td3_config import TD3Config
+from eagerly.networks.layers import EnsembleDense, EnsembleLayerNormalization
+from eagerly.networks.mlp import MLP
+from eagerly.networks.models import repeated
+from eagerly.seeding import Stream, seed_word
+from eagerly.settings import setting
+from eagerly.spaces import Actions, Observations
+
+
+@dataclass(frozen=True, kw_only=True)
+class TQCConfig(TD3Config):
+    """Settings of TQC: those of TD3, and of the quantiles."""
+
+    n_critics: int = setting(5, "Critics, N (paper)", at_least=1, at_most=256)
+    n_quantiles: int = setting(25, "Quantiles of each critic, M (paper)", at_least=1, at_most=1024)
+    dropped: int = setting(
+        2, "Greatest atoms dropped from a target, per critic, d (paper: 0 to 5)", at_least=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dropped >= self.n_quantiles:
+            raise ValueError(
+                f"dropped must be below n_quantiles, {self.n_quantiles}; got {self.dropped}"
+            )
+
+    def critics(self) -> dict[str, Any]:
+        """What makes the critics differ from the actor."""
+        return super().critics() | {"n_quantiles": self.n_quantiles}
+
+    def check_spaces(self, observations: Observations, actions: Actions) -> None:
+        """Refuses what the critics of this file are not made for."""
+        super().check_spaces(observations, actions)
+        if self.remembers or self.critic or self.models or not observations.is_one_vector:
+            raise ValueError(
+                "TQC has critics of its own, for vectors and without a memory: leave memory, "
+                f"critic and models out; observations are {observations.space}"
+            )
+
+
+class QuantileCritic(MLP):
+    """Maps (observation, action) to quantiles of the return, `[C, B, Q]`.
+
+    Args:
+        observation_size: O.
+        action_size: A.
+        n_critics: C.
+        n_quantiles: Q.
+        **network: What else `MLP` takes.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        action_size: int,
+        *,
+        n_critics: int,
+        n_quantiles: int,
+        masked: int,
+        **network: Any,
+    ) -> None:
+        super().__init__(
+            (observation_size - masked, n_quantiles),
+            partial(EnsembleDense, n_critics),
+            partial(EnsembleLayerNormalization, n_critics),
+            last="quantiles",
+            masked=masked,
+            action_size=action_size,
+            **network,
+        )
+        self(
+            *(np.zeros((1, size), self.variable_dtype) for size in (observation_size, action_size))
+        )
+
+    def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` and `[B, A]` to `[C, B, Q]`."""
+        action = tf.cast(action, self.compute_dtype)
+        return self._outputs(observation, joined=lambda rows: tf.concat([rows, action], axis=-1))
+
+
+class QuantileBuilder(ModelBuilder):
+    """Builds quantile critics."""
+
+    def critic(self, name: str = "critic", encoder: Any = None) -> QuantileCritic:
+        """Builds the critics; there is no encoder, see `TQCConfig.check_spaces`."""
+        return QuantileCritic(
+            self.observations.size,
+            self.actions.size,
+            masked=self.observations.masked,
+            normalization=self.normalization,
+            seed=seed_word(self.seed, Stream.CRITIC),
+            name=name,
+            **self.config.networks(),
+            **self.config.critics(),
+        )
+
+
+class TQC(TD3):
+    """TD3 whose critics predict quantiles, and whose target drops the greatest of them."""
+
+    Config = TQCConfig
+    Builder = QuantileBuilder
+    config: TQCConfig
+
+    def target(self, batch: Batch, outputs: Outputs, random: UpdateRandom) -> tf.Tensor:
+        """Returns the atoms y `[B, K]` of the distribution that all critics learn."""
+        with tf.name_scope("target"):
+            next_action = outputs.smoothed(
+                self.actor.target(batch.next_observation),
+                self.config.target_noise,
+                self.config.target_noise_clip,
+            )
+            atoms = self.critic.target(batch.next_observation, next_action)
+            return truncated_target(batch.reward, batch.discount, atoms, self.config.dropped)
+
+    def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        """Moves the critics; returns their metrics, and the error of each row `[B]`."""
+        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
+            quantiles = self.critic(batch.observation, batch.action, training=True)
+            loss = quantile_huber_loss(quantiles, target, batch.weight)
+        self.critic.minimize(loss, tape)
+        # The curves show the means of the distributions, [C, B] and [B].
+        values, mean_target = tf.reduce_mean(quantiles, axis=-1), tf.reduce_mean(target, axis=-1)
+        metrics = critic_metrics(loss, values, mean_target, batch.mask)
+        return metrics, losses.td_error(values, mean_target)
+
+    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
+        """Moves the actor by the gradient of the mean over all quantiles; returns its metrics."""
+        with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
+            scores = self.actor(batch.observation, training=True)
+            action = outputs.relaxed(scores)
+            values = outputs.values(self.mean_value, batch.observation, action)
+            loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
+        self.actor.minimize(loss, tape)
+        return actor_metrics(loss, outputs.saturated(action), batch.mask)
+
+    def mean_value(
+        self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1
+    ) -> tf.Tensor:
+        """Returns means `[n B]`, of all atoms; arguments as `CriticModel.first` has them."""
+        quantiles = self.critic(repeated(observation, alternatives), action)
+        return tf.reduce_mean(quantiles, axis=(0, 2))
+
+
+def truncated_target(
+    reward: tf.Tensor, discount: tf.Tensor, atoms: tf.Tensor, dropped: int
+) -> tf.Tensor:
+    """Pools the atoms of all critics, drops the greatest, and discounts the rest.
+
+    Args:
+        reward: `[B]`.
+        discount: `[B]`.
+        atoms: `[C, B, Q]`, the target critics' at the next step.
+        dropped: How many are dropped, per critic.
+
+    Returns:
+        `[B, K]` with K = C (Q - dropped), in ascending order; no gradient flows through it.
+    """
+    critics, batch, quantiles = atoms.shape
+    pooled = tf.reshape(tf.transpose(atoms, [1, 0, 2]), [batch, critics * quantiles])
+    kept = tf.sort(pooled, axis=-1)[:, : critics * (quantiles - dropped)]
+    return tf.stop_gradient(reward[:, tf.newaxis] + discount[:, tf.newaxis] * kept)
+
+
+def quantile_huber_loss(
+    quantiles: tf.Tensor, target: tf.Tensor, weight: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Returns the quantile Huber loss of each critic, summed over critics.
+
+    The sum gives every critic the gradient that it would get alone.
+
+    Args:
+        quantiles: `[C, B, Q]`; the m-th is that of the fraction τ = (m - 1/2) / Q.
+        target: `[B, K]`.
+        weight: `[B]`, factor of each row's loss; None: 1.
+    """
+    count = quantiles.shape[-1]
+    fractions = (tf.range(count, dtype=quantiles.dtype)[:, tf.newaxis] + 0.5) / count  # [Q, 1]
+    errors = target[:, tf.newaxis, :] - quantiles[..., tf.newaxis]  # [C, B, Q, K]
+    size = tf.abs(errors)
+    huber = tf.where(size <= 1.0, tf.square(errors) / 2, size - 0.5)
+    # |τ - 1(u < 0)|: a quantile is pulled up by atoms above it, and down by those below it.
+    pull = tf.where(errors < 0.0, 1.0 - fractions, fractions)
+    each = tf.reduce_mean(pull * huber, axis=(2, 3))  # [C, B]
+    return tf.reduce_sum(losses.mean(each if weight is None else each * weight, None, axis=1))
