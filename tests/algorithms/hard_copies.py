@@ -1,0 +1,51 @@
+"""TD3 whose targets are copied every n updates, as in DQN.
+
+Mnih et al. 2015, "Human-level control through deep reinforcement learning", Algorithm 1: "Every C
+steps reset Q̂ = Q". The copies are made between calls of the compiled program, so the number of
+updates per call must divide n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.modules import Modules
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
+from eagerly.conditions import with_setting
+from eagerly.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardCopiesConfig(TD3Config):
+    """Settings of TD3, and how often targets are copied."""
+
+    copy_every: int = setting(
+        400,  # a target is then 200 updates old on average, as one that follows by 0.005 is
+        "Targets are copied from their networks; 0: they follow by tau",
+        unit="updates",
+        at_least=0,
+    )
+    tau: float = setting(
+        0.005,
+        "Step of targets to networks (authors)",
+        above=0,
+        at_most=1,
+        acts=with_setting("copy_every", 0),
+    )
+
+
+class HardCopies(TD3):
+    """TD3 with targets that stay the same between copies."""
+
+    Config = HardCopiesConfig
+    config: HardCopiesConfig
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        """Builds the modules of TD3, with targets that are copied between calls."""
+        modules = actor_critic(builder)
+        for module in modules.values():
+            module.copy_every = self.config.copy_every
+        return modules
