@@ -1,0 +1,166 @@
+"""CrossQ, on TD3: batch normalisation in the critics, and no targets.
+
+Bhatt, Palenicek, Belousov, Argus, Amiranashvili, Brox and Peters 2024, "CrossQ: Batch Normalization
+in Deep Reinforcement Learning for Greater Sample Efficiency and Simplicity", section 3. (s, a) and
+(s', a') go through the critics in one forward pass, so that both are normalised by the same batch
+statistics. Target networks are then not needed.
+
+Differences from the paper: a deterministic actor and TD3's smoothed next actions replace SAC's
+stochastic policy. Critics have the `hidden_sizes` of the actor; those of the paper are 2048 wide.
+The authors' code uses batch renormalisation. The actor is normalised, as in their code: without
+that it saturates on Pendulum-v1 and never recovers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from eagerly.agents import losses
+from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.inputs import Batch
+from eagerly.agents.metrics import critic_metrics
+from eagerly.agents.modules import Modules
+from eagerly.agents.outputs import Outputs
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
+from eagerly.agents.td3 import TD3, Tensors
+from eagerly.agents.td3_config import TD3Config
+from eagerly.conditions import Condition
+from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
+from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.layers import Linear
+from eagerly.networks.models import CriticModel
+from eagerly.seeding import Stream, seed_word
+from eagerly.settings import setting
+from eagerly.spaces import Actions, Observations
+
+# Without targets tau does nothing, so it is refused where it is given.
+_NOWHERE = Condition("for target networks", lambda _: False, lambda _: "CrossQ, which has none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossQConfig(TD3Config):
+    """Settings of CrossQ: those of TD3 without tau. "authors" is the code of the paper."""
+
+    actor_learning_rate: float = setting(1e-3, "Adam's step size, actor (paper)", above=0)
+    critic_learning_rate: float = setting(1e-3, "Adam's step size, critics (paper)", above=0)
+    adam_beta1: float = setting(
+        0.5, "Adam's decay of the mean of gradients (authors)", at_least=0, below=1
+    )
+    policy_delay: int = setting(
+        3, "The actor moves every so many (authors)", unit="updates", at_least=1, at_most=1000
+    )
+    norm_momentum: float = setting(
+        0.99, "Decay of the critics' running statistics (authors)", above=0, below=1
+    )
+    tau: float = setting(0.005, "Has no effect", above=0, at_most=1, acts=_NOWHERE)
+
+    def check_spaces(self, observations: Observations, actions: Actions) -> None:
+        """Refuses what the networks of this file are not made for."""
+        super().check_spaces(observations, actions)
+        replaced = self.remembers or self.has_custom_models or self.layer_norm
+        if replaced or actions.choices or not observations.is_one_vector:
+            raise ValueError(
+                "CrossQ has networks of its own, for vectors and continuous actions, without a "
+                "memory: leave memory, layer_norm and your own models out; got "
+                f"{observations.space} and {actions.space}"
+            )
+
+
+class CrossQBuilder(ModelBuilder):
+    """Builds actor and critics with batch normalisation, as Keras models; none has an encoder."""
+
+    def actor(self, name: str = "actor", encoder: Any = None) -> CustomActor:
+        """Builds the actor."""
+        seed = seed_word(self.seed, Stream.ACTOR)
+        model = self._normalized(self._features, self.actions.size, "tanh", seed)
+        return CustomActor(model, name=name, **self._adapted())
+
+    def critic(self, name: str = "critic", encoder: Any = None) -> CriticModel:
+        """Builds the critics."""
+        seeds = weight_seeds(seed_word(self.seed, Stream.CRITIC), self.config.n_critics)
+
+        def member(index: int) -> CustomCritic:
+            inputs = self._features + self.actions.size
+            model = self._normalized(inputs, 1, None, seeds[index])
+            return CustomCritic(model, name=name, **self._adapted())
+
+        return custom_critics(member, len(seeds))
+
+    @property
+    def _features(self) -> int:
+        return self.observations.size - self.observations.masked
+
+    def _normalized(self, inputs: int, outputs: int, last: str | None, seed: int) -> keras.Model:
+        """Builds an MLP whose inputs and hidden layers are normalised."""
+        config = self.config
+        sizes = [inputs, *config.hidden_sizes, outputs]
+        activations = [config.activation] * len(config.hidden_sizes) + [last]
+        seeds = weight_seeds(seed, len(activations))
+        layers = [keras.Input((inputs,), dtype=config.variable_dtype)]
+        for (before, after), activation, each in zip(
+            pairwise(sizes), activations, seeds, strict=True
+        ):
+            layers += [
+                keras.layers.BatchNormalization(
+                    momentum=config.norm_momentum, dtype=config.precision
+                ),
+                Linear(
+                    before,
+                    after,
+                    initializer=config.initializer,
+                    seed=each,
+                    activation=activation,
+                    dtype=config.precision,
+                ),
+            ]
+        return keras.Sequential(layers)
+
+
+class CrossQ(TD3):
+    """TD3 without targets, whose critics normalise (s, a) and (s', a') together."""
+
+    Config = CrossQConfig
+    Builder = CrossQBuilder
+    config: CrossQConfig
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        """Builds actor and critics, without targets."""
+        modules = actor_critic(builder, targets=False)
+        for module in modules.values():
+            module.optimizer.beta_1 = self.config.adam_beta1
+        return modules
+
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
+        """Makes one update."""
+        outputs = self.outputs(random)
+        metrics, td_error = self.joint_step(batch, outputs)
+        if phase.every(self.config.policy_delay):
+            metrics |= self.actor_step(batch, outputs)
+        return metrics, {"td_error": td_error}
+
+    def joint_step(self, batch: Batch, outputs: Outputs) -> tuple[Tensors, tf.Tensor]:
+        """Moves the critics; returns their metrics, and the error of each row `[B]`."""
+        next_action = outputs.smoothed(
+            self.actor(batch.next_observation),
+            self.config.target_noise,
+            self.config.target_noise_clip,
+        )
+        observation = tf.concat([batch.observation, batch.next_observation], axis=0)
+        action = tf.concat([batch.action, next_action], axis=0)
+        with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
+            # q, q' = Q([s, s'], [a, a']), in training mode: by the statistics of this batch
+            both = self.critic(observation, action, training=True)
+            values, next_values = tf.split(both, 2, axis=1)  # [C, B] each
+            # y = r + γ min_i q'_i, through which no gradient flows
+            target = losses.clipped_target(batch.reward, batch.discount, next_values)
+            loss = self.critic_loss(values, target, batch.mask, batch.weight)
+        self.critic.minimize(loss, tape)
+        metrics = critic_metrics(loss, values, target, batch.mask)
+        return metrics, losses.td_error(values, target)
