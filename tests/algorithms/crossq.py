@@ -140,18 +140,21 @@ class CrossQ(TD3):
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update."""
         outputs = self.outputs(random)
-        metrics, td_error = self.joint_step(batch, outputs)
+        metrics, td_error = self.joint_step(batch, self.next_action(batch, outputs))
         if phase.every(self.config.policy_delay):
             metrics |= self.actor_step(batch, outputs)
         return metrics, {"td_error": td_error}
 
-    def joint_step(self, batch: Batch, outputs: Outputs) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns their metrics, and the error of each row `[B]`."""
-        next_action = outputs.smoothed(
+    def next_action(self, batch: Batch, outputs: Outputs) -> tf.Tensor:
+        """Returns the next actions `[B, A]` of the actor itself, smoothed."""
+        return outputs.smoothed(
             self.actor(batch.next_observation),
             self.config.target_noise,
             self.config.target_noise_clip,
         )
+
+    def joint_step(self, batch: Batch, next_action: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        """Moves the critics; returns their metrics, and the largest error of each row `[B]`."""
         observation = tf.concat([batch.observation, batch.next_observation], axis=0)
         action = tf.concat([batch.action, next_action], axis=0)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
@@ -162,5 +165,5 @@ class CrossQ(TD3):
             target = losses.clipped_target(batch.reward, batch.discount, next_values)
             loss = self.critic_loss(values, target, batch.mask, batch.weight)
         self.critic.minimize(loss, tape)
-        metrics = critic_metrics(loss, values, target, batch.mask)
-        return metrics, losses.td_error(values, target)
+        error = tf.reduce_max(tf.abs(losses.td_error(values, target)), axis=0)
+        return critic_metrics(loss, values, target, batch.mask), error

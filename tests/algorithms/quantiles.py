@@ -23,8 +23,7 @@ import tensorflow as tf
 from eagerly.agents import losses
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.inputs import Batch
-from eagerly.agents.metrics import actor_metrics, critic_metrics
-from eagerly.agents.outputs import Outputs
+from eagerly.agents.metrics import critic_metrics
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.td3 import TD3, Tensors
 from eagerly.agents.td3_config import TD3Config
@@ -131,16 +130,10 @@ class TQC(TD3):
     Builder = QuantileBuilder
     config: TQCConfig
 
-    def target(self, batch: Batch, outputs: Outputs, random: UpdateRandom) -> tf.Tensor:
+    def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
         """Returns the atoms y `[B, K]` of the distribution that all critics learn."""
-        with tf.name_scope("target"):
-            next_action = outputs.smoothed(
-                self.actor.target(batch.next_observation),
-                self.config.target_noise,
-                self.config.target_noise_clip,
-            )
-            atoms = self.critic.target(batch.next_observation, next_action)
-            return truncated_target(batch.reward, batch.discount, atoms, self.config.dropped)
+        atoms = self.critic.target(batch.next_observation, next_action)
+        return truncated_target(batch.reward, batch.discount, atoms, self.config.dropped)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
         """Moves the critics; returns their metrics, and the error of each row `[B]`."""
@@ -150,23 +143,11 @@ class TQC(TD3):
         self.critic.minimize(loss, tape)
         # The curves show the means of the distributions, [C, B] and [B].
         values, mean_target = tf.reduce_mean(quantiles, axis=-1), tf.reduce_mean(target, axis=-1)
-        metrics = critic_metrics(loss, values, mean_target, batch.mask)
-        return metrics, losses.td_error(values, mean_target)
+        error = tf.reduce_max(tf.abs(losses.td_error(values, mean_target)), axis=0)
+        return critic_metrics(loss, values, mean_target, batch.mask), error
 
-    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
-        """Moves the actor by the gradient of the mean over all quantiles; returns its metrics."""
-        with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
-            scores = self.actor(batch.observation, training=True)
-            action = outputs.relaxed(scores)
-            values = outputs.values(self.mean_value, batch.observation, action)
-            loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
-        self.actor.minimize(loss, tape)
-        return actor_metrics(loss, outputs.saturated(action), batch.mask)
-
-    def mean_value(
-        self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1
-    ) -> tf.Tensor:
-        """Returns means `[n B]`, of all atoms; arguments as `CriticModel.first` has them."""
+    def value(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
+        """Returns means `[n B]` of all atoms, which the actor follows."""
         quantiles = self.critic(repeated(observation, alternatives), action)
         return tf.reduce_mean(quantiles, axis=(0, 2))
 

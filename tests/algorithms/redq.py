@@ -18,10 +18,8 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.inputs import Batch
-from eagerly.agents.metrics import actor_metrics
-from eagerly.agents.outputs import Outputs
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.td3 import TD3, Tensors
+from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from eagerly.networks.models import repeated
 from eagerly.settings import setting
@@ -50,32 +48,14 @@ class REDQ(TD3):
     Config = REDQConfig
     config: REDQConfig
 
-    def target(self, batch: Batch, outputs: Outputs, random: UpdateRandom) -> tf.Tensor:
+    def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
         """Returns y `[B]`, on which all critics regress."""
-        with tf.name_scope("target"):
-            next_action = outputs.smoothed(
-                self.actor.target(batch.next_observation),
-                self.config.target_noise,
-                self.config.target_noise_clip,
-            )
-            # y = r + γ min_{i ∈ M} Q'_i(s', ã), with a new subset M in every update: the target's
-            # bias depends on the size of M alone, its variance falls with that of the ensemble
-            next_values = self.critic.target(batch.next_observation, next_action)
-            subset = random.subset(self.config.subset_size, self.config.n_critics, "critics")
-            return losses.clipped_target(
-                batch.reward, batch.discount, tf.gather(next_values, subset)
-            )
+        # y = r + γ min_{i ∈ M} Q'_i(s', ã), with a new subset M in every update: the target's bias
+        # depends on the size of M alone, its variance falls with that of the ensemble
+        values = self.critic.target(batch.next_observation, next_action)  # [N, B]
+        subset = random.subset(self.config.subset_size, self.config.n_critics, "critics")
+        return losses.clipped_target(batch.reward, batch.discount, tf.gather(values, subset))
 
-    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
-        """Moves the actor by the gradient of the mean over all critics; returns its metrics."""
-        with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
-            scores = self.actor(batch.observation, training=True)
-            action = outputs.relaxed(scores)
-            values = outputs.values(self.mean_value, batch.observation, action)
-            loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
-        self.actor.minimize(loss, tape)
-        return actor_metrics(loss, outputs.saturated(action), batch.mask)
-
-    def mean_value(self, observation: Any, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Returns the critics' mean `[n B]`; arguments as `CriticModel.first` has them."""
+    def value(self, observation: Any, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
+        """Returns the mean value `[n B]` of all critics, which the actor follows."""
         return tf.reduce_mean(self.critic(repeated(observation, alternatives), action), axis=0)
