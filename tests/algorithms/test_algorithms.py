@@ -46,11 +46,8 @@ ACTOR = {"losses/actor", "actions/saturation"}
 MORE = {PREDICTIVE: {"losses/dynamics", "rewards/curiosity"}}
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
-# XLA compiles updates that a program holds one after the other as one. What each of them averages,
-# here running statistics, is then rounded in another way than in a loop: last bits depend on cuts.
-FUSED = pytest.mark.xfail(reason="XLA fuses averages of unrolled updates", strict=False)
 MODES = [
-    pytest.param(name, mode, marks=[*long, *(FUSED,) * ((name, mode) == (CROSSQ, "xla"))])
+    pytest.param(name, mode, marks=long)
     for name in ALGORITHMS
     for mode, long in (("eager", ()), ("graph", (pytest.mark.long,)), ("xla", (pytest.mark.long,)))
 ]
@@ -89,7 +86,13 @@ def test_how_updates_are_cut_into_calls_does_not_change_a_bit(name: str, mode: s
         for updates in cut:
             agent.train(buffer, updates)
         results.append(weights_of(agent))
-    assert equal_weights(*results)
+    if (name, mode) != (CROSSQ, "xla"):
+        assert equal_weights(*results)
+        return
+    # XLA rounds averages that move in every update, here running statistics, as the program around
+    # them allows: their last bits depend on the cuts, which are the same in a whole run.
+    for path, values in results[0].items():
+        np.testing.assert_allclose(results[1][path], values, 1e-4, 1e-6, err_msg=path)
 
 
 @pytest.mark.long
@@ -182,7 +185,8 @@ def test_redq_asks_another_pair_of_critics_in_each_update_and_in_time_all() -> N
             UpdateRandom(0, tf.constant(update, tf.int64), tf.float32) for _ in range(2)
         )
         pairs.append(frozenset(first.subset(2, 5, "critics").numpy().tolist()))
-        target = agent.target(batch, agent.outputs(second), second)
+        action = agent.next_action(batch, agent.outputs(second))
+        target = agent.target(batch, action, second)
         np.testing.assert_allclose(target, batch.reward + batch.discount * min(pairs[-1]), 1e-6)
     assert set(pairs) == {frozenset(pair) for pair in combinations(range(5), 2)}
     repeated = sum(one == other for one, other in pairwise(pairs))
@@ -288,7 +292,7 @@ def test_quantile_critics_have_a_distribution_for_each_row() -> None:
     quantiles = agent.critic(batch.observation, batch.action)
     assert quantiles.shape == (2, 8, 5)
     np.testing.assert_allclose(
-        agent.mean_value(batch.observation, batch.action),
+        agent.value(batch.observation, batch.action),
         quantiles.numpy().mean(axis=(0, 2)),
         rtol=1e-5,
         atol=1e-6,
@@ -334,7 +338,7 @@ def test_without_copies_it_is_td3_and_with_them_tau_is_refused() -> None:
 def test_crossqs_statistics_are_those_of_both_halves_of_the_batch() -> None:
     agent, batch = made(CROSSQ), some_batch()
     random = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32)
-    agent.joint_step(batch, agent.outputs(random))
+    agent.joint_step(batch, agent.next_action(batch, agent.outputs(random)))
     observations = np.concatenate([batch.observation, batch.next_observation])
     for member in range(2):
         path = f"critic: {member}/sequential/batch_normalization/moving_mean"
