@@ -1,45 +1,38 @@
-"""What every agent is: modules, exploration, acting, and updates in one compiled call.
-
-An algorithm adds its settings and `update`; it stands in a file of its own.
-"""
+"""What every agent is: modules, exploration, acting, and updates in one compiled call."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import tensorflow as tf
 
-from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.algorithm import Algorithm
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.hooks import Budget, FinishedEpisode
-from eagerly.agents.inputs import Batch, inputs_of
+from eagerly.agents.inputs import inputs_of
 from eagerly.agents.learner import Learner
-from eagerly.agents.modules import Module, Modules
+from eagerly.agents.modules import Modules
 from eagerly.agents.outputs import outputs_of
 from eagerly.agents.persistence import VariableCheckpoint, check_weights
-from eagerly.agents.random import UpdateRandom
-from eagerly.agents.schedule import Phase, Schedule
-from eagerly.buffers import Accumulator, Buffer, Layout, OneStep, Sampler, UniformSampler
+from eagerly.agents.schedule import Schedule
+from eagerly.buffers import Buffer, Layout
 from eagerly.networks import acting_policy
 from eagerly.networks.factories import seeded
-from eagerly.networks.models import Model
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
-from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
-from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.seeding import Stream, seed_sequence, seed_word
 
 _STATISTICS = "observations/"  # begins their names among the weights
-Tensors = dict[str, tf.Tensor]
 
 
-class Agent:
-    """An algorithm: what it learns, how it acts, and updates that run as one compiled call.
+class Agent(Algorithm):
+    """An algorithm that acts, learns in compiled calls, and is saved.
+
+    A file of its own adds settings and `update`; `Algorithm` has what else it can say.
 
     Args:
         observation_space: What `spaces.Observations` takes; it lays out rows of O numbers.
@@ -104,101 +97,10 @@ class Agent:
         )
 
     def _built(self, builder: ModelBuilder) -> Modules:
-        if type(self).build is Agent.build:
+        if type(self).build is Algorithm.build:
             return self.build(builder)
         with seeded(seed_word(builder.seed, Stream.MODULES)):
             return self.build(builder)
-
-    # --- what an algorithm says ---------------------------------------------------------------
-
-    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update: the algorithm.
-
-        Args:
-            batch: What is learned from.
-            random: Its random numbers.
-            phase: What happens in this update.
-
-        Returns:
-            Metrics: any scalars by name, the same ones in all updates of a phase. And what it has
-            for each row of the batch, `[B]` by name, the same in all updates: a sampler asks for
-            it by name, such as `td_error`.
-        """
-        raise NotImplementedError
-
-    @property
-    def rhythms(self) -> tuple[int, ...]:
-        """Numbers of updates after which something happens within an update; see `Phase.every`."""
-        return ()
-
-    def build(self, builder: ModelBuilder) -> Modules:
-        """Builds what is learned and kept: an actor and critics with targets.
-
-        Where an algorithm overrides it, the global generators of Python, NumPy, TensorFlow and
-        PyTorch begin at the agent's seed, so that initial weights follow from it.
-        """
-        return actor_critic(builder)
-
-    def acting_model(self) -> Model:
-        """Returns the model that acts: the actor. `Builder.policy_actor` builds another of it."""
-        return self.actor.network
-
-    def between_calls(self) -> Sequence[tuple[int, Callable[[], object]]]:
-        """Lists what happens between calls, after every so many updates, in order.
-
-        Targets are copied that have `copy_every`.
-        """
-        return [(m.copy_every, m.copy_to_target) for m in self.modules.values() if m.copy_every]
-
-    def update_budget(self, updates_per_call: int, warmup_steps: int) -> Budget | None:
-        """Makes the update budget of a run; the trainer asks for it once, and saves its state.
-
-        Args:
-            updates_per_call: Updates made in a call.
-            warmup_steps: Environment steps with random actions at first.
-
-        Returns:
-            The budget, or None for the run's: `replay_ratio` updates per step after the warm-up.
-        """
-        return None
-
-    def sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        """Makes what draws from the replay buffer of a run: uniformly."""
-        return UniformSampler(seed)
-
-    def accumulator(self, discount: float) -> Accumulator:
-        """Makes what turns the steps of environments into transitions: one of each step.
-
-        Args:
-            discount: Discount per step, gamma.
-        """
-        return OneStep()
-
-    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        """Hears which episodes ended in a step; the budget has counted it, no update was made yet.
-
-        What the next update depends on must be part of `state`, or of the budget's.
-        """
-
-    def evaluated_policies(self) -> Mapping[str, RowPolicy | EpisodePolicy]:
-        """Returns the policies, as they are now, that are evaluated beside the acting one, by name.
-
-        A name is an identifier, and begins columns of `evaluations.csv`: the same names, in the
-        same order, in the whole run.
-        """
-        return {}
-
-    # --- what it has then ---------------------------------------------------------------------
-
-    @property
-    def actor(self) -> Module:
-        """The module of that name."""
-        return self.modules["actor"]
-
-    @property
-    def critic(self) -> Module:
-        """The module of that name."""
-        return self.modules["critic"]
 
     @property
     def updates(self) -> int:

@@ -131,7 +131,7 @@ class Inputs:
             random: What images are shifted by.
             weight: How much each sample counts, `[samples_per_update]`, or None.
         """
-        return Batch(*self.layout.unpack(rows), weight=weight)
+        return Batch(*self.layout.unpack(rows))._replace(weight=weight)
 
 
 class FrameInputs(Inputs):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.hooks import Budget
+from eagerly.agents.algorithm import Budget
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat

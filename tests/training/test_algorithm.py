@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from eagerly import TD3, Callback, RunError, Trainer, open_run
-from eagerly.agents.hooks import FinishedEpisode
+from eagerly.agents.algorithm import FinishedEpisode
 from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
 from tests.small_runs import SMALL, scalars
 from tests.training.test_callbacks import Diary, StopsAt

@@ -1,0 +1,162 @@
+"""What an algorithm says: how it is updated, what it learns, and how it differs from others.
+
+`Agent` does everything else. A method that is not overridden does what most algorithms do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.inputs import Batch
+from eagerly.agents.modules import Module, Modules
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
+from eagerly.buffers import Accumulator, OneStep, Sampler, UniformSampler
+from eagerly.networks.models import Model
+from eagerly.policies.episodes import EpisodePolicy
+from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.state import Stateful
+
+Tensors = dict[str, tf.Tensor]
+
+
+class Budget(Stateful, Protocol):
+    """How many updates may be made; `training.update_budget.UpdateBudget` is the run's.
+
+    The trainer counts each step, then makes calls while one is due, and only then steps again. It
+    saves the state, so that a run that was stopped between two calls makes the rest of them first.
+    """
+
+    @property
+    def is_call_due(self) -> bool:
+        """Whether a whole call is owed."""
+
+    def stepped(self, total: int, new: int) -> None:
+        """Counts steps.
+
+        Args:
+            total: Steps done so far, with the new ones.
+            new: How many of them are new, N.
+        """
+
+    def paid(self) -> None:
+        """Counts a call."""
+
+
+class FinishedEpisode(Protocol):
+    """An episode that has ended, with exploration; `environments.vector` makes them."""
+
+    @property
+    def environment(self) -> int:
+        """Index of its environment, in [0, N)."""
+
+    @property
+    def total_reward(self) -> float:
+        """Sum of its rewards, not discounted."""
+
+    @property
+    def length(self) -> int:
+        """Its steps."""
+
+
+class Algorithm:
+    """An algorithm, as its file says it.
+
+    Attributes:
+        modules: Networks, their targets and optimisers, by name; what `build` has built.
+    """
+
+    modules: Modules
+
+    @property
+    def actor(self) -> Module:
+        """The module of that name."""
+        return self.modules["actor"]
+
+    @property
+    def critic(self) -> Module:
+        """The module of that name."""
+        return self.modules["critic"]
+
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
+        """Makes one update of the modules.
+
+        Args:
+            batch: What is learned from.
+            random: Random numbers of this update.
+            phase: What happens in this update, and its number.
+
+        Returns:
+            Two dictionaries. Metrics are scalars by name, the same ones in all updates of a phase.
+            Values per row are `[B]` by name, the same ones in all updates; a sampler asks for them
+            by name, such as `td_error`.
+        """
+        raise NotImplementedError
+
+    @property
+    def rhythms(self) -> tuple[int, ...]:
+        """Numbers of updates after which something happens within an update; see `Phase.every`."""
+        return ()
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        """Builds what is learned and kept: an actor and critics with targets.
+
+        Where an algorithm overrides it, the global generators of Python, NumPy, TensorFlow and
+        PyTorch begin at the agent's seed, so that initial weights follow from it.
+        """
+        return actor_critic(builder)
+
+    def acting_model(self) -> Model:
+        """Returns the model that acts: the actor. `Builder.policy_actor` builds another of it."""
+        return self.actor.network
+
+    def between_calls(self) -> Sequence[tuple[int, Callable[[], object]]]:
+        """Lists what happens between calls, after every so many updates, in order.
+
+        Targets are copied that have `copy_every`.
+        """
+        return [(m.copy_every, m.copy_to_target) for m in self.modules.values() if m.copy_every]
+
+    def update_budget(self, updates_per_call: int, warmup_steps: int) -> Budget | None:
+        """Makes the update budget of a run; the trainer asks for it once, and saves its state.
+
+        Args:
+            updates_per_call: Updates made in a call.
+            warmup_steps: Environment steps with random actions at first.
+
+        Returns:
+            The budget, or None for the run's: `replay_ratio` updates per step after the warm-up.
+        """
+        return None
+
+    def sampler(self, seed: np.random.SeedSequence) -> Sampler:
+        """Makes what draws from the replay buffer of a run: uniformly."""
+        return UniformSampler(seed)
+
+    def accumulator(self, discount: float) -> Accumulator:
+        """Makes what turns the steps of environments into transitions: one of each step.
+
+        Args:
+            discount: Discount per step, gamma.
+        """
+        return OneStep()
+
+    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
+        """Hears which episodes ended in a step; the budget has counted it, no update was made yet.
+
+        What the next update depends on must be part of `state`, or of the budget's.
+        """
+
+    def evaluated_policies(self) -> Mapping[str, RowPolicy | EpisodePolicy]:
+        """Returns the policies, as they are now, that are evaluated beside the acting one, by name.
+
+        A name is an identifier, and begins columns of `evaluations.csv`: the same names, in the
+        same order, in the whole run.
+        """
+        return {}
