@@ -81,8 +81,8 @@ class ModelBuilder:
         if config.models:
             actor, critic = made(config.models, "models", self.spaces, self._word(Stream.ACTOR))
             return (
-                CustomActor(actor, name=names[0], **self._adapted()),
-                CustomCritic(critic, name=names[1], **self._adapted()).with_members(self._count()),
+                CustomActor(actor, name=names[0], **self.custom_arguments()),
+                CustomCritic(critic, name=names[1], **self.custom_arguments()).with_members(self._count()),
             )
         encoder = None
         if config.encodes(self.observations) and not (config.actor and config.critic):
@@ -128,7 +128,7 @@ class ModelBuilder:
         config, seed = self.config, self._word(Stream.ACTOR)
         if config.actor:
             model = made(config.actor, "actor", self.spaces, seed)
-            return CustomActor(model, name=name, **self._adapted())
+            return CustomActor(model, name=name, **self.custom_arguments())
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
         front = self._front(seed, encoder)
         if front is None:
@@ -148,7 +148,7 @@ class ModelBuilder:
 
             def member(index: int) -> CustomCritic:
                 model = made(config.critic, "critic", self.spaces, seed + index)
-                return CustomCritic(model, name=name, **self._adapted())
+                return CustomCritic(model, name=name, **self.custom_arguments())
 
             return custom_critics(member, self._count())
         parts = config.networks() | config.critics()
@@ -184,7 +184,7 @@ class ModelBuilder:
             **self.config.memories(),
         )
 
-    def _adapted(self) -> dict[str, Any]:
+    def custom_arguments(self) -> dict[str, Any]:
         """Returns what adapters of custom models take."""
         return {
             "observations": self.observations.size,

@@ -80,7 +80,7 @@ class CrossQBuilder(ModelBuilder):
         """Builds the actor."""
         seed = seed_word(self.seed, Stream.ACTOR)
         model = self._normalized(self._features, self.actions.size, "tanh", seed)
-        return CustomActor(model, name=name, **self._adapted())
+        return CustomActor(model, name=name, **self.custom_arguments())
 
     def critic(self, name: str = "critic", encoder: Any = None) -> CriticModel:
         """Builds the critics."""
@@ -89,7 +89,7 @@ class CrossQBuilder(ModelBuilder):
         def member(index: int) -> CustomCritic:
             inputs = self._features + self.actions.size
             model = self._normalized(inputs, 1, None, seeds[index])
-            return CustomCritic(model, name=name, **self._adapted())
+            return CustomCritic(model, name=name, **self.custom_arguments())
 
         return custom_critics(member, len(seeds))
 
