@@ -80,10 +80,9 @@ class ModelBuilder:
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
             actor, critic = made(config.models, "models", self.spaces, self._word(Stream.ACTOR))
-            return (
-                CustomActor(actor, name=names[0], **self.custom_arguments()),
-                CustomCritic(critic, name=names[1], **self.custom_arguments()).with_members(self._count()),
-            )
+            more = self.custom_arguments()
+            adapted = CustomCritic(critic, name=names[1], **more)
+            return CustomActor(actor, name=names[0], **more), adapted.with_members(self._count())
         encoder = None
         if config.encodes(self.observations) and not (config.actor and config.critic):
             encoder = self._encoder()
