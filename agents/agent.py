@@ -19,7 +19,7 @@ from eagerly.agents.modules import Modules
 from eagerly.agents.outputs import outputs_of
 from eagerly.agents.persistence import VariableCheckpoint, check_weights
 from eagerly.agents.schedule import Schedule
-from eagerly.buffers import Buffer, Layout
+from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.networks import acting_policy
 from eagerly.networks.factories import seeded
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
@@ -109,7 +109,7 @@ class Agent(Algorithm):
 
     @property
     def layout(self) -> Layout:
-        """What a row of the replay buffer must hold; `buffers.replay_buffer` makes one of it."""
+        """What a row of the replay buffer must hold."""
         return self.inputs.layout
 
     def act(self, observations: np.ndarray) -> np.ndarray:
@@ -129,6 +129,21 @@ class Agent(Algorithm):
         """
         check_rows(observations, self.layout.observation_size)
         return self.actions.decided(finite_scores(self.policy(observations), observations))
+
+    def replay_buffer(self, capacity: int, *, seed: int | np.random.SeedSequence = 0) -> Buffer:
+        """Makes an empty replay buffer of what this agent learns from, drawn from by its sampler.
+
+        Args:
+            capacity: Most rows kept; see `buffers.replay_buffer`.
+            seed: Seed of the sampling.
+
+        Raises:
+            TypeError: If such a buffer cannot take the agent's sampler.
+        """
+        sampler = self.sampler(np.random.SeedSequence(seed) if isinstance(seed, int) else seed)
+        if sampler is None:
+            raise TypeError(f"{type(self).__name__}.sampler must return a sampler; got None")
+        return replay_buffer(self.layout, capacity, sampler=sampler)
 
     def behavior(self) -> BehaviorPolicy:
         """Makes the policy that collects: this agent's, as it is at each call, with exploration.

@@ -16,8 +16,7 @@ from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
 from eagerly.seeding import Stream, seed_word
 
-# Updates that are written out one after the other in a program; more of them become a loop.
-_UNROLLED = 4
+_UNROLLED = 4  # updates that a program writes out one by one; more of them become a loop
 
 
 class Learner:

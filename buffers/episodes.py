@@ -36,7 +36,8 @@ class EpisodeBuffer(Buffer):
         if sampler is not None and sampler.per_row:
             raise TypeError(
                 f"{type(self).__name__} draws from episodes and takes no sampler that needs values "
-                f"per row; this one needs {', '.join(sampler.per_row)}: use a ReplayBuffer"
+                f"per row; this one needs {', '.join(sampler.per_row)}: use it without memory and "
+                "images"
             )
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
         self._last = np.zeros(0, np.int64)  # of each environment, its row before

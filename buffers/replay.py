@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.buffers.incoming import Incoming
-from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places
+from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places, check_weights
 from eagerly.buffers.transition import Layout, RowLayout, Transition
 
 _ALIGNMENT = 64
@@ -57,6 +57,8 @@ class Buffer:
         self.sampler = UniformSampler(seed) if sampler is None else sampler
         # Uniform sampling needs no `added` and no checks.
         self._custom_sampler = type(self.sampler) is not UniformSampler
+        if not isinstance(self.sampler.per_row, tuple):
+            raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
         self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
         self._sampled = np.empty(0, np.float32)
 
@@ -136,11 +138,8 @@ class Buffer:
         if self._custom_sampler:
             check_places(places, count, shape)
         weights = self.sampler.weights(places)
-        if weights is not None and (weights.shape != shape or weights.dtype != np.float32):
-            raise ValueError(
-                f"weights must be float32 of shape {list(shape)}; "
-                f"got {weights.dtype} {weights.shape}"
-            )
+        if weights is not None:
+            check_weights(weights, shape)
         return Sample(self._gather(places), weights)
 
     def feedback(self, per_row: Mapping[str, np.ndarray]) -> None:

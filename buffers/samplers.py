@@ -109,3 +109,19 @@ def check_places(places: np.ndarray, count: int, shape: tuple[int, int]) -> None
         raise ValueError(
             f"a sampler must draw from 0 to {count - 1}; got {places.min()} to {places.max()}"
         )
+
+
+def check_weights(weights: np.ndarray, shape: tuple[int, int]) -> None:
+    """Refuses weights that a sampler must not return.
+
+    Raises:
+        ValueError: If these are not float32 of that shape, finite and not negative.
+    """
+    if weights.shape != shape or weights.dtype != np.float32:
+        raise ValueError(
+            f"weights must be float32 of shape {list(shape)}; got {weights.dtype} {weights.shape}"
+        )
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(
+            f"weights must be finite and at least 0; got {weights.min()} to {weights.max()}"
+        )

@@ -35,6 +35,9 @@ def split(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:
     Args:
         state: The state.
         name: What the names of its arrays begin with.
+
+    Raises:
+        TypeError: If it holds something else, such as a NumPy scalar or a set, naming it.
     """
     arrays = dict(_arrays(state, name))
     return _without(state, name), arrays
@@ -77,4 +80,9 @@ def _without(state: Any, name: str) -> Any:
         return {key: _without(value, inner) for key, inner, value in _inner(state, name)}
     if isinstance(state, list | tuple):
         return [_without(value, inner) for _, inner, value in _inner(state, name)]
+    if not (state is None or isinstance(state, bool | int | float | str)):
+        raise TypeError(
+            f"a state holds numbers, text, truth values, None, arrays, lists and dictionaries; "
+            f"{name} is {type(state).__name__}: make it one of these"
+        )
     return state

@@ -14,7 +14,7 @@ import tensorflow as tf
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import Budget
-from eagerly.buffers import Buffer, Layout, replay_buffer
+from eagerly.buffers import Buffer, Layout
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.guard import GuardedEnvironment
@@ -205,9 +205,9 @@ def _check_buffer(config: RunConfig, layout: Layout) -> None:
 
 def _buffer(config: RunConfig, agent: Agent) -> Buffer:
     """Makes the replay buffer; its memory is touched only as it fills."""
-    sampler = agent.sampler(seed_sequence(config.seed, Stream.SAMPLING))
+    sampling = seed_sequence(config.seed, Stream.SAMPLING)
     try:
-        return replay_buffer(agent.layout, config.replay_capacity, sampler=sampler)
+        return agent.replay_buffer(config.replay_capacity, seed=sampling)
     except TypeError as error:  # a sampler that such a buffer cannot take
         raise RunError(str(error)) from error
     except (MemoryError, ValueError) as error:  # more than the machine lets anybody reserve

@@ -51,8 +51,8 @@ class Collector:
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
                 f"{type(buffer).__name__} needs every step of an episode, and "
-                f"{type(self._accumulator).__name__} is not one_to_one: use a ReplayBuffer, or "
-                "OneStep"
+                f"{type(self._accumulator).__name__} is not one_to_one: use it without memory and "
+                "images"
             )
         self._actions, self._behavior = agent.actions, agent.behavior()
         self.environments, self._buffer = environments, buffer

@@ -134,8 +134,8 @@ class Trainer:
 
     @property
     def in_round(self) -> bool:
-        """Whether a call of the train body is owed: inside a round, or where one was stopped."""
-        return self._budget.is_call_due
+        """Whether a call of the train body is owed, and can be made: a buffer may wait for rows."""
+        return self._budget.is_call_due and len(self.buffer) > 0
 
     def stop(self, reason: str) -> None:
         """Ends `train` at the next place where nothing is lost; everything is saved.

@@ -151,5 +151,5 @@ def test_buffers_that_keep_episodes_take_single_steps_alone() -> None:
     buffer, collector = collector_of(OneStep(), memory="gru", sequence_length=4)
     collect(collector, 3)
     assert buffer.added == 2 * 4
-    with pytest.raises(ValueError, match="TwoSteps is not one_to_one: use a ReplayBuffer"):
+    with pytest.raises(ValueError, match="TwoSteps is not one_to_one: use it without memory"):
         collector_of(TwoSteps(), memory="gru", sequence_length=4)

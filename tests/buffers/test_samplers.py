@@ -156,7 +156,7 @@ def test_a_buffer_of_any_layout_takes_a_sampler_that_wants_nothing_back(layout: 
 
 @pytest.mark.parametrize("layout", EPISODES)
 def test_buffers_of_episodes_refuse_a_sampler_that_wants_values_back(layout: Layout) -> None:
-    with pytest.raises(TypeError, match="needs td_error, age: use a ReplayBuffer"):
+    with pytest.raises(TypeError, match="needs td_error, age: use it without memory"):
         replay_buffer(layout, 100, sampler=ByPriority())
 
 
