@@ -191,8 +191,17 @@ def test_feedback_that_does_not_fit_is_refused(per_row: Any, message: str) -> No
         (Fixed([[0.0, 1.0]]), r"integers of shape \[1, 2\]; got float64 \(1, 2\)"),
         (Fixed([[0, 1]], np.ones((1, 2))), r"float32 of shape \[1, 2\]; got float64 \(1, 2\)"),
         (Fixed([[0, 1]], np.ones(2, np.float32)), r"\[1, 2\]; got float32 \(2,\)"),
+        (Fixed([[0, 1]], np.array([[1, np.nan]], np.float32)), "weights must be finite"),
+        (Fixed([[0, 1]], np.array([[1, -1]], np.float32)), "at least 0; got -1.0 to 1.0"),
     ],
 )
 def test_draws_and_weights_that_do_not_fit_are_refused(sampler: Fixed, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4]).draw(1, 2)
+
+
+def test_names_of_values_per_row_are_a_tuple() -> None:
+    sampler = ByPriority()
+    sampler.per_row = "td_error"  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="per_row must be a tuple of names; got 'td_error'"):
+        ReplayBuffer(10, 2, 1, sampler=sampler)

@@ -14,6 +14,9 @@ import pytest
 from eagerly import TD3, Callback, RunError, Trainer, open_run
 from eagerly.agents.algorithm import FinishedEpisode
 from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
+from tests.buffers.test_accumulators import TwoSteps
+from tests.buffers.test_samplers import ByPriority
+from tests.helpers import random_transitions, spaces
 from tests.small_runs import SMALL, scalars
 from tests.training.test_callbacks import Diary, StopsAt
 from tests.training.test_trainer import _same
@@ -188,3 +191,43 @@ def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
     one = Evaluation(np.zeros(1), np.ones(1))
     with pytest.raises(ValueError, match=r"identifier other than 'info'; got "):
         Evaluation(np.zeros(1), np.ones(1), others={name: one})
+
+
+class Prioritized(TD3):
+    """TD3 with a sampler that takes errors back, and transitions of two steps."""
+
+    def sampler(self, seed: np.random.SeedSequence) -> ByPriority:
+        sampler = ByPriority(capacity=1000)
+        sampler.per_row = ("td_error",)
+        return sampler
+
+    def accumulator(self, discount: float) -> TwoSteps:
+        return TwoSteps()
+
+
+def test_a_sampler_and_an_accumulator_of_an_algorithm_go_on_where_they_were(
+    tmp_path: Path,
+) -> None:
+    settings = {"env": "Long-v0", "num_envs": 1, "warmup_steps": 0, "steps": 14}
+    settings |= {"updates_per_call": 1, "replay_ratio": 1.0, "replay_capacity": 1000}
+    straight = trained(tmp_path / "straight", kind="Prioritized", **settings)
+    # The first step gives no transition: the update that it owes waits for the second.
+    assert (straight.updates, len(straight.buffer)) == (14, 13)
+    places = [heard[0] for heard in straight.buffer.sampler.heard]
+    assert len(places) == 14
+    stopped = trained(tmp_path / "run", StopsAt(7, "on_step"), kind="Prioritized", **settings)
+    assert (stopped.steps, stopped.updates) == (7, 6)
+    again = trained(tmp_path / "run", kind="Prioritized")
+    _same(again, straight)
+    assert [h[0] for t in (stopped, again) for h in t.buffer.sampler.heard] == places
+
+
+def test_a_buffer_in_a_loop_of_ones_own_has_the_algorithms_sampler() -> None:
+    agent = Prioritized(*spaces(), TD3.Config(hidden_sizes=(4,), batch_size=4, mode="eager"))
+    buffer = agent.replay_buffer(100)
+    buffer.add(random_transitions(20))
+    agent.train(buffer, 2)
+    assert len(buffer.sampler.heard) == 1
+    agent.sampler = lambda seed: None  # type: ignore[method-assign]
+    with pytest.raises(TypeError, match=r"Prioritized\.sampler must return a sampler; got None"):
+        agent.replay_buffer(100)
