@@ -1,4 +1,4 @@
-"""The modules that most algorithms learn: an actor, critics, and a target of each."""
+"""Builds the default modules: an actor and critics, each with a target."""
 
 from __future__ import annotations
 

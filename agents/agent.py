@@ -13,12 +13,13 @@ import tensorflow as tf
 from eagerly.agents.algorithm import Algorithm
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.inputs import inputs_of
+from eagerly.agents.inputs import Batch, inputs_of
 from eagerly.agents.learner import Learner
 from eagerly.agents.modules import Modules
 from eagerly.agents.outputs import outputs_of
-from eagerly.agents.persistence import VariableCheckpoint, check_weights
-from eagerly.agents.schedule import Schedule
+from eagerly.agents.persistence import VariableCheckpoint, check_loadable, check_weights
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase, Schedule
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.networks import acting_policy
 from eagerly.networks.factories import seeded
@@ -50,7 +51,8 @@ class Agent(Algorithm):
         outputs: Makes, of an update's random numbers, what the actor's outputs are in it.
         modules: Networks, their targets and optimisers, by name.
         learner: Makes the updates.
-        policy: Calls the acting model on NumPy observations.
+        acting: The model that acts.
+        policy: Calls it on NumPy observations.
         checkpoint: Everything that is learned and kept, as it is written to files and read back.
         normalization: What observations go through before any network, or None.
 
@@ -78,13 +80,16 @@ class Agent(Algorithm):
         builder = self.Builder(config, observation_space, action_space, seed=seed)
         self.observations, self.actions = builder.observations, builder.actions
         config.check_spaces(self.observations, self.actions)
-        self._seed, self.normalization = seed, builder.normalization
-        self.inputs = inputs_of(config, self.observations, self.actions)
+        self._seed, self.normalization, self._in_update = seed, builder.normalization, False
+        self.inputs = inputs_of(config, self.observations, self.actions, seed)
         self.outputs = outputs_of(self.actions, config.discrete, self.inputs.rows_per_update)
         self.modules = self._built(builder)
-        self.policy = acting_policy(self.acting_model(), self.actions.size)
+        self.acting = self.acting_model()
+        if type(self).acting_model is not Algorithm.acting_model:
+            check_loadable(self.acting, builder.policy_actor())
+        self.policy = acting_policy(self.acting, self.actions.size)
         self.learner = Learner(
-            self.update,
+            self._made_update,
             self.inputs,
             seed=seed,
             mode=config.mode,
@@ -97,14 +102,27 @@ class Agent(Algorithm):
         )
 
     def _built(self, builder: ModelBuilder) -> Modules:
-        if type(self).build is Algorithm.build:
-            return self.build(builder)
+        if type(self).build is Algorithm.build and self.Builder is ModelBuilder:
+            return self.build(builder)  # which draws from seeds of its own
         with seeded(seed_word(builder.seed, Stream.MODULES)):
             return self.build(builder)
 
+    def _made_update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        self._in_update = True
+        try:
+            return self.update(batch, random, phase)
+        finally:
+            self._in_update = False
+
     @property
     def updates(self) -> int:
-        """Updates so far."""
+        """Updates so far.
+
+        Raises:
+            RuntimeError: Within `update`, where it would be a constant of the traced program.
+        """
+        if self._in_update:
+            raise RuntimeError("in an update its number is phase.update, not self.updates")
         return self.learner.updates
 
     @property
@@ -188,7 +206,10 @@ class Agent(Algorithm):
             self.normalization.restore(state["normalization"])
 
     def refresh(self) -> None:
-        """Takes note that `checkpoint` was read; the learning rates stay as given."""
+        """Updates what depends on the variables, after `checkpoint` was read.
+
+        The learning rates stay as given.
+        """
         self.learner.updates = int(self.learner.counter.numpy())
         self.policy.refresh()
         for module in self.modules.values():
@@ -196,7 +217,7 @@ class Agent(Algorithm):
 
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of the acting model, by their path."""
-        return {variable.path: variable.numpy() for variable in self.acting_model().variables}
+        return {variable.path: variable.numpy() for variable in self.acting.variables}
 
     def get_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of all networks and targets, by `group/path`.

@@ -1,6 +1,6 @@
-"""What an algorithm says: how it is updated, what it learns, and how it differs from others.
+"""The methods that an algorithm overrides.
 
-`Agent` does everything else. A method that is not overridden does what most algorithms do.
+`Agent` does everything else. Each method does by default what most algorithms need.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from eagerly.agents.actor_critic import actor_critic
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.inputs import Batch
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.buffers import Accumulator, OneStep, Sampler, UniformSampler
 from eagerly.networks.models import Model
 from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.state import Stateful
-
-Tensors = dict[str, tf.Tensor]
 
 
 class Budget(Stateful, Protocol):
@@ -66,7 +64,7 @@ class FinishedEpisode(Protocol):
 
 
 class Algorithm:
-    """An algorithm, as its file says it.
+    """Base class of algorithms; `Agent` adds acting, learning and saving.
 
     Attributes:
         modules: Networks, their targets and optimisers, by name; what `build` has built.
@@ -148,7 +146,7 @@ class Algorithm:
         return OneStep()
 
     def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        """Hears which episodes ended in a step; the budget has counted it, no update was made yet.
+        """Called after a step in which episodes ended, before any update.
 
         What the next update depends on must be part of `state`, or of the budget's.
         """

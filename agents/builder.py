@@ -81,8 +81,8 @@ class ModelBuilder:
         if config.models:
             actor, critic = made(config.models, "models", self.spaces, self._word(Stream.ACTOR))
             more = self.custom_arguments()
-            adapted = CustomCritic(critic, name=names[1], **more)
-            return CustomActor(actor, name=names[0], **more), adapted.with_members(self._count())
+            adapted = CustomActor(actor, name=names[0], **more)
+            return adapted, CustomCritic(critic, name=names[1], **more).with_members(self._count())
         encoder = None
         if config.encodes(self.observations) and not (config.actor and config.critic):
             encoder = self._encoder()

@@ -18,9 +18,8 @@ from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.outputs import Outputs
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
-
-Tensors = dict[str, tf.Tensor]
 
 
 class DDPG(Agent):

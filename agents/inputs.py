@@ -11,6 +11,7 @@ from eagerly.agents.augmentation import RandomShift
 from eagerly.agents.random import UpdateRandom
 from eagerly.buffers import BURN_IN, LEARNED, PADDING, FrameLayout, Window
 from eagerly.networks import History
+from eagerly.seeding import Stream, seed_word
 from eagerly.spaces import Actions, Observations
 
 
@@ -121,14 +122,12 @@ class Inputs:
         """
         return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self.row_dtype)
 
-    def batch(
-        self, rows: tf.Tensor, random: UpdateRandom, weight: tf.Tensor | None = None
-    ) -> Batch:
+    def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
         """Makes the batch of an update.
 
         Args:
             rows: Samples `[samples_per_update, *layout.sample_shape]`.
-            random: What images are shifted by.
+            number: Scalar int64, the number of the update.
             weight: How much each sample counts, `[samples_per_update]`, or None.
         """
         return Batch(*self.layout.unpack(rows))._replace(weight=weight)
@@ -140,21 +139,22 @@ class FrameInputs(Inputs):
     Args:
         layout, samples_per_update, dtype: As in `Inputs`.
         shift: Shifts the images, or None.
+        seed: Seed of the run.
     """
 
-    def __init__(self, *arguments: Any, shift: RandomShift | None = None) -> None:
+    def __init__(self, *arguments: Any, shift: RandomShift | None, seed: int) -> None:
         super().__init__(*arguments)
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
         self.row_dtype, self._shift = tf.float32, shift
+        self._seed = seed_word(seed, Stream.AUGMENTATION)
 
-    def batch(
-        self, rows: tf.Tensor, random: UpdateRandom, weight: tf.Tensor | None = None
-    ) -> Batch:
+    def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
         """Makes the batch of an update of rows `[B, S + 1, width]`."""
         batch = batch_of_frames(self.layout, rows, self.dtype)._replace(weight=weight)
         if self._shift is None:
             return batch
         shape = 2 * self.rows_per_update, self._shift.images
+        random = UpdateRandom(self._seed, number, self.dtype)
         now, then = tf.split(random.uniform_pairs(shape), 2, axis=1)
         return batch._replace(
             observation=self._shift(batch.observation, now),
@@ -170,17 +170,15 @@ class WindowInputs(Inputs):
         """B, steps of a batch, padding included."""
         return self.samples_per_update * int(self.layout.length)
 
-    def batch(
-        self, rows: tf.Tensor, random: UpdateRandom, weight: tf.Tensor | None = None
-    ) -> Batch:
+    def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
         """Makes the batch of an update of windows `[N, T + 1, width]`; their weights are `[N]`."""
         if weight is not None:
             weight = tf.repeat(weight, int(self.layout.length))
         return batch_of_windows(self.layout.unpack(rows))._replace(weight=weight)
 
 
-def inputs_of(config: Any, observations: Observations, actions: Actions) -> Inputs:
-    """Returns how an agent of these settings learns from observations and actions."""
+def inputs_of(config: Any, observations: Observations, actions: Actions, seed: int) -> Inputs:
+    """Returns how an agent of these settings, and of this seed, learns from a buffer's rows."""
     dtype = tf.dtypes.as_dtype(config.variable_dtype)
     layout = config.layout(observations, actions)
     if config.remembers:
@@ -188,4 +186,4 @@ def inputs_of(config: Any, observations: Observations, actions: Actions) -> Inpu
     if not observations.images:
         return Inputs(layout, config.batch_size, dtype)
     shift = RandomShift(observations, config.random_shift) if config.random_shift else None
-    return FrameInputs(layout, config.batch_size, dtype, shift=shift)
+    return FrameInputs(layout, config.batch_size, dtype, shift=shift, seed=seed)

@@ -11,10 +11,16 @@ import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.results import Tensors, check_names, checked, named_metrics, wanted_of
+from eagerly.agents.results import (
+    Tensors,
+    check_draws,
+    check_names,
+    checked,
+    named_metrics,
+    wanted_of,
+)
 from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
-from eagerly.seeding import Stream, seed_word
 
 _UNROLLED = 4  # updates that a program writes out one by one; more of them become a loop
 
@@ -22,7 +28,8 @@ _UNROLLED = 4  # updates that a program writes out one by one; more of them beco
 class Learner:
     """Samples from a replay buffer and makes updates, many in one call.
 
-    What an update does is up to the algorithm. How updates are cut into calls changes no bit.
+    What an update does is up to the algorithm. How updates are cut into calls changes none of their
+    random numbers, and no bit of TD3 and DDPG.
 
     Args:
         update: Makes one update of a batch; returns metrics, and values for each row.
@@ -66,8 +73,7 @@ class Learner:
         """Refuses calls that would go past what happens between calls.
 
         Raises:
-            ValueError: If something happens every n updates, and `updates` does not divide n, or
-                goes beyond the next multiple of n.
+            ValueError: If something happens every n updates and `updates` does not divide n.
         """
         for every, _ in self._between:
             left = every - self.updates % every
@@ -81,8 +87,7 @@ class Learner:
         """Makes `updates` updates in one call.
 
         Returns:
-            For each metric its values in the updates that returned it; and what was published,
-            or nothing where something has happened since.
+            Each metric's values, and what was published unless something has happened since.
 
         Raises:
             ValueError: As `check_call`, and if the buffer's sampler wants what is not returned.
@@ -116,9 +121,7 @@ class Learner:
         self, due: Due, number: tf.Tensor, rows: tf.Tensor, weight: tf.Tensor | None = None
     ) -> tuple[Tensors, Tensors]:
         """Makes the update of that number."""
-        dtype = self._inputs.dtype
-        shifts = UpdateRandom(seed_word(self._seed, Stream.AUGMENTATION), number, dtype)
-        batch = self._inputs.batch(rows, shifts, weight)
+        batch, dtype = self._inputs.batch(rows, number, weight), self._inputs.dtype
         random = UpdateRandom(self._seed, number, dtype)
         results = self._update(batch, random, self._schedule.phase(due, number))
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype)
@@ -132,7 +135,8 @@ class Learner:
         made, results, none = [], [], tf.zeros((), self._inputs.dtype)
         for k, sample in enumerate(zip(*samples, strict=True)):
             made.append(self._schedule.due(position + 1 + k))
-            results.append(self._one(made[-1], self.counter.assign_add(1).value(), *sample))
+            number = self.counter.assign(self.updates + 1 + k).value()
+            results.append(self._one(made[-1], number, *sample))
         names = self._names(made)
         found = [[metrics.get(n, none) for n in names] for metrics, _ in results]
         history = tf.convert_to_tensor(found, none.dtype)
@@ -204,13 +208,11 @@ class Learner:
             given = [tf.TensorSpec((), tf.int64)]
             given += [tf.TensorSpec(part.shape[1:], part.dtype) for part in samples]
             self._programs[key] = tf.function(partial(self._one, due)).get_concrete_function(*given)
+            check_draws(self._programs[key].graph)
         return self._programs[key]
 
     def graph(self) -> tf.Graph | None:
-        """Traces an update in which everything happens, for looking at; names as in the code.
-
-        In eager mode, where a breakpoint must meet real tensors only, nothing is traced.
-        """
+        """Traces an update in which everything happens; in eager mode nothing is traced."""
         if self._is_eager:
             return None
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)

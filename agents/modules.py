@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,13 @@ class Modules(Mapping[str, Module]):
         self._modules = {module.name: module for module in modules}
         if len(self._modules) < len(modules):
             raise ValueError(f"two modules have one name: {[module.name for module in modules]}")
+        parts = [[module.name] for module in modules]
+        for names, module in zip(parts, modules, strict=True):
+            names += [f"{module.name}_target"] * (module.target is not None)
+            names += [f"{module.name}_optimizer"] * (module.optimizer is not None)
+        groups = [*itertools.chain(*parts), "updates"]
+        if len(set(groups)) < len(groups):
+            raise ValueError(f"two groups of variables have one name, of {groups}: rename a module")
         learned = {id(v.value) for module in modules for v in module.network.trainable_variables}
         for module in modules:
             for variable in () if module.target is None else module.target.trainable_variables:
@@ -127,6 +135,8 @@ class Modules(Mapping[str, Module]):
                     )
 
     def __getitem__(self, name: str) -> Module:
+        if name not in self._modules:
+            raise KeyError(f"there is no module {name!r}; there are {', '.join(self._modules)}")
         return self._modules[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -157,15 +167,19 @@ class Modules(Mapping[str, Module]):
                 groups[f"{name}_optimizer"] = variables
         return groups
 
-    def update_targets(self, tau: float) -> None:
+    def update_targets(self, tau: float, *names: str) -> None:
         """Moves targets by `tau` towards their networks: θ' ← τ θ + (1 - τ) θ'.
 
         What is not learned, such as running statistics, is copied; what a target shares with its
         network stays. Targets with `copy_every` are left alone.
+
+        Args:
+            tau: Step, in (0, 1].
+            *names: The modules whose targets move; without any all of them.
         """
         followed: set[int] = set()
         with tf.name_scope("target_update"):
-            for module in self.values():
+            for module in [self[name] for name in names or self]:
                 if module.target is None or module.copy_every:
                     continue
                 pairs = [

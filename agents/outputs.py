@@ -101,10 +101,11 @@ class Mixed:
         config: DiscreteConfig,
     ) -> None:
         self._actions, self._config, self._continuous = actions, config, actions.continuous
-        self._uniform = random.uniform_pairs(shape)
+        self._uniform, self._drawn = random.uniform_pairs(shape), set[str]()
 
     def chosen(self, outputs: tf.Tensor) -> tf.Tensor:
         """Draws the choices of a target actor's outputs `[B, A]`."""
+        self._draw_once("chosen")
         first = self._continuous
         drawn = outputs[:, first:] + _gumbel(self._uniform[0, :, first:])
         return self.hard(tf.concat([outputs[:, :first], drawn], axis=1))
@@ -118,6 +119,7 @@ class Mixed:
 
     def relaxed(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns what carries the gradient: of each choice a softmax, `[B, A]`."""
+        self._draw_once("relaxed")
         parts = [outputs[:, : self._continuous]]
         # Independent of the noise for targets.
         noisy = outputs[:, self._continuous :] + _gumbel(self._uniform[1, :, self._continuous :])
@@ -201,6 +203,12 @@ class Mixed:
             parts.append(tf.broadcast_to(sure, tf.shape(relaxed[:, segment])))
         return tf.concat(parts, axis=1)
 
+    def _draw_once(self, name: str) -> None:
+        """Refuses to draw the same choices for different outputs."""
+        if name in self._drawn:
+            raise ValueError(f"{name} was called before, and would draw the same numbers again")
+        self._drawn.add(name)
+
     def _segments(self) -> Iterator[slice]:
         """Yields the columns of each choice, counted from the first of all."""
         return choice_segments(0, self._actions.choices)
@@ -212,7 +220,13 @@ Outputs = Continuous | Mixed
 def outputs_of(
     actions: Actions, config: DiscreteConfig, rows: int
 ) -> Callable[[UpdateRandom], Outputs]:
-    """Returns what makes, of the random numbers of an update, its `Outputs` for `rows` rows."""
+    """Returns a function that creates the `Outputs` of an update from its random numbers.
+
+    Args:
+        actions: How actions are laid out.
+        config: Settings of discrete actions.
+        rows: B.
+    """
     shape = rows, actions.size
     if actions.choices:
         return partial(Mixed, shape=shape, actions=actions, config=config)
@@ -223,7 +237,8 @@ def _values_and_slopes(
     value: Values, observation: Any, action: tf.Tensor
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """Returns Q(s, a) `[B]`, and what makes of its gradient the one with respect to the action."""
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
+    # Persistent, for losses of which several modules take the gradient.
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(action)
         values = value(observation, action)
     return values, lambda upstream: tape.gradient(values, action, upstream)

@@ -117,6 +117,26 @@ def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
             raise FloatingPointError(f"{name} must be finite")
 
 
+def check_loadable(acting: Any, another: Any) -> None:
+    """Refuses an acting model whose weights cannot be loaded into another one, by path.
+
+    Args:
+        acting: What an algorithm acts with.
+        another: What its `Builder.policy_actor` builds to load a trained policy into.
+
+    Raises:
+        ValueError: Naming what differs.
+    """
+    mine, other = ([(v.path, tuple(v.shape)) for v in m.variables] for m in (acting, another))
+    if len(dict(mine)) < len(mine):
+        raise ValueError(f"variables of the acting model share a path: name its layers; {mine}")
+    if sorted(mine) != sorted(other):
+        raise ValueError(
+            "a trained policy is loaded into what Builder.policy_actor builds, which must have the "
+            f"variables of the acting model, {mine}; it has {other}"
+        )
+
+
 def _key(group: str, path: str) -> str:
     """Writes the name that `tf.train.Checkpoint` gives to a variable in a dictionary."""
     escaped = path.replace(".", "..").replace("/", ".S")

@@ -9,6 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 Tensors = dict[str, tf.Tensor]
+_STATEFUL_DRAWS = {
+    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"),
+    *("RandomGamma", "RandomPoisson", "RandomPoissonV2", "RandomShuffle", "Multinomial"),
+    *("ParameterizedTruncatedNormal",),
+}
 
 
 def checked(results: Any, rows: int, dtype: tf.DType) -> tuple[Tensors, Tensors]:
@@ -38,6 +43,24 @@ def checked(results: Any, rows: int, dtype: tf.DType) -> tuple[Tensors, Tensors]
                 f"{name} must have shape [{rows}], a value for each row; got shape {value.shape}"
             )
     return metrics, per_row
+
+
+def check_draws(graph: tf.Graph) -> None:
+    """Refuses random numbers of TensorFlow's own generator, whose state no checkpoint keeps.
+
+    Raises:
+        ValueError: Naming the operation.
+    """
+    nodes = [
+        node for function in graph.as_graph_def().library.function for node in function.node_def
+    ]
+    names = [node.op for node in nodes] + [operation.type for operation in graph.get_operations()]
+    for name in names:
+        if name in _STATEFUL_DRAWS:
+            raise ValueError(
+                f"an update draws from TensorFlow's own generator ({name}), whose state no "
+                "checkpoint keeps: draw from `random`"
+            )
 
 
 def check_names(expected: Iterable[str], metrics: Tensors) -> None:

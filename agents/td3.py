@@ -17,10 +17,9 @@ from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.outputs import Outputs
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3_config import TD3Config
-
-Tensors = dict[str, tf.Tensor]
 
 
 class TD3(Agent):
@@ -75,7 +74,7 @@ class TD3(Agent):
 
     def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
         """Moves the actor by the deterministic policy gradient; returns its metrics."""
-        # ∇J = mean ∇_a Q_1(s, a) ∇_φ μ(s) at a = μ(s): the gradient goes through the action alone
+        # ∇J = mean ∇_a Q_1(s, a) ∇_φ μ(s) at a = μ(s); `values` lets it go through the action alone
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             scores = self.actor(batch.observation, training=True)
             action = outputs.relaxed(scores)

@@ -234,7 +234,9 @@ class Buffer:
 
     def state(self) -> dict[str, Any]:
         """Returns what the next sample depends on, and how many rows were added; rows are apart."""
-        return {"added": self.added, "sampling": self.sampler.state()}
+        state = {"added": self.added, "sampling": self.sampler.state()}
+        # What a sampler knows of places holds for as many of them.
+        return state | {"capacity": self.capacity} if self._custom_sampler else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned, once its rows were put back by `restore_rows`.
@@ -244,6 +246,11 @@ class Buffer:
         """
         if state["added"] != self.added:
             raise ValueError(f"{state['added']} rows were added; {self.added} were put back")
+        if state.get("capacity", self.capacity) != self.capacity:
+            raise ValueError(
+                f"the sampler knows the places of {state['capacity']} rows; the buffer has "
+                f"{self.capacity}"
+            )
         self.sampler.restore(state["sampling"])
         self._places = None
 

@@ -15,6 +15,7 @@ from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
 
 _LARGEST = 2**26  # bytes: of a million evaluations
+_LONGEST = 2**20  # bytes: of their header
 LAST = 3  # evaluations whose mean is the score of a run
 
 
@@ -51,7 +52,16 @@ class EvaluationTable(AppendLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._columns: list[str] = []  # of the first row that was added here
+        self._columns = self._header()
+
+    def _header(self) -> list[str]:
+        """Reads the columns of a table that is there; none of one that is damaged."""
+        if self.is_empty:
+            return []
+        with self._files.open(self._name) as file:
+            line = file.readline(_LONGEST).decode("utf-8", "replace")
+        columns = next(csv.reader([line]), [])
+        return columns if columns[:1] == ["steps"] else []
 
     def add(self, row: Mapping[str, float]) -> None:
         """Appends a row; where there is no space it waits for the next one, or for `flush`.

@@ -47,7 +47,7 @@ class Collector:
         discount: float = 0.99,
         accumulator: Accumulator | None = None,
     ) -> None:
-        self._accumulator = accumulator or agent.accumulator(discount)
+        self._accumulator = agent.accumulator(discount) if accumulator is None else accumulator
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
                 f"{type(buffer).__name__} needs every step of an episode, and "

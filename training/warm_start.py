@@ -56,16 +56,20 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:
             raise ValueError(f"its actions are {actions.space}")
-        assign_weights(agent.acting_model(), weights)
+        assign_weights(agent.acting, weights)
         if agent.normalization is not None:
             agent.normalization.restore(saved.state("agent")["normalization"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
         ) from error
+    acting = {id(variable.value) for variable in agent.acting.variables}
     for module in agent.modules.values():
-        if module.network is agent.acting_model() and module.target is not None:
-            module.copy_to_target()
+        if module.target is not None:
+            pairs = zip(module.target.variables, module.network.variables, strict=True)
+            for own, other in pairs:
+                if id(other.value) in acting and own.value is not other.value:
+                    own.assign(other.value)
     agent.policy.refresh()
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
