@@ -88,18 +88,18 @@ class Agent(Algorithm):
         if type(self).acting_model is not Algorithm.acting_model:
             check_loadable(self.acting, builder.policy_actor())
         self.policy = acting_policy(self.acting, self.actions.size)
+        self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.learner = Learner(
             self._made_update,
             self.inputs,
             seed=seed,
+            counter=self._counter,
             mode=config.mode,
             schedule=Schedule(self.rhythms),
             between=self.between_calls(),
             published=self.policy.weights,
         )
-        self.checkpoint = VariableCheckpoint(
-            updates=[self.learner.counter], **self.modules.groups()
-        )
+        self.checkpoint = VariableCheckpoint(updates=[self._counter], **self.modules.groups())
 
     def _built(self, builder: ModelBuilder) -> Modules:
         if type(self).build is Algorithm.build and self.Builder is ModelBuilder:
@@ -210,7 +210,7 @@ class Agent(Algorithm):
 
         The learning rates stay as given.
         """
-        self.learner.updates = int(self.learner.counter.numpy())
+        self.learner.updates = int(self._counter.numpy())
         self.policy.refresh()
         for module in self.modules.values():
             module.keep_learning_rate()

@@ -35,16 +35,15 @@ class Learner:
         update: Makes one update of a batch; returns metrics, and values for each row.
         inputs: Makes batches of a buffer's rows.
         seed: Seed of the random numbers of updates.
-        mode: How the updates of a call run: "eager" as Python, under a debugger with real tensors;
-            "graph" as a graph, traced once per number of updates; "xla" as one compiled program.
+        counter: int64 variable, the number of the newest update that was begun.
+        mode: "eager" runs updates as Python, for a debugger; "graph" K as a graph; "xla" compiled.
         schedule: What happens in some updates only.
         between: What to do after every so many updates, outside the program.
         published: Reads tensors at the end of a call, inside the program: what is asked of
             TensorFlow after it, when its code has left the processor's caches, is expensive.
 
     Attributes:
-        counter: int64 variable, the number of the newest update.
-        updates: The same as a Python number.
+        updates: How many updates were made.
     """
 
     def __init__(
@@ -53,6 +52,7 @@ class Learner:
         inputs: Inputs,
         *,
         seed: int,
+        counter: tf.Variable,
         mode: str,
         schedule: Schedule,
         between: Sequence[tuple[int, Callable[[], object]]],
@@ -60,8 +60,7 @@ class Learner:
     ) -> None:
         self._update, self._inputs, self._seed, self._schedule = update, inputs, seed, schedule
         self._between, self._published = between, published
-        self.counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
-        self.updates = 0
+        self._counter, self.updates = counter, 0
         self._returned: dict[Due, tuple[str, ...]] = {}  # the metrics of updates
         self._programs: dict[Any, Any] = {}  # of single updates
         self._is_eager = mode == "eager"
@@ -135,7 +134,7 @@ class Learner:
         made, results, none = [], [], tf.zeros((), self._inputs.dtype)
         for k, sample in enumerate(zip(*samples, strict=True)):
             made.append(self._schedule.due(position + 1 + k))
-            number = self.counter.assign(self.updates + 1 + k).value()
+            number = self._counter.assign(self.updates + 1 + k).value()
             results.append(self._one(made[-1], number, *sample))
         names = self._names(made)
         found = [[metrics.get(n, none) for n in names] for metrics, _ in results]
@@ -161,8 +160,8 @@ class Learner:
             Metrics `[K, M]`, what is wanted `[K, B]`, and what is published.
         """
         updates, period = samples[0].shape[0], self._schedule.period
-        first = self.counter.value() + 1
-        self.counter.assign_add(updates)
+        first = self._counter.value() + 1
+        self._counter.assign_add(updates)
         for due in self._schedule.phases:
             self._program(due, samples)  # traced here, so that all metrics are known
         arrays = tuple(tf.TensorArray(self._inputs.dtype, size=updates) for _ in ("", *wanted))

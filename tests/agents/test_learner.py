@@ -61,6 +61,7 @@ def learner_of(
         update,
         inputs,
         seed=0,
+        counter=tf.Variable(0, dtype=tf.int64),
         mode=mode,
         schedule=Schedule(rhythms),
         between=between,
@@ -103,7 +104,7 @@ def test_metrics_are_whatever_an_update_returns_also_others_in_other_phases(
         "second": [20, 40, 60, 80, 100, 120],
         "third": [3, 6, 9, 12],
     }
-    assert learner.updates == int(learner.counter.numpy()) == 12
+    assert learner.updates == int(learner._counter.numpy()) == 12
 
 
 @MODES
@@ -324,3 +325,35 @@ def test_the_graph_is_that_of_an_update_in_which_everything_happens() -> None:
     assert "everything" in {operation.name for operation in graph.get_operations()}
     learner.learn(buffer_of(), 12)
     assert learner.graph() is graph
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: tf.random.uniform(()),
+        lambda: tf.random.normal((2,)),
+        lambda: tf.random.shuffle([1.0, 2.0]),
+        lambda: tf.map_fn(lambda x: x + tf.random.uniform(()), tf.zeros(2)),
+    ],
+)
+def test_draws_of_tensorflows_own_generator_are_refused(draw: Any) -> None:
+    learner = learner_of(lambda *given: ({"drawn": tf.reduce_sum(draw())}, {}), "graph")
+    with pytest.raises(ValueError, match=r"own generator \(Random.*draw from `random`"):
+        learner.learn(buffer_of(), 2)
+
+
+def test_an_eager_call_that_fails_leaves_the_numbers_of_updates_as_they_were() -> None:
+    numbers: list[int] = []
+
+    def failing(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        numbers.append(int(phase.update))
+        if len(numbers) == 2:
+            raise KeyError("a slip")
+        return {}, {}
+
+    learner = learner_of(failing)
+    with pytest.raises(KeyError, match="a slip"):
+        learner.learn(buffer_of(), 3)
+    learner.learn(buffer_of(), 3)
+    assert numbers == [1, 2, 1, 2, 3]
+    assert learner.updates == int(learner._counter.numpy()) == 3

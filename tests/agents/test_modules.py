@@ -282,3 +282,19 @@ def test_targets_of_an_agent_are_copied_between_calls(mode: str) -> None:
         np.testing.assert_allclose(agent.act(rows), agent.actor.network(rows), 1e-5, 1e-6)
     with pytest.raises(ValueError, match=r"after every 4 updates, next in 3"):
         agent.train(buffer, 4)
+
+
+def test_the_name_of_a_target_is_no_name_of_a_module() -> None:
+    one, other, third = Network(), Network(), Network()
+    with pytest.raises(ValueError, match="two groups of variables have one name"):
+        Modules(Module("x", one, target=other), Module("x_target", third))
+    with pytest.raises(KeyError, match="no module 'y'; there are x"):
+        Modules(Module("x", one))["y"]
+
+
+def test_targets_can_move_alone() -> None:
+    modules = Modules(*(Module(n, Network(), target=Network()) for n in ("one", "other")))
+    for module in modules.values():
+        module.network.b.assign([2.5])
+    modules.update_targets(0.5, "one")
+    assert [float(module.target.b[0]) for module in modules.values()] == [1.5, 0.5]

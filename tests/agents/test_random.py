@@ -125,3 +125,16 @@ def test_it_is_standard_normal() -> None:
     for deviations, share in ((1, 0.682689), (2, 0.954500)):
         error = np.sqrt(share * (1 - share) / values.size)
         assert abs((np.abs(values) < deviations).mean() - share) < 4 * error
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_draws_cannot_be_keyed_on_the_number_of_updates_made(mode: str) -> None:
+    # It would be a constant of the traced program: the same draws in every update, unnoticed.
+    class Keyed(TD3):
+        def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> Any:
+            return super().target(batch, next_action, random) + float(self.updates)
+
+    agent = Keyed(*spaces(), TD3Config(hidden_sizes=(4,), batch_size=4, mode=mode), seed=0)
+    with pytest.raises(RuntimeError, match=r"phase\.update, not self\.updates"):
+        agent.train(filled_buffer(), 2)
+    assert agent.updates == 0

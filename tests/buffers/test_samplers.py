@@ -117,8 +117,13 @@ def test_rows_that_are_put_back_are_told_before_the_state_is() -> None:
     copy.restore_rows(3, buffer.rows(3, 8))
     copy.restore_rows(8, buffer.rows(8, 13))
     assert other.told == [[3, 4, 5, 6, 7], [8, 9, 0, 1, 2]]
-    assert buffer.state() == {"added": 13, "sampling": {"priority": sampler.priority}}
-    copy.restore(buffer.state())
+    state = {"added": 13, "sampling": {"priority": sampler.priority}, "capacity": 10}
+    assert buffer.state() == state
+    smaller = ReplayBuffer(5, 2, 1, sampler=ByPriority())
+    smaller.restore_rows(8, buffer.rows(8, 13))
+    with pytest.raises(ValueError, match="knows the places of 10 rows; the buffer has 5"):
+        smaller.restore(state)
+    copy.restore(state)
     assert rewards(copy.draw(1, 3).rows) == rewards(buffer.draw(1, 3).rows) == [[9, 8, 7]]
 
 

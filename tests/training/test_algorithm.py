@@ -13,6 +13,7 @@ import pytest
 
 from eagerly import TD3, Callback, RunError, Trainer, open_run
 from eagerly.agents.algorithm import FinishedEpisode
+from eagerly.storage.evaluations import EvaluationTable
 from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
 from tests.buffers.test_accumulators import TwoSteps
 from tests.buffers.test_samplers import ByPriority
@@ -231,3 +232,21 @@ def test_a_buffer_in_a_loop_of_ones_own_has_the_algorithms_sampler() -> None:
     agent.sampler = lambda seed: None  # type: ignore[method-assign]
     with pytest.raises(TypeError, match=r"Prioritized\.sampler must return a sampler; got None"):
         agent.replay_buffer(100)
+
+
+class ActsByTarget(TD3):
+    """Acts with a model of other names than those that a policy is loaded into."""
+
+    def acting_model(self) -> Any:
+        return self.actor.target
+
+
+def test_an_acting_model_that_could_not_be_loaded_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"loaded into what Builder\.policy_actor builds"):
+        ActsByTarget(*spaces(), TD3.Config(hidden_sizes=(4,)))
+
+
+def test_columns_are_the_same_in_a_table_that_is_continued(tmp_path: Path) -> None:
+    EvaluationTable(tmp_path / "evaluations.csv").add({"steps": 1, "return_mean": 2.0})
+    with pytest.raises(RunError, match="must have the columns steps, return_mean; got steps, x"):
+        EvaluationTable(tmp_path / "evaluations.csv").add({"steps": 2, "x": 2.0})
