@@ -87,7 +87,7 @@ class Callbacks:
     """The callbacks of a run. The first one that raises is the last one that is called.
 
     Args:
-        callbacks: Them, in the order in which they are called.
+        callbacks: The callbacks, in call order.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:

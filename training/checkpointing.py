@@ -1,4 +1,4 @@
-"""Checkpoints in training: taking a run up exactly where the newest one has it, and saving it."""
+"""Checkpoints in training: resuming a run exactly from the newest one, and saving it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Checkpoints:
         self.seconds, self._last = 0.0, time.monotonic()
 
     def begin(self, newest: Checkpoint | None) -> Checkpoint | None:
-        """Takes the run up where its newest checkpoint has it, or begins it.
+        """Resumes the run from its newest checkpoint, or begins it.
 
         Nothing on disk is touched.
 

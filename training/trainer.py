@@ -44,7 +44,7 @@ class Trainer:
         actions: How actions are.
         collector: Acts in the environments and fills the buffer.
         policies: The best policy so far.
-        checkpoints: Takes the run up and saves it.
+        checkpoints: Resumes and saves the run.
         stop_reason: Why a callback stopped the run; "" while none did.
 
     Raises:
