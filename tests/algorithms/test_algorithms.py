@@ -32,18 +32,18 @@ from tests.helpers import (
 )
 from tests.small_runs import scalars, train_in
 
-REDQ, HUBER, PREDICTIVE = "redq:REDQ", "huber:HuberTD3", "predictive:Predictive"
+REDQ, HUBER, ENCODED = "redq:REDQ", "huber:HuberTD3", "encoded:EncodedTD3"
 TQC, HARD_COPIES, CROSSQ = "quantiles:TQC", "hard_copies:HardCopies", "crossq:CrossQ"
-ALGORITHMS = (REDQ, HUBER, PREDICTIVE, TQC, HARD_COPIES, CROSSQ)
+ALGORITHMS = (REDQ, HUBER, ENCODED, TQC, HARD_COPIES, CROSSQ)
 # In small tests targets are copied often, and few quantiles are enough.
 SMALL: dict[str, dict[str, Any]] = {
     TQC: {"n_critics": 2, "n_quantiles": 5, "dropped": 1},
     HARD_COPIES: {"copy_every": 10},
-    PREDICTIVE: {"dynamics_units": 16},
+    ENCODED: {"features": 8},
 }
 CRITIC = {"losses/critic", "values/mean", "values/max", "values/target_mean"}
 ACTOR = {"losses/actor", "actions/saturation"}
-MORE = {PREDICTIVE: {"losses/dynamics", "rewards/curiosity"}}
+MORE = {ENCODED: {"losses/encoder"}}
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 MODES = [
@@ -135,7 +135,7 @@ def test_a_restored_agent_makes_the_same_next_updates(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=() if n == PREDICTIVE else pytest.mark.long) for n in ALGORITHMS],
+    [pytest.param(n, marks=() if n == ENCODED else pytest.mark.long) for n in ALGORITHMS],
 )
 def test_a_run_that_is_stopped_and_continued_equals_one_that_is_not(
     name: str, tmp_path: Path
@@ -164,7 +164,7 @@ def test_settings_that_do_not_fit_together_are_refused(
         config.from_flat(**settings)
 
 
-@pytest.mark.parametrize("name", [PREDICTIVE, TQC, CROSSQ])
+@pytest.mark.parametrize("name", [ENCODED, TQC, CROSSQ])
 def test_a_memory_is_refused_where_a_network_is_not_made_for_it(name: str) -> None:
     with pytest.raises(ValueError, match=r"without a memory"):
         made(name, memory="gru")
@@ -235,34 +235,29 @@ def test_the_critics_loss_counts_rows_by_weight_and_mask() -> None:
     assert agent.critic_loss(values, target, mask, weight) == (0.5 + 2 * 2.5) / 2
 
 
-# --- curiosity --------------------------------------------------------------------------------
+# --- an encoder ---------------------------------------------------------------------------------
 
 
-def test_the_dynamics_model_learns() -> None:
+def test_the_encoder_learns_to_predict() -> None:
     steps = random_transitions(500)
     push = np.concatenate([steps.action, -steps.action], axis=1)
     buffer = ReplayBuffer(500, 4, 2)
-    buffer.add(steps._replace(next_observation=steps.observation + push))
-    agent = made(PREDICTIVE, dynamics_learning_rate=1e-2, batch_size=64)
-    loss = agent.train(buffer, 120)["losses/dynamics"]
-    # Predicting no change at all costs 4 variances of 1/3, halved.
-    assert loss[0] > 0.5
-    assert loss[-10:].mean() < 0.05
+    buffer.add(steps._replace(next_observation=push))
+    agent = made(ENCODED, encoder_learning_rate=1e-2, batch_size=64)
+    loss = agent.train(buffer, 120)["losses/encoder"]
+    assert loss[-10:].mean() < 0.1 < 1 / 3 < loss[0]  # 1/3 is the variance of an action
 
 
-def test_without_curiosity_the_rest_is_td3_and_with_it_rewards_are_greater() -> None:
-    plain, idle, curious = (
-        small_agent("td3"),
-        made(PREDICTIVE, curiosity=0.0),
-        made(PREDICTIVE, curiosity=1.0),
-    )
-    metrics = [agent.train(filled_buffer(), 4) for agent in (plain, idle, curious)]
-    weights = {path: w for path, w in weights_of(idle).items() if not path.startswith("dynamics")}
-    assert equal_weights(weights_of(plain), weights)
-    np.testing.assert_array_equal(metrics[2]["rewards/curiosity"], metrics[2]["losses/dynamics"])
-    bonus = metrics[2]["rewards/curiosity"][0]
-    targets = [each["values/target_mean"][0] for each in metrics]
-    np.testing.assert_allclose(targets[2], targets[0] + bonus, rtol=1e-5)
+def test_critics_see_features_and_their_loss_does_not_move_the_encoder() -> None:
+    agent, batch = made(ENCODED), some_batch()
+    before = weights_of(agent)
+    agent.critic_step(batch, tf.zeros(8))
+    moved = {n for n, w in weights_of(agent).items() if not np.array_equal(w, before[n])}
+    assert {name.split(":")[0] for name in moved} == {"critic", "critic_optimizer"}
+    values = agent.value(batch.observation, batch.action)
+    encoder = agent.modules["encoder"].network
+    encoder.last.bias.assign_add(tf.ones(8))
+    assert not np.allclose(agent.value(batch.observation, batch.action), values)
 
 
 # --- quantiles --------------------------------------------------------------------------------

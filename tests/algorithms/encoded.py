@@ -1,0 +1,131 @@
+"""TD3 with a third network: an encoder that learns to predict, and whose features critics see.
+
+Ota, Oiki, Jha, Mariyama and Nikovski 2020, "Can Increasing Input Dimensionality Improve Deep
+Reinforcement Learning?" (OFENet): features of the observation, learned by predicting the next
+observation from them and the action, are handed on beside the observation itself.
+
+Differences from the paper: a small network in the place of its dense blocks, and features go to
+the critics alone, so that acting stays that of TD3. Its targets see the features of now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.adam import Adam
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.inputs import Batch
+from eagerly.agents.modules import Module, Modules
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.schedule import Phase
+from eagerly.agents.td3 import TD3, Tensors
+from eagerly.agents.td3_config import TD3Config
+from eagerly.networks import Critic
+from eagerly.seeding import Stream, seed_word
+from eagerly.settings import setting
+from eagerly.spaces import Actions, Observations
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedConfig(TD3Config):
+    """Settings of TD3, and of the encoder."""
+
+    features: int = setting(64, "Features of an observation", at_least=1, at_most=2**14)
+    encoder_learning_rate: float = setting(1e-3, "Adam's step size, encoder", above=0)
+
+    def check_spaces(self, observations: Observations, actions: Actions) -> None:
+        """Refuses what the critics of this file are not made for."""
+        super().check_spaces(observations, actions)
+        odd = self.remembers or self.has_custom_models or self.normalize_observations
+        if odd or observations.masked or not observations.is_one_vector:
+            raise ValueError(
+                "these critics are for vectors as they are, without a memory: leave memory, masks, "
+                f"normalisation and your own models out; observations are {observations.space}"
+            )
+
+
+class Encoder(keras.Model):
+    """Predicts the next observation `[B, O]` from the features of `[B, O]` and an action."""
+
+    def __init__(self, observation_size: int, features: int, dtype: str) -> None:
+        super().__init__(name="encoder", dtype=dtype)
+        dense = partial(keras.layers.Dense, dtype=dtype)
+        self.hidden = dense(2 * features, "elu", name="hidden")
+        self.last = dense(features, "elu", name="features")
+        self.prediction = dense(observation_size, name="prediction")
+
+    def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """Predicts."""
+        return self.prediction(tf.concat([self.features(observation), action], axis=1))
+
+    def features(self, observation: tf.Tensor) -> tf.Tensor:
+        """Returns the features `[B, F]` of observations."""
+        return self.last(self.hidden(observation))
+
+
+class EncodedBuilder(ModelBuilder):
+    """Builds critics that see features beside observations."""
+
+    def critic(self, name: str = "critic", encoder: Any = None) -> Critic:
+        """Builds the critics; `encoder` is None, see `EncodedConfig.check_spaces`."""
+        return Critic(
+            self.observations.size + self.config.features,
+            self.actions.size,
+            seed=seed_word(self.seed, Stream.CRITIC),
+            name=name,
+            **self.config.networks(),
+            **self.config.critics(),
+        )
+
+
+class EncodedTD3(TD3):
+    """TD3 whose critics see an observation and its features."""
+
+    Config = EncodedConfig
+    Builder = EncodedBuilder
+    config: EncodedConfig
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        """Builds the modules of TD3, and `encoder`."""
+        size, dtype = builder.observations.size, self.config.variable_dtype
+        network = Encoder(size, self.config.features, dtype)
+        network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))  # has variables
+        optimizer = Adam(self.config.encoder_learning_rate, name="encoder_optimizer")
+        return Modules(
+            *actor_critic(builder).values(), Module("encoder", network, optimizer=optimizer)
+        )
+
+    def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
+        """Makes one update of the encoder, then one of TD3."""
+        encoder = self.modules["encoder"]
+        with tf.name_scope("encoder_loss"), tf.GradientTape() as tape:
+            predicted = encoder.network(batch.observation, batch.action)
+            loss = tf.reduce_mean(tf.square(predicted - batch.next_observation))
+        encoder.minimize(loss, tape)
+        metrics, per_row = super().update(batch, random, phase)
+        return metrics | {"losses/encoder": loss}, per_row
+
+    def encoded(self, observation: tf.Tensor) -> tf.Tensor:
+        """Returns observations with their features, `[B, O + F]`, which critics do not move."""
+        features = self.modules["encoder"].network.features(observation)
+        return tf.concat([observation, tf.stop_gradient(features)], axis=1)
+
+    def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
+        """Returns y `[B]`, on which all critics regress."""
+        seen = batch._replace(next_observation=self.encoded(batch.next_observation))
+        return super().target(seen, next_action, random)
+
+    def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        """Moves the critics; returns metrics, and the largest error of each row `[B]`."""
+        seen = batch._replace(observation=self.encoded(batch.observation))
+        return super().critic_step(seen, target)
+
+    def value(self, observation: tf.Tensor, *more: Any) -> tf.Tensor:
+        """Returns Q_1, which the actor follows."""
+        return self.critic.first(self.encoded(observation), *more)
