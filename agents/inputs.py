@@ -146,7 +146,7 @@ class FrameInputs(Inputs):
         super().__init__(*arguments)
         # Rows with bytes stay as the buffer has them: what looks like a float there is none.
         self.row_dtype, self._shift = tf.float32, shift
-        self._seed = seed_word(seed, Stream.AUGMENTATION)
+        self._seed = seed
 
     def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
         """Makes the batch of an update of rows `[B, S + 1, width]`."""
@@ -154,7 +154,8 @@ class FrameInputs(Inputs):
         if self._shift is None:
             return batch
         shape = 2 * self.rows_per_update, self._shift.images
-        random = UpdateRandom(self._seed, number, self.dtype)
+        seed = seed_word(self._seed, Stream.AUGMENTATION)
+        random = UpdateRandom(seed, number, self.dtype)
         now, then = tf.split(random.uniform_pairs(shape), 2, axis=1)
         return batch._replace(
             observation=self._shift(batch.observation, now),

@@ -143,6 +143,7 @@ def random_of(agent: Agent, update: int = 1) -> UpdateRandom:
 def reseed(agent: Agent, seed: int) -> None:
     """Gives an agent another seed, which is a setting of the run and not part of a checkpoint."""
     agent._seed = agent.learner._seed = seed
+    agent.inputs._seed = seed  # type: ignore[attr-defined]
 
 
 def weights_of(agent: Agent) -> dict[str, np.ndarray]:

@@ -386,7 +386,9 @@ def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_pat
 def test_each_step_moves_all_that_it_should_and_nothing_else(name: str, memory: str) -> None:
     agent = agent_with(name, memory, mode="eager", initializer="torch_linear")
     random = random_of(agent)
-    batch = agent.inputs.batch(tf.constant(buffer_for(agent).sample_rows(1, 5)[0]), random)
+    batch = agent.inputs.batch(
+        tf.constant(buffer_for(agent).sample_rows(1, 5)[0]), tf.constant(1, tf.int64)
+    )
     outputs = agent.outputs(random)
     for step, mine in (
         (lambda: agent.critic_step(batch, tf.ones(30)), ("critic:", "critic_optimizer:")),

@@ -63,7 +63,10 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
     drawn = outputs.smoothed(several, 0.0, 0.0).numpy()
     np.testing.assert_allclose(drawn[:, :2], several[:, :2])
     np.testing.assert_allclose(drawn[:, 2:].mean(axis=0), shares, atol=0.02)
-    np.testing.assert_array_equal(outputs.chosen(several), drawn)
+    np.testing.assert_array_equal(mixed(MIXED, uniform).chosen(several), drawn)
+    for again in (outputs.chosen, lambda scores: outputs.smoothed(scores, 0.0, 0.0)):
+        with pytest.raises(ValueError, match="would draw the same numbers again"):
+            again(several)
     other = outputs.hard(outputs.relaxed(several)).numpy()
     np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
     same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
@@ -75,7 +78,6 @@ def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
     scores = tf.zeros((1, 2))
     # The greater uniform has the greater noise, and neither is infinite.
     np.testing.assert_array_equal(outputs.chosen(scores), [[0, 1]])
-    np.testing.assert_array_equal(outputs.smoothed(scores, 0.0, 0.0), [[0, 1]])
     relaxed = outputs.relaxed(scores)
     assert np.isfinite(relaxed).all()
     np.testing.assert_array_equal(outputs.hard(relaxed), [[1, 0]])
