@@ -207,7 +207,7 @@ def _digest_of(trainer: Any) -> str:
         digest.update(name.encode() + values.tobytes())
     buffer = trainer.buffer
     digest.update(buffer.rows(buffer.added - len(buffer), buffer.added).tobytes())
-    components = trainer._contents.components
+    components = trainer.checkpoints._contents.components
     state, arrays = split({name: part.state() for name, part in components.items()})
     for name, array in sorted(arrays.items()):
         digest.update(name.encode() + array.tobytes())
