@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -89,6 +88,17 @@ class Module:
                 )
         self.optimizer.apply(gradients, variables)
 
+    def networks(self) -> dict[str, Model]:
+        """Returns the network, and the target if there is one, by the name of their group."""
+        found = {self.name: self.network}
+        return found if self.target is None else found | {f"{self.name}_target": self.target}
+
+    def slots(self) -> dict[str, list[Any]]:
+        """Lists the variables of the optimizer, if there is one, by the name of their group."""
+        if self.optimizer is None:
+            return {}
+        return {f"{self.name}_optimizer": optimizer_variables(self.optimizer, self.learned)}
+
     def copy_to_target(self) -> None:
         """Makes the target equal to the network."""
         copy_variables(self.network, self.target)
@@ -116,11 +126,7 @@ class Modules(Mapping[str, Module]):
         self._modules = {module.name: module for module in modules}
         if len(self._modules) < len(modules):
             raise ValueError(f"two modules have one name: {[module.name for module in modules]}")
-        parts = [[module.name] for module in modules]
-        for names, module in zip(parts, modules, strict=True):
-            names += [f"{module.name}_target"] * (module.target is not None)
-            names += [f"{module.name}_optimizer"] * (module.optimizer is not None)
-        groups = [*itertools.chain(*parts), "updates"]
+        groups = [name for m in modules for name in (*m.networks(), *m.slots())] + ["updates"]
         if len(set(groups)) < len(groups):
             raise ValueError(f"two groups of variables have one name, of {groups}: rename a module")
         learned = {id(v.value) for module in modules for v in module.network.trainable_variables}
@@ -147,12 +153,7 @@ class Modules(Mapping[str, Module]):
 
     def networks(self) -> dict[str, Model]:
         """Returns all networks and targets by the name of their group."""
-        found = {}
-        for name, module in self.items():
-            found[name] = module.network
-            if module.target is not None:
-                found[f"{name}_target"] = module.target
-        return found
+        return {name: net for module in self.values() for name, net in module.networks().items()}
 
     def groups(self) -> dict[str, list[Any]]:
         """Lists all variables in groups, optimisers' among them."""
@@ -161,10 +162,8 @@ class Modules(Mapping[str, Module]):
         for name, network in self.networks().items():
             groups[name] = [v for v in network.variables if id(v.value) not in seen]
             seen |= {id(variable.value) for variable in groups[name]}
-        for name, module in self.items():
-            if module.optimizer is not None:
-                variables = optimizer_variables(module.optimizer, module.learned)
-                groups[f"{name}_optimizer"] = variables
+        for module in self.values():
+            groups |= module.slots()
         return groups
 
     def update_targets(self, tau: float, *names: str) -> None:

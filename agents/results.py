@@ -91,7 +91,7 @@ def wanted_of(per_row: Tensors, name: str) -> tf.Tensor:
 
 
 def named_metrics(
-    names: Sequence[str], history: np.ndarray, numbers: Iterable[int], returned: Iterable[Any]
+    names: Sequence[str], history: np.ndarray, numbers: Sequence[int], returned: Iterable[Any]
 ) -> dict[str, np.ndarray]:
     """Splits what the updates of a call returned by name, and refuses what is not finite.
 
@@ -109,7 +109,7 @@ def named_metrics(
     there = np.array([[name in found for name in names] for found in returned], bool)
     for k, column in np.argwhere(there & ~np.isfinite(history))[:1]:
         raise FloatingPointError(
-            f"{names[column]} became {history[k, column]} in update {list(numbers)[k]}: lower the "
+            f"{names[column]} became {history[k, column]} in update {numbers[k]}: lower the "
             "learning rates, or scale the rewards"
         )
     return {name: history[there[:, place], place] for place, name in enumerate(names)}
