@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from eagerly.agents.adam import Adam
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
 
 
 def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
-    """Builds the modules `actor` and `critic`, each with an Adam of its own.
+    """Builds the modules `actor` and `critic`, each with an optimiser of its own.
 
     Args:
         builder: Builds the models, twice for the targets; its settings are those of an agent.
@@ -33,7 +32,7 @@ def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
                 model,
                 target=target,
                 learned=variables,
-                optimizer=Adam(rate, epsilon=config.adam_epsilon, name=f"{name}_optimizer"),
+                optimizer=builder.rates.optimizer(rate, f"{name}_optimizer"),
             )
             for name, model, target, variables, rate in zip(
                 ("actor", "critic"), models, copies, learned, rates, strict=True

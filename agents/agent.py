@@ -19,15 +19,16 @@ from eagerly.agents.modules import Modules
 from eagerly.agents.outputs import outputs_of
 from eagerly.agents.persistence import VariableCheckpoint, check_loadable, check_weights
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.results import checked
+from eagerly.agents.rewards import RewardScaling
 from eagerly.agents.schedule import Phase, Schedule
+from eagerly.agents.statistics import Statistics
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.networks import acting_policy
 from eagerly.networks.factories import seeded
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
 from eagerly.seeding import Stream, seed_sequence, seed_word
-
-_STATISTICS = "observations/"  # begins their names among the weights
 
 
 class Agent(Algorithm):
@@ -55,6 +56,7 @@ class Agent(Algorithm):
         policy: Calls it on NumPy observations.
         checkpoint: Everything that is learned and kept, as it is written to files and read back.
         normalization: What observations go through before any network, or None.
+        rewards: What rewards go through before any update.
 
     Raises:
         ValueError: If a space is not supported.
@@ -81,7 +83,10 @@ class Agent(Algorithm):
         self.observations, self.actions = builder.observations, builder.actions
         config.check_spaces(self.observations, self.actions)
         self._seed, self.normalization, self._in_update = seed, builder.normalization, False
+        self._rates = builder.rates
         self.inputs = inputs_of(config, self.observations, self.actions, seed)
+        self.rewards = RewardScaling(config.rewards, self.inputs.dtype)
+        self._statistics = Statistics(self.normalization, self.rewards)
         self.outputs = outputs_of(self.actions, config.discrete, self.inputs.rows_per_update)
         self.modules = self._built(builder)
         self.acting = self.acting_model()
@@ -108,11 +113,18 @@ class Agent(Algorithm):
             return self.build(builder)
 
     def _made_update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+        batch = batch._replace(reward=self.rewards(batch.reward))
         self._in_update = True
         try:
-            return self.update(batch, random, phase)
+            with self._rates.during(phase.update):
+                results = self.update(batch, random, phase)
+                more = self.rewards.metrics() | self._rates.metrics()
         finally:
             self._in_update = False
+        if not more:
+            return results
+        metrics, per_row = checked(results, self.inputs.rows_per_update, self.inputs.dtype)
+        return metrics | more, per_row
 
     @property
     def updates(self) -> int:
@@ -163,10 +175,13 @@ class Agent(Algorithm):
             raise TypeError(f"{type(self).__name__}.sampler must return a sampler; got None")
         return replay_buffer(self.layout, capacity, sampler=sampler)
 
-    def behavior(self) -> BehaviorPolicy:
+    def behavior(self, discount: float = 0.99) -> BehaviorPolicy:
         """Makes the policy that collects: this agent's, as it is at each call, with exploration.
 
         Each one begins with the noise of the agent's seed.
+
+        Args:
+            discount: Discount per step, gamma, of the returns that rewards are normalised by.
         """
         config, seed = self.config.exploration, self._seed
         exploration = exploration_noise(
@@ -181,13 +196,13 @@ class Agent(Algorithm):
             self.observations,
             self.actions,
             normalization=self.normalization,
+            returns=self.rewards.returns(discount),
             seed=seed_sequence(seed, Stream.WARMUP),
         )
 
     def state(self) -> dict[str, Any]:
-        """Returns what `checkpoint` does not hold: statistics of observations."""
-        statistics = None if self.normalization is None else self.normalization.state()
-        return {"updates": self.updates, "normalization": statistics}
+        """Returns what `checkpoint` does not hold: statistics of observations and rewards."""
+        return {"updates": self.updates} | self._statistics.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned, once `checkpoint` was read.
@@ -202,8 +217,7 @@ class Agent(Algorithm):
             raise ValueError(
                 f"{state['updates']} updates were made; the networks had {self.updates}"
             )
-        if self.normalization is not None:
-            self.normalization.restore(state["normalization"])
+        self._statistics.restore(state)
 
     def refresh(self) -> None:
         """Updates what depends on the variables, after `checkpoint` was read.
@@ -223,11 +237,10 @@ class Agent(Algorithm):
         """Copies the weights of all networks and targets, by `group/path`.
 
         The names are the same in every process; what networks share stands once. The statistics of
-        normalised observations are among them, as `observations/...`.
+        normalised observations and rewards are among them, as `observations/...` and `rewards/...`.
         """
-        known = self.normalization.state() if self.normalization else {}
-        statistics = {f"{_STATISTICS}{name}": np.array(value) for name, value in known.items()}
-        return {name: variable.numpy() for name, variable in self._weights().items()} | statistics
+        weights = {name: variable.numpy() for name, variable in self._weights().items()}
+        return weights | self._statistics.arrays()
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Takes over what `get_weights` returned; optimisers stay as they are.
@@ -237,9 +250,7 @@ class Agent(Algorithm):
             FloatingPointError: If a value is not finite. Nothing is taken over then.
         """
         check_weights(weights, self.get_weights())
-        if self.normalization is not None:
-            names = self.normalization.state()
-            self.normalization.restore({name: weights[f"{_STATISTICS}{name}"] for name in names})
+        self._statistics.restore_arrays(weights)
         for name, variable in self._weights().items():
             variable.assign(weights[name])
         self.policy.refresh()
@@ -261,20 +272,14 @@ class Agent(Algorithm):
             For each metric its values in the updates that returned it.
 
         Raises:
-            ValueError: If the buffer holds transitions of other sizes, or none; if observations
-                are to be normalised and none was counted; if `updates` does not divide a number of
-                updates after which something happens between calls.
+            ValueError: If the buffer holds transitions of other sizes, or none; if observations or
+                rewards are to be normalised and none was counted; if `updates` does not divide a
+                number of updates after which something happens between calls.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         if buffer.layout != self.layout:
             raise ValueError(f"the buffer must hold {self.layout}; got {buffer.layout}")
-        if self.normalization is not None:
-            if not self.normalization.count:
-                raise ValueError(
-                    "normalize_observations is set, but no observation was counted: collect "
-                    "with agent.behavior(), which counts what it acts upon"
-                )
-            self.normalization.publish()
+        self._statistics.publish()
         metrics, weights = self.learner.learn(buffer, updates)
         self.policy.refresh(weights)
         return metrics

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 
+from eagerly.agents.rates import LearningRates
 from eagerly.networks import (
     Actor,
     Critic,
@@ -60,6 +61,11 @@ class ModelBuilder:
         self.spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*self.spaces)
         self._sizes = self.observations.size, self.actions.size
+
+    @cached_property
+    def rates(self) -> LearningRates:
+        """Makes the optimisers."""
+        return LearningRates(self.config.optimizer, self.config.adam_epsilon)
 
     @cached_property
     def normalization(self) -> ObservationNormalization | None:

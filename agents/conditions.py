@@ -11,6 +11,9 @@ from eagerly.conditions import Condition, Situation, with_setting
 MEMORIES = ("lstm", "gru", "attention")
 NO_MEMORY = "none"
 WITH_MEMORY = with_setting("memory", *MEMORIES)
+CONSTANT = "constant"
+SCHEDULES = (CONSTANT, "linear", "cosine")
+WITH_SCHEDULE = with_setting("schedule", *SCHEDULES[1:])
 
 
 def _unless_replaced(*networks: str) -> Condition:

@@ -18,7 +18,13 @@ from eagerly.agents.conditions import (
     ON_VECTORS,
     SHAPES_NETWORKS,
 )
-from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
+from eagerly.agents.config_groups import (
+    DiscreteConfig,
+    ExplorationConfig,
+    MemoryConfig,
+    OptimizerConfig,
+    RewardConfig,
+)
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.conditions import with_setting
 from eagerly.policies.numpy_actor import ACTIVATIONS
@@ -76,6 +82,8 @@ class AgentConfig(Settings):
     adam_epsilon: float = setting(
         1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0
     )
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
     actor: str | Callable[..., Any] = setting(
         "",
         "An actor of your own: module:factory, in Python also the factory (docs/own-models.md)",

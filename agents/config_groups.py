@@ -1,15 +1,18 @@
-"""Settings of agents that belong together: memory, exploration, discrete actions."""
+"""Settings of agents that belong together: memory, exploration, discrete actions, and more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from eagerly.agents.conditions import (
+    CONSTANT,
     MEMORIES,
     NO_MEMORY,
     ON_CONTINUOUS,
     ON_DISCRETE,
+    SCHEDULES,
     WITH_MEMORY,
+    WITH_SCHEDULE,
 )
 from eagerly.conditions import with_setting
 from eagerly.policies.exploration import EXPLORATIONS
@@ -137,3 +140,61 @@ class DiscreteConfig(Settings):
         'Obey info["action_mask"], which choices are valid (docs/spaces.md)',
         acts=ON_DISCRETE,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig(Settings):
+    """How updates see rewards; evaluations and curves of returns show them as they came."""
+
+    normalize: bool = setting(
+        False,
+        "Divide rewards by the running deviation of the discounted return",
+        name="normalize_rewards",
+    )
+    scale: float = setting(
+        1.0, "Multiply rewards, after they are normalised", name="reward_scale", above=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Settings):
+    """How gradients become steps of actor and critics, beyond their learning rates."""
+
+    clip_gradients: float = setting(
+        0.0,
+        "Largest norm of a gradient, over all weights of the actor or of the critics; 0: any",
+        at_least=0,
+    )
+    weight_decay: float = setting(
+        0.0,
+        "Share of each weight taken off per step, times the learning rate (AdamW, Loshchilov and "
+        "Hutter 2019)",
+        at_least=0,
+    )
+    schedule: str = setting(
+        "constant", "How learning rates fall over schedule_steps", choices=SCHEDULES
+    )
+    schedule_steps: int = setting(
+        0,
+        "Updates until learning rates have fallen to schedule_end; one is made per step after the "
+        "warm-up unless replay_ratio says otherwise",
+        unit="updates",
+        at_least=0,
+        at_most=10**12,
+        acts=WITH_SCHEDULE,
+    )
+    schedule_end: float = setting(
+        0.0,
+        "Share of the learning rates that is left then, for as long as the run goes on",
+        at_least=0,
+        at_most=1,
+        acts=WITH_SCHEDULE,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.schedule != CONSTANT and not self.schedule_steps:
+            raise ValueError(
+                f"schedule {self.schedule} needs schedule_steps, the updates until learning rates "
+                "have fallen"
+            )

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
+    from eagerly.agents.config_groups import (
+        DiscreteConfig,
+        ExplorationConfig,
+        MemoryConfig,
+        OptimizerConfig,
+        RewardConfig,
+    )
     from eagerly.agents.ddpg import DDPG
     from eagerly.agents.ddpg_config import DDPGConfig
     from eagerly.agents.td3 import TD3
@@ -44,6 +50,8 @@ _HOMES = {
     "DiscreteConfig": "agents.config_groups",
     "ExplorationConfig": "agents.config_groups",
     "MemoryConfig": "agents.config_groups",
+    "OptimizerConfig": "agents.config_groups",
+    "RewardConfig": "agents.config_groups",
     "Actions": "spaces",
     "Actor": "networks",
     "Callback": "training.callbacks",
@@ -75,9 +83,11 @@ __all__ = [
     "ExplorationConfig",
     "MemoryConfig",
     "Observations",
+    "OptimizerConfig",
     "Policy",
     "ProgressBar",
     "ReplayBuffer",
+    "RewardConfig",
     "RunConfig",
     "RunError",
     "TD3Config",

@@ -11,6 +11,7 @@ import numpy as np
 from eagerly.policies.episodes import EpisodePolicy, Episodes
 from eagerly.policies.exploration import GaussianNoise
 from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.policies.returns import DiscountedReturns
 from eagerly.spaces import Actions, Observations
 
 
@@ -34,6 +35,7 @@ class BehaviorPolicy:
         observations: How observations are laid out as rows.
         actions: How actions are.
         normalization: Counts what is observed; None where observations are not normalised.
+        returns: Counts discounted returns; None where rewards are not normalised.
         seed: Seed of uniformly random actions.
     """
 
@@ -45,6 +47,7 @@ class BehaviorPolicy:
         actions: Actions,
         *,
         normalization: CountsObservations | None,
+        returns: DiscountedReturns | None = None,
         seed: np.random.SeedSequence,
     ) -> None:
         # Looked at once: `isinstance` on a protocol costs as much as acting does.
@@ -52,7 +55,7 @@ class BehaviorPolicy:
         self._row_policy = None if isinstance(policy, EpisodePolicy) else policy
         self._exploration = exploration
         self._observations, self._actions = observations, actions
-        self._normalization = normalization
+        self._normalization, self._returns = normalization, returns
         self._generator = np.random.Generator(np.random.PCG64(seed))
         self._episodes: Episodes | None = None
         self._acted: np.ndarray | None = None  # waits for what comes of it
@@ -125,6 +128,8 @@ class BehaviorPolicy:
         if self._episodes is not None:
             self._episodes.acted(self._acted if actions is None else actions, rewards, ended)
         self._acted = None
+        if self._returns is not None:
+            self._returns.observe(rewards, ended)
         self._exploration.begin_episodes(ended)
 
     def begin_episodes(self, began: np.ndarray) -> None:
@@ -132,15 +137,21 @@ class BehaviorPolicy:
         self._acted = None
         if self._episodes is not None and len(began) == len(self._episodes):
             self._episodes.begin(began)
+        if self._returns is not None:
+            self._returns.begin_episodes(began)
         self._exploration.begin_episodes(began)
 
     def state(self) -> dict[str, Any]:
-        """Returns random states, and what a memory holds of the episodes in progress."""
-        return {
+        """Returns random states, and what is kept of the episodes in progress.
+
+        Under "returns" it has discounted returns, where rewards are normalised.
+        """
+        state = {
             "exploration": self._exploration.state(),
             "uniform": dict(self._generator.bit_generator.state),
             "episodes": None if self._episodes is None else self._episodes.state(),
         }
+        return state if self._returns is None else state | {"returns": self._returns.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned.
@@ -155,6 +166,8 @@ class BehaviorPolicy:
         if self._remembering is not None and episodes is not None:
             self._episodes = Episodes(self._remembering, len(episodes["previous_rewards"]))
             self._episodes.restore(episodes)
+        if self._returns is not None:
+            self._returns.restore(state.get("returns", []))
 
 
 def check_rows(observations: np.ndarray, size: int) -> None:

@@ -54,7 +54,7 @@ class Collector:
                 f"{type(self._accumulator).__name__} is not one_to_one: use it without memory and "
                 "images"
             )
-        self._actions, self._behavior = agent.actions, agent.behavior()
+        self._actions, self._behavior = agent.actions, agent.behavior(discount)
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
         self._begun = False

@@ -336,6 +336,7 @@ def test_unsupported_spaces_are_refused(make: Make) -> None:
 def test_a_restored_agent_makes_the_same_next_update(name: str, mode: str, tmp_path: Path) -> None:
     make = functools.partial(small_agent, name)
     settings = {"mode": mode, "exploration": "ornstein_uhlenbeck"}
+    settings |= {"schedule": "cosine", "schedule_steps": 5, "weight_decay": 0.1}
     agent, buffer = make(**settings), filled_buffer()
     agent.train(buffer, 3)
     behavior = agent.behavior()
@@ -477,6 +478,7 @@ ELSEWHERE = {
         "action_masks",
     ),
     "test_images.py": ("encoder_units", "random_shift"),
+    "test_rewards.py": ("normalize_rewards",),
 }
 SETTINGS = [
     pytest.param(name, setting, id=f"{name}-{setting.name}")
@@ -490,6 +492,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
     """Returns settings in which one of them acts, and the same with another value of it."""
     needs = [each.needs for each in setting.conditions if each.needs]
     base = {name: values[0] for name, values in needs}
+    base |= {"schedule_steps": 3} if "schedule" in base else {}
     if agent_class(name).Config.from_flat(**base).remembers:
         base |= {"memory_units": 8, "sequence_length": 6, "sequences_per_update": 3}
     value = setting.value_in(small_agent(name, **base).config)
@@ -503,7 +506,8 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
         changed = value * 2  # a divisor of the units, too
     else:
         changed = value + 1 if isinstance(value, int) else 0.3
-    return base, base | {setting.name: changed}
+    with_it = {"schedule_steps": 3} if setting.name == "schedule" else {}
+    return base, base | with_it | {setting.name: changed}
 
 
 @functools.cache
@@ -630,7 +634,7 @@ def test_normalised_observations_train_like_observations_in_other_units(
 def test_a_loop_that_counts_no_observations_is_told(name: str) -> None:
     agent = small_agent(name, normalize_observations=True)
     with pytest.raises(
-        ValueError, match=r"no observation was counted: collect with agent\.behavior"
+        ValueError, match=r"no observations were counted: collect with agent\.behavior"
     ):
         agent.train(filled_buffer(), 4)
 

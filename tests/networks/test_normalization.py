@@ -85,7 +85,7 @@ def test_statistics_of_something_else_are_refused() -> None:
 @pytest.mark.parametrize("shape", [(3,), (2, 4), (1, 2, 3), (0, 3), ()], ids=str)
 def test_observations_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     layer = ObservationNormalization(3)
-    with pytest.raises(ValueError, match=r"must have shape \[N, 3\], got .*observation\[np"):
+    with pytest.raises(ValueError, match=r"must have shape \[N, 3\], got .*array\[np"):
         layer.observe(np.zeros(shape))
     with pytest.raises(FloatingPointError, match=r"must be finite; got .*nan"):
         layer.observe(np.array([[0.0, np.nan, 0.0]]))

@@ -159,8 +159,20 @@ MEMORY = {
         {"replay_capacity": 130},
         {"env": "InvertedPendulum-v5"},
         {"agent": "ddpg"},
-        {"exploration": "ornstein_uhlenbeck", "num_envs": 2, "env": "Terminating-v0"},
-        {"mode": "graph", "agent": "ddpg", "replay_ratio": 0.1},
+        {
+            "exploration": "ornstein_uhlenbeck",
+            "num_envs": 2,
+            "env": "Terminating-v0",
+            "normalize_rewards": True,
+        },
+        {
+            "mode": "graph",
+            "agent": "ddpg",
+            "replay_ratio": 0.1,
+            "schedule": "linear",
+            "schedule_steps": 15,
+            "clip_gradients": 0.1,
+        },
         pytest.param(
             {
                 "vectorization": "async",
@@ -190,8 +202,8 @@ MEMORY = {
         "full buffer",
         "mujoco",
         "ddpg",
-        "correlated noise",
-        "graph, ddpg",
+        "correlated noise, normalised rewards",
+        "graph, ddpg, schedule",
         "async, ddpg, correlated noise, full buffer",
         "lstm, full buffer",
         "attention, normalised",

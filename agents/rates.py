@@ -1,0 +1,83 @@
+"""Learning rates that fall with the number of the update, and the optimisers that follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from keras.optimizers import schedules
+
+from eagerly.agents.adam import Adam
+from eagerly.agents.conditions import CONSTANT
+from eagerly.agents.config_groups import OptimizerConfig
+
+
+class LearningRates:
+    """Makes the optimisers of an agent, and says which update their learning rates are of.
+
+    Args:
+        config: How learning rates fall, and what else happens to gradients.
+        epsilon: Adam's.
+    """
+
+    def __init__(self, config: OptimizerConfig, epsilon: float) -> None:
+        self._config, self._epsilon = config, epsilon
+        self._made: dict[str, schedules.LearningRateSchedule] = {}
+        self._update: tf.Tensor | None = None
+
+    def optimizer(self, rate: float, name: str) -> Adam:
+        """Makes an Adam that clips, decays and follows the schedule as the settings say.
+
+        Args:
+            rate: The learning rate of the first update.
+            name: Its name, such as "actor_optimizer".
+        """
+        config = self._config
+        follows: float | schedules.LearningRateSchedule = rate
+        if config.schedule != CONSTANT:
+            follows = _OfUpdate(self, self._schedule(rate))
+            self._made[name.removesuffix("_optimizer")] = follows
+        return Adam(
+            follows,
+            epsilon=self._epsilon,
+            global_clipnorm=config.clip_gradients or None,
+            weight_decay=config.weight_decay or None,
+            name=name,
+        )
+
+    def _schedule(self, rate: float) -> schedules.LearningRateSchedule:
+        steps, end = self._config.schedule_steps, self._config.schedule_end
+        if self._config.schedule == "cosine":
+            return schedules.CosineDecay(rate, steps, alpha=end)
+        return schedules.PolynomialDecay(rate, steps, end_learning_rate=end * rate)
+
+    @contextmanager
+    def during(self, update: tf.Tensor) -> Iterator[None]:
+        """Lets the optimisers take the learning rates of an update, by its number from 1 on."""
+        self._update = update
+        try:
+            yield
+        finally:
+            self._update = None
+
+    def metrics(self) -> dict[str, tf.Tensor]:
+        """Returns the learning rates of the update that is under way, where they fall."""
+        return {f"learning_rate/{name}": each(None) for name, each in self._made.items()}
+
+    @property
+    def passed(self) -> Any:
+        """How many updates were made before the one that is under way; 0 while none is."""
+        return 0 if self._update is None else self._update - 1
+
+
+class _OfUpdate(schedules.LearningRateSchedule):
+    """Follows the number of the update: an optimiser does not count those in which it rests."""
+
+    def __init__(self, rates: LearningRates, schedule: schedules.LearningRateSchedule) -> None:
+        super().__init__()
+        self._rates, self._schedule = rates, schedule
+
+    def __call__(self, step: Any) -> Any:
+        return self._schedule(self._rates.passed)

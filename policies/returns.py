@@ -1,0 +1,58 @@
+"""The discounted returns of episodes in progress, which rewards are normalised by."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class CountsRows(Protocol):
+    """Running statistics of rows of numbers."""
+
+    def observe(self, rows: np.ndarray) -> None:
+        """Counts rows `[N, size]`."""
+
+
+class DiscountedReturns:
+    """Counts, at every step of N environments, their discounted returns so far: G ← γ G + r.
+
+    Args:
+        statistics: Counts them, as rows `[N, 1]`.
+        discount: γ, in [0, 1].
+    """
+
+    def __init__(self, statistics: CountsRows, discount: float) -> None:
+        self._statistics, self._discount = statistics, discount
+        self._returns = np.zeros(0)
+
+    def observe(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Takes the rewards `[N]` of a step, and which episodes `[N]` ended with it."""
+        if len(self._returns) != len(rewards):
+            self._returns = np.zeros(len(rewards))
+        self._returns = self._discount * self._returns + rewards
+        self._statistics.observe(self._returns[:, np.newaxis])
+        self._returns[ended] = 0.0
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Lets the returns of the environments `[N]` that begin an episode begin at 0."""
+        if len(began) == len(self._returns):
+            self._returns[began] = 0.0
+
+    def state(self) -> list[float]:
+        """Returns the returns of the episodes in progress, as JSON."""
+        found: list[float] = self._returns.tolist()
+        return found
+
+    def restore(self, state: Any) -> None:
+        """Takes over what `state` returned.
+
+        Raises:
+            ValueError: If it is not a list of finite numbers.
+        """
+        returns = np.array(state, np.float64)
+        if returns.ndim != 1 or not np.isfinite(returns).all():
+            raise ValueError(
+                f"discounted returns must be finite numbers, one per environment; got {state}"
+            )
+        self._returns = returns

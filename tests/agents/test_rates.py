@@ -1,0 +1,111 @@
+"""Learning rates with a schedule, clipped gradients and decoupled weight decay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from eagerly.agents.config_groups import OptimizerConfig
+from eagerly.agents.rates import LearningRates
+from tests.helpers import equal_weights, filled_buffer, small_agent, weights_of
+
+
+def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
+    metrics = small_agent("td3", critic_learning_rate=0.2, **settings).train(
+        filled_buffer(), updates
+    )
+    return {name: values for name, values in metrics.items() if name.startswith("learning_rate/")}
+
+
+def test_a_linear_schedule_falls_by_update_for_the_actor_too_and_then_stays() -> None:
+    settings = {"schedule": "linear", "schedule_steps": 4, "schedule_end": 0.5}
+    found = rates_of(6, actor_learning_rate=0.1, policy_delay=2, **settings)
+    # In update k the rate is that after k - 1 of 4 updates: from all of it to half.
+    expected = np.array([1.0, 1 - 1 / 8, 1 - 2 / 8, 1 - 3 / 8, 0.5, 0.5])
+    np.testing.assert_allclose(found["learning_rate/critic"], 0.2 * expected, 1e-6)
+    np.testing.assert_allclose(found["learning_rate/actor"], 0.1 * expected, 1e-6)
+
+
+def test_a_cosine_schedule_falls_along_half_a_cosine() -> None:
+    found = rates_of(6, schedule="cosine", schedule_steps=4)["learning_rate/critic"]
+    expected = 0.1 * (1 + np.cos(np.pi * np.array([0, 1, 2, 3, 4, 4]) / 4))
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-8)
+
+
+def test_nothing_moves_any_more_where_the_last_rate_is_zero() -> None:
+    agent, buffer = small_agent("ddpg", schedule="linear", schedule_steps=3), filled_buffer()
+    agent.train(buffer, 3)
+    actor = agent.actor.network.variables
+    before = [variable.numpy() for variable in actor]
+    agent.train(buffer, 2)
+    for variable, values in zip(actor, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), values)
+
+
+def test_without_a_schedule_no_learning_rate_is_reported() -> None:
+    assert rates_of(1) == {}
+
+
+def stepped(config: OptimizerConfig, gradients: list[float]) -> tuple[Any, list[float]]:
+    """One step of two variables at 1; returns the optimiser, and where the variables are then."""
+    optimizer = LearningRates(config, epsilon=1e-8).optimizer(0.125, "critic_optimizer")
+    variables = [keras.Variable([1.0], name=name) for name in ("a", "b")]
+    optimizer.build(variables)
+    optimizer.apply([tf.constant([g]) for g in gradients], [v.value for v in variables])
+    return optimizer, [float(variable.numpy()[0]) for variable in variables]
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected"), [(1.0, [0.6, 0.8]), (10.0, [3.0, 4.0]), (0.0, [3.0, 4.0])]
+)
+def test_gradients_are_clipped_to_a_norm_over_all_variables(
+    largest: float, expected: list[float]
+) -> None:
+    optimizer, _ = stepped(OptimizerConfig(clip_gradients=largest), [3.0, 4.0])  # of norm 5
+    # Adam's first momentum is (1 - 0.9) g.
+    found = [float(slot.numpy()[0]) for slot in optimizer._momentums]
+    np.testing.assert_allclose(found, [0.1 * each for each in expected], 1e-6)
+
+
+def test_weight_decay_takes_off_a_share_of_the_weight_beside_adams_step() -> None:
+    _, found = stepped(OptimizerConfig(weight_decay=0.5), [0.0, 2.0])
+    decayed = 1 - 0.125 * 0.5
+    # Adam's first step is the learning rate, however large the gradient is.
+    np.testing.assert_allclose(found, [decayed, decayed - 0.125], 1e-6)
+
+
+def test_settings_of_a_schedule_are_refused_where_they_mean_nothing() -> None:
+    with pytest.raises(ValueError, match="schedule linear needs schedule_steps"):
+        OptimizerConfig(schedule="linear")
+    with pytest.raises(ValueError, match="schedule_steps acts only with --schedule linear or"):
+        small_agent("td3", schedule_steps=3)
+    with pytest.raises(ValueError, match="schedule_end acts only with --schedule linear or"):
+        small_agent("td3", schedule_end=0.5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "schedule"),
+    [
+        ("xla", "cosine"),
+        pytest.param("graph", "linear", marks=pytest.mark.long),
+        pytest.param("xla", "linear", marks=pytest.mark.long),
+    ],
+)
+def test_rates_do_not_depend_on_how_updates_are_cut_into_calls(mode: str, schedule: str) -> None:
+    settings = {"schedule": schedule, "schedule_steps": 6, "clip_gradients": 0.5}
+    settings |= {"weight_decay": 0.01, "mode": mode, "hidden_sizes": (128, 16)}
+    results = []
+    for calls in ((5,), (1, 4)):
+        agent, buffer = small_agent("ddpg", **settings), filled_buffer()
+        for updates in calls:
+            agent.train(buffer, updates)
+        results.append(weights_of(agent))
+    assert equal_weights(*results)
+    eager, buffer = small_agent("ddpg", **settings | {"mode": "eager"}), filled_buffer()
+    eager.train(buffer, 5)
+    for path, values in weights_of(eager).items():
+        np.testing.assert_allclose(results[0][path], values, 1e-3, 1e-5, err_msg=path)

@@ -1,0 +1,114 @@
+"""Rewards as updates see them: scaled, and divided by the deviation of the discounted return."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly.buffers import ReplayBuffer
+from eagerly.policies.behavior import BehaviorPolicy
+from tests.helpers import equal_weights, random_transitions, small_agent, weights_of
+
+ENDED = [[False, False], [True, False], [False, False]]
+REWARDS = [[1.0, 0.0], [2.0, 4.0], [8.0, -4.0]]
+# With a discount of 1/2, from 0 again where an episode has ended.
+RETURNS = [1.0, 0.0, 2.0 + 0.5, 4.0, 8.0, -4.0 + 0.5 * 4.0]
+
+
+def observe(behavior: BehaviorPolicy, rewards: Any = REWARDS, ended: Any = ENDED) -> None:
+    for of_step, ends in zip(rewards, ended, strict=True):
+        behavior.act(np.zeros((len(of_step), 4)))
+        behavior.observe(np.array(of_step), np.array(ends))
+
+
+def trained(agent: Any, reward_unit: float = 1.0) -> Any:
+    steps = random_transitions(200)
+    buffer = ReplayBuffer(1000, 4, 2, seed=0)
+    buffer.add(steps._replace(reward=steps.reward * reward_unit))
+    agent.metrics = agent.train(buffer, 3)
+    return agent
+
+
+def test_what_is_counted_are_discounted_returns_that_begin_anew_with_an_episode() -> None:
+    agent = small_agent("td3", normalize_rewards=True)
+    observe(agent.behavior(discount=0.5))
+    moments = agent.rewards.moments
+    assert moments.count == len(RETURNS)
+    np.testing.assert_allclose(moments.mean, [np.mean(RETURNS)], 1e-12)
+    np.testing.assert_allclose(moments.inverse_deviation(), [1 / np.std(RETURNS)], 1e-12)
+
+
+@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
+def test_normalised_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
+    settings = {"precision": "float64", "mode": mode}
+    normalised = small_agent("ddpg", normalize_rewards=True, reward_scale=3.0, **settings)
+    observe(normalised.behavior(discount=0.5))
+    plain = trained(small_agent("ddpg", **settings), 3.0 / np.std(RETURNS))
+    after = weights_of(trained(normalised))
+    for path, values in weights_of(plain).items():
+        # The replay buffer keeps float32.
+        np.testing.assert_allclose(after[path], values, 1e-4, 1e-5, err_msg=path)
+    np.testing.assert_allclose(normalised.metrics["rewards/scale"], [3.0 / np.std(RETURNS)] * 3)
+
+
+def test_scaled_rewards_train_like_rewards_in_that_unit() -> None:
+    scaled = trained(small_agent("td3", reward_scale=0.25))
+    assert equal_weights(weights_of(scaled), weights_of(trained(small_agent("td3"), 0.25)))
+    assert "rewards/scale" not in scaled.metrics
+
+
+def test_updates_see_new_statistics_in_the_next_call_alone() -> None:
+    agent = small_agent("td3", normalize_rewards=True)
+    behavior = agent.behavior()
+    observe(behavior)
+    trained(agent)
+    scale = agent.rewards.scale.numpy()
+    observe(behavior, [[100.0, 1.0]], [[False, False]])
+    assert agent.rewards.scale.numpy() == scale
+    assert trained(agent).metrics["rewards/scale"][0] < scale
+
+
+def test_returns_without_a_deviation_leave_rewards_as_they_are() -> None:
+    agent = small_agent("td3", normalize_rewards=True)
+    observe(agent.behavior(discount=0.0), [[2.0], [2.0], [2.0]], [[False]] * 3)
+    assert trained(agent).metrics["rewards/scale"].tolist() == [1.0] * 3
+
+
+def test_a_loop_that_counts_no_rewards_is_told() -> None:
+    with pytest.raises(ValueError, match=r"no rewards were counted: collect with agent\.behavior"):
+        trained(small_agent("td3", normalize_rewards=True))
+
+
+def test_returns_in_progress_and_statistics_come_back_exactly() -> None:
+    def begun() -> tuple[Any, BehaviorPolicy]:
+        agent = small_agent("td3", normalize_rewards=True)
+        return agent, agent.behavior(discount=0.5)
+
+    (whole, behavior), (agent, other) = begun(), begun()
+    observe(behavior, REWARDS[:2], ENDED[:2])
+    saved = json.loads(json.dumps({"agent": whole.state(), "behavior": behavior.state()}))
+    assert saved["behavior"]["returns"] == [0.0, 4.0]
+    observe(behavior, REWARDS[2:], ENDED[2:])
+
+    agent.restore(saved["agent"])
+    other.restore(saved["behavior"])
+    observe(other, REWARDS[2:], ENDED[2:])
+    assert agent.state() == whole.state()
+    other.begin_episodes(np.array([False, True]))  # one that did not come back
+    assert other.state()["returns"] == [8.0, 0.0]
+    with pytest.raises(ValueError, match="must be finite numbers, one per environment"):
+        other.restore(saved["behavior"] | {"returns": [None]})
+    with pytest.raises(ValueError, match="no statistics of rewards were kept"):
+        agent.restore({"updates": 0, "normalization": None})
+
+
+def test_weights_bring_the_statistics_of_rewards_along() -> None:
+    agent, other = (small_agent("td3", seed=seed, normalize_rewards=True) for seed in (0, 1))
+    observe(agent.behavior())
+    weights = agent.get_weights()
+    assert weights["rewards/count"] == 6
+    other.set_weights(weights)
+    assert equal_weights(other.get_weights(), weights)
