@@ -4,6 +4,7 @@ Nothing here imports TensorFlow: environments in processes of their own use it, 
 """
 
 from eagerly.spaces.actions import Actions
+from eagerly.spaces.description import text_of
 from eagerly.spaces.observations import Entry, Observations
 from eagerly.spaces.serialization import document_of, space_of
 
@@ -13,4 +14,5 @@ __all__ = [
     "Observations",
     "document_of",
     "space_of",
+    "text_of",
 ]

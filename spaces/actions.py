@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from eagerly.spaces.description import text_of
 from eagerly.spaces.observations import choices_of, inner_spaces, leaves, one_hot
 
 INVALID = -1e9  # the score of a choice that a mask rules out; its probability is exactly 0
@@ -204,13 +205,13 @@ def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
         raise ValueError(f"{supported}{at}; got dtype {space.dtype}.")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ValueError(
-            f"{supported}{at}; got low {space.low.tolist()}, high {space.high.tolist()}. "
-            "Bound it with gymnasium.wrappers.RescaleAction or ClipAction."
+            f"{supported}{at}; got {text_of(space)}. Give it finite bounds: in the action_space of "
+            "the environment, or around it with gymnasium.wrappers.TransformAction(env, lambda "
+            "action: action, gymnasium.spaces.Box(low, high, shape))."
         )
     if not (space.low < space.high).all():
         raise ValueError(
-            f"{supported} with low < high in every dimension{at}; "
-            f"got low {space.low.tolist()}, high {space.high.tolist()}."
+            f"{supported} with low < high in every dimension{at}; got {text_of(space)}."
         )
     return space
 
