@@ -4,35 +4,83 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
+from eagerly.environments.adapting import PartialReset, layers
+from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
-from eagerly.spaces import Actions, Observations
+from eagerly.spaces import Actions, Observations, text_of
 
 _log = logging.getLogger(__name__)
-# Advice for other kinds of agents; unbounded observations and any action bounds are fine here.
-_HARMLESS = ("different from the unwrapped", "symmetric and normalized", "infinity")
+# Advice for other kinds of agents; unbounded observations and any action bounds are fine here. So
+# are rewards that are truth values: the guard refuses what is no number.
+_HARMLESS = (
+    "different from the unwrapped",
+    "symmetric and normalized",
+    "infinity",
+    "must be a float, int",
+    "Casting input",
+)
+_COLOURED = re.compile("^\x1b\\[[0-9;]*m(?:WARN: )?(.*)\x1b\\[0m$", re.DOTALL)
+# Wrappers with statistics that go on from one episode to the next.
+_CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]], str] = {
+    NormalizeReward: "evaluations and curves show scaled rewards",
+    NormalizeObservation: (
+        "evaluations and a loaded policy see observations scaled otherwise than in training "
+        "(--normalize-observations keeps them with the policy)"
+    ),
+}
+# Whether it is deterministic is seen here, and no error.
+_UNDETERMINED = EnvSpec("Checked-v0", nondeterministic=True)
 
 
 class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes random valid actions in the place of others: Gymnasium's checker knows no masks."""
+    """What Gymnasium's checker sees of an environment.
+
+    It takes random valid actions in the place of others, because the checker knows no masks. And
+    it answers for what is looked at here, and no error: determinism and `super().reset(seed=seed)`.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, *, masks: bool) -> None:
         super().__init__(env)
         self.actions, self._name = Actions(env.action_space), name
         self._masks = masks and bool(self.actions.choices)
         self.keys: set[str] = set()  # what every `info` had, together
+        self.seeds_generator = True  # whether every seed reached `self.np_random`
+        self._generator: np.random.Generator | None = None
+        self._result: Any = None
+
+    @property
+    def spec(self) -> EnvSpec:  # type: ignore[override]
+        return _UNDETERMINED
+
+    @property
+    def unwrapped(self) -> gymnasium.Env[Any, Any]:
+        return self
+
+    @property
+    def _np_random(self) -> np.random.Generator | None:  # type: ignore[override]
+        return self._generator
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._draws = np.random.default_rng(0)  # the same after every reset, as is asked for
         self._step = 0
-        return self._remembered(self.env.reset(seed=seed, options=options))
+        inner = self.env.unwrapped
+        before = getattr(inner, "_np_random", None)
+        result = self.env.reset(seed=seed, options=options)
+        if seed is not None:
+            self._generator = np.random.default_rng(seed)
+            self.seeds_generator &= getattr(inner, "_np_random", None) is not before
+        return self._remembered(result)
 
     def step(self, action: Any) -> Any:
         try:
@@ -46,6 +94,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._remembered(self.env.step(self.actions.unflatten(valid)))
 
     def _remembered(self, result: Any) -> Any:
+        self._result = result
         info = result[-1] if isinstance(result, tuple) and result else None
         self._given: Any = None
         if isinstance(info, Mapping):
@@ -53,8 +102,21 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.keys |= {key for key in info if isinstance(key, str)}
         return result
 
+    def shown(self) -> str:
+        """Says what the last observation was beside its space, if that is one array."""
+        space = self.env.observation_space
+        if not isinstance(space, gymnasium.spaces.Box) or not isinstance(self._result, tuple):
+            return ""
+        value = self._result[0]
+        came = str(type(value))
+        if isinstance(value, np.ndarray):
+            came = f"{value.dtype} of shape {value.shape}"
+            if value.size and value.dtype.kind in "biuf":
+                came += f", from {value.min()} to {value.max()}"
+        return f" ({text_of(space)} is declared; {came} came)"
 
-def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = True) -> None:
+
+def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = True) -> bool:
     """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
 
     What is odd but can be trained on is logged as a warning.
@@ -64,13 +126,12 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
         name: Its name in messages.
         masks: Whether what is not valid, by its masks, is left out.
 
+    Returns:
+        Whether two short episodes from the same seed were the same.
+
     Raises:
         RunError: If it does not keep to Gymnasium's interface.
     """
-    spec = env.spec
-    declared = spec.nondeterministic if spec else None
-    if spec:
-        spec.nondeterministic = True  # whether it is deterministic is seen below, and no error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         checked = _ValidActions(env, name, masks=masks)
@@ -80,30 +141,54 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
             raise
         except Exception as error:  # the checker's findings, or what the environment itself raised
             why = f"{type(error).__name__}: {error}".rstrip(".")
+            if "not within the observation space" in why:
+                why += checked.shown()
             raise RunError(
                 f"environment {name!r} fails Gymnasium's checker: {why}. Mend it, or leave the "
                 "check out with --no-check-env."
             ) from error
-        finally:
-            if spec:
-                spec.nondeterministic = bool(declared)
-    for warning in caught:
-        if not any(words in str(warning.message) for words in _HARMLESS):
-            _log.warning(f"environment {name!r}: {warning.message}")
+    messages = [_COLOURED.sub(r"\1", str(warning.message)) for warning in caught]
+    for message in dict.fromkeys(messages):
+        if not any(words in message for words in _HARMLESS):
+            _log.warning(f"environment {name!r}: {message}")
     near = difflib.get_close_matches("action_mask", checked.keys, cutoff=0.7)
     if masks and checked.actions.choices and near and "action_mask" not in checked.keys:
         _log.warning(
             f"environment {name!r}: info holds {near[0]!r}, but no 'action_mask': every choice is "
             "taken as valid"
         )
-    if not _repeats_itself(checked, name):
+    around = list(layers(env))
+    if any(isinstance(each, PartialReset) and not each.takes_seed for each in around):
+        _log.warning(
+            f"environment {name!r}: reset takes no seed. It is called without one; only what it "
+            "draws from self.np_random follows the seed of the run. Better: "
+            "def reset(self, *, seed=None, options=None), beginning with super().reset(seed=seed)"
+        )
+    elif not checked.seeds_generator:
+        _log.warning(
+            f"environment {name!r}: reset does not call super().reset(seed=seed): what it draws "
+            "from self.np_random does not follow the seed"
+        )
+    repeats = _repeats_itself(
+        _ValidActions(GuardedEnvironment(env, f"environment {name!r}"), name, masks=masks)
+    )
+    carries = False
+    for kind, meaning in _CARRIES.items():
+        if any(isinstance(each, kind) and each.update_running_mean for each in around):
+            carries = True
+            _log.warning(
+                f"environment {name!r}: each of its copies has a {kind.__name__} of its own, whose "
+                f"statistics are not saved: {meaning}, and a continued run begins them anew"
+            )
+    if not (repeats or carries):
         _log.warning(
             f"environment {name!r} does not repeat itself from its seed: runs differ from one "
-            "another, and a continued run begins a fresh episode"
+            "another, and a continued run begins a fresh episode where it cannot bring one back"
         )
+    return repeats and not carries
 
 
-def _repeats_itself(env: _ValidActions, name: str) -> bool:
+def _repeats_itself(env: _ValidActions) -> bool:
     observations = Observations(env.observation_space)
     seen = []
     for _ in range(2):
@@ -111,11 +196,6 @@ def _repeats_itself(env: _ValidActions, name: str) -> bool:
         for _ in range(3):
             observation, reward, terminated, truncated, _ = env.step(None)
             trace += [observations.flatten(observation), np.array(reward)]
-            if trace[-1].ndim:
-                raise RunError(
-                    f"environment {name!r}: reward must be a number; got {reward!r} of shape "
-                    f"{trace[-1].shape}"
-                )
             if terminated or truncated:
                 break
         seen.append(trace)

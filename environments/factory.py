@@ -13,6 +13,7 @@ import cloudpickle
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from eagerly.environments.adapting import adapted
 from eagerly.environments.registration import register
 from eagerly.environments.rendering import report_mujoco_warnings
 from eagerly.errors import RunError
@@ -59,7 +60,7 @@ class EnvironmentMaker:
             with while_used(self.package):
                 report_mujoco_warnings(self.source)
                 if isinstance(self.source, EnvSpec):
-                    return gymnasium.make(self.source, disable_env_checker=True, **kwargs)
+                    return adapted(gymnasium.make(self.source, disable_env_checker=True, **kwargs))
                 env = self.source(**kwargs)
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise RunError(
@@ -71,7 +72,7 @@ class EnvironmentMaker:
             raise RunError(f"environment {self.name!r} cannot be made{given}: {why}") from error
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; it returned {type(env)}")
-        return env
+        return adapted(env)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickles itself so that another process finds the package, too, before it is unpickled."""

@@ -14,7 +14,7 @@ import numpy as np
 from eagerly.environments.flattening import SpaceError
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
-from eagerly.spaces import Observations
+from eagerly.spaces import Observations, text_of
 
 
 class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -52,7 +52,8 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._check_observation(result[0])
         spaces = self.env.observation_space, self.env.action_space
         if spaces != self._spaces:
-            raise self._wrong(f"its spaces must stay {self._spaces}; they became {spaces}")
+            was, became = (tuple(map(text_of, each)) for each in (self._spaces, spaces))
+            raise self._wrong(f"its spaces must stay {was}; they became {became}")
         return result
 
     def step(self, action: Any) -> Any:
@@ -66,7 +67,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
         observation, reward, terminated, truncated, _ = result
         self._check_observation(observation)
-        if not isinstance(reward, numbers.Real) and not _is_scalar(reward, "iuf"):
+        if not isinstance(reward, numbers.Real) and not _is_scalar(reward, "biuf"):
             raise self._wrong(f"reward must be a number; got {_short(reward)}")
         for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(value, bool | np.bool_) and not _is_scalar(value, "b"):

@@ -113,8 +113,11 @@ class Environments:
         watchdog: Watches environments in this process; None watches nothing.
         timeout: Seconds that an environment in another process may take; 0 waits for ever.
         restorable: Whether the actions of the episodes in progress are kept, to repeat them.
+        repeats: Whether it was seen that they repeat themselves from their seed, if that was
+            looked at.
 
     Attributes:
+        repeats: As given; after `restore` whether episodes that were repeated came back.
         observations: `[N, O]`, float32, the current ones.
         lost: `[N]` bool, which of them `restore` could not bring back.
         why_lost: Why, in words.
@@ -130,7 +133,9 @@ class Environments:
         watchdog: Watchdog | None = None,
         timeout: float = 0.0,
         restorable: bool = True,
+        repeats: bool | None = None,
     ) -> None:
+        self.repeats = repeats
         self._seed, self._restorable = seed, restorable
         in_processes = vectorization == "async"
         watching = None if in_processes else watchdog
@@ -266,6 +271,8 @@ class Environments:
         lost = (self.observations != state["observations"]).any(axis=1)
         self._returns[:] = [np.nan if total is None else total for _, total in restored]
         lost |= self._returns != np.array(state["returns"], np.float64)
+        if lost.any() or self._lengths.any():
+            self.repeats = not lost.any()
         if lost.any():
             self._reset(lost)
         self.lost, self.why_lost = lost, "they did not come back to where they were"

@@ -193,15 +193,6 @@ def test_nothing_is_said_about_a_good_environment(env: str) -> None:
     assert lines == []
 
 
-def test_an_environment_that_does_not_repeat_itself_is_told_of_and_trained_on() -> None:
-    env = environment_maker("Noisy-v0")()
-    with logged() as lines:
-        check_environment(env, "Noisy-v0")
-    (line,) = lines
-    assert "'Noisy-v0' does not repeat itself from its seed" in line
-    assert env.spec.nondeterministic is False  # as it was
-
-
 def test_numbers_and_truth_values_are_picked_out_of_an_info() -> None:
     info = {
         "is_success": np.True_,

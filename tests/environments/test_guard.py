@@ -37,6 +37,7 @@ def stepped(**parts: Any) -> Any:
     [
         {"reward": 1},
         {"reward": np.float32(1.0)},
+        {"reward": np.bool_(True)},
         {"reward": np.array(1.0)},  # as other libraries' arrays without axes
         {"terminated": np.bool_(True)},
         {"truncated": np.array(False)},

@@ -1,0 +1,184 @@
+"""Odd environments: what is trained on and what is refused is the same for an id and a class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import ClipAction, NormalizeObservation, NormalizeReward
+
+from eagerly.environments.checking import check_environment
+from eagerly.environments.factory import environment_maker
+from eagerly.environments.vector import Environments
+from eagerly.errors import RunError
+from tests.small_runs import logged
+
+
+class Walk(gymnasium.Env):
+    """Goes where its actions say, three steps long."""
+
+    observation_space = gymnasium.spaces.Box(-9.0, 9.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    length = 3
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self.begin(self.np_random)
+
+    def begin(self, draws: Any) -> tuple[Any, dict]:
+        self.at, self.count = draws.uniform(-1, 1, 2), 0
+        return self.seen(), {}
+
+    def seen(self) -> Any:
+        return self.at.astype(np.float32)
+
+    def step(self, action: np.ndarray) -> Any:
+        assert self.action_space.contains(action), action
+        self.at, self.count = self.at + action, self.count + 1
+        return self.seen(), -float(self.at @ self.at), False, self.count >= self.length, {}
+
+
+class NoisyStep(Walk):
+    def step(self, action: np.ndarray) -> Any:
+        return super().step((action * np.random.default_rng().uniform()).astype(np.float32))
+
+
+class TruthValues(Walk):
+    def step(self, action: np.ndarray) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, np.bool_(reward > -1), np.bool_(terminated), np.bool_(truncated), info
+
+
+class OneStep(Walk):
+    length = 1
+
+
+class OwnGenerator(Walk):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return self.begin(np.random.default_rng(seed))
+
+
+class Unseeded(Walk):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return self.begin(self.np_random)
+
+
+class TakesNoSeed(Walk):
+    def reset(self) -> tuple[Any, dict]:  # type: ignore[override]
+        return self.begin(self.np_random)
+
+
+class TakesNoSeedAndIgnoresIt(Walk):
+    def reset(self) -> tuple[Any, dict]:  # type: ignore[override]
+        return self.begin(np.random.default_rng())
+
+
+class TakesNoOptions(Walk):
+    def reset(self, seed: int | None = None) -> tuple[Any, dict]:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+class Lists(Walk):
+    def seen(self) -> Any:
+        return self.at.astype(np.float32).tolist()
+
+
+class OtherDtype(Walk):
+    def seen(self) -> Any:
+        return self.at
+
+
+class IntegerEnds(Walk):
+    def step(self, action: np.ndarray) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, int(terminated), truncated, info
+
+
+def clipped() -> gymnasium.Env:
+    return ClipAction(Walk())
+
+
+def normalized_rewards() -> gymnasium.Env:
+    return NormalizeReward(Walk())
+
+
+def normalized_observations() -> gymnasium.Env:
+    return NormalizeObservation(Walk())
+
+
+DIFFERS = "does not repeat itself from its seed"
+UNSEEDED = r"reset does not call super\(\)\.reset\(seed=seed\)"
+# Of each: whether it repeats itself, and what is logged.
+ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
+    NoisyStep: (False, [DIFFERS]),
+    TruthValues: (True, []),
+    OneStep: (True, []),
+    OwnGenerator: (True, [UNSEEDED]),
+    Unseeded: (False, [UNSEEDED, DIFFERS]),
+    TakesNoSeed: (True, ["reset takes no seed"]),
+    TakesNoSeedAndIgnoresIt: (False, ["reset takes no seed", DIFFERS]),
+    TakesNoOptions: (True, []),
+    Lists: (True, [r"`reset\(\)` .*numpy array", r"`step\(\)` .*numpy array"]),
+    clipped: (True, []),
+    normalized_rewards: (False, ["NormalizeReward .*not saved.*show scaled rewards"]),
+    normalized_observations: (False, ["NormalizeObservation .*--normalize-observations keeps"]),
+}
+REFUSED: dict[Callable[[], gymnasium.Env], str] = {
+    OtherDtype: r"\(Box\(-9.0, 9.0, \(2,\), float32\) is declared; float64 of shape \(2,\), from",
+    IntegerEnds: r"step 1 of its episode: terminated must be True or False; got 0",
+}
+for make in (*ODD, *REFUSED):
+    gymnasium.register(f"{make.__name__}-v0", entry_point=make)
+
+
+def named(make: Callable[[], gymnasium.Env], given: str) -> Any:
+    return f"{make.__name__}-v0" if given == "id" else make
+
+
+@pytest.mark.parametrize("given", ["id", "class"])
+@pytest.mark.parametrize("make", ODD)
+def test_an_odd_environment_is_taken_with_a_warning_where_something_is_lost(
+    make: Callable[[], gymnasium.Env], given: str
+) -> None:
+    repeats, warnings = ODD[make]
+    maker = environment_maker(named(make, given))
+    with logged() as lines:
+        assert check_environment(maker(), maker.name) is repeats
+    assert len(lines) == len(warnings), lines
+    for line, words in zip(lines, warnings, strict=True):
+        assert line.startswith(f"environment {maker.name!r}")
+        assert "\x1b" not in line
+        assert re.search(words, line), line
+
+
+@pytest.mark.parametrize("given", ["id", "class"])
+@pytest.mark.parametrize("make", REFUSED)
+def test_what_is_refused_is_shown(make: Callable[[], gymnasium.Env], given: str) -> None:
+    maker = environment_maker(named(make, given))
+    with pytest.raises(RunError, match=REFUSED[make]):
+        check_environment(maker(), maker.name)
+
+
+@pytest.mark.parametrize("given", ["id", "class"])
+@pytest.mark.parametrize("make", ODD)
+def test_an_odd_environment_is_stepped_and_brought_back(
+    make: Callable[[], gymnasium.Env], given: str
+) -> None:
+    repeats, _ = ODD[make]
+    environments, again = (Environments(environment_maker(named(make, given)), 2, 7) for _ in "12")
+    environments.start()
+    actions = np.linspace(-1, 1, 20).reshape(5, 2, 2).astype(np.float32)
+    rewards = np.array([environments.step(action).rewards for action in actions])
+    assert rewards.dtype == np.float64
+    assert again.repeats is None
+    again.restore(environments.state())
+    if make is OneStep:  # nothing was repeated, so nothing is known
+        assert again.repeats is None
+    else:
+        assert again.repeats is repeats
+    if repeats:
+        np.testing.assert_array_equal(again.observations, environments.observations)
