@@ -196,6 +196,7 @@ def _how_it_goes_on(run: Any) -> str:
 
 def _print_start(trainer: Any) -> None:
     from eagerly.networks.models import count_parameters
+    from eagerly.spaces import text_of
     from eagerly.training.hardware import continuation_note, device_name
 
     run, config, agent = trainer.run, trainer.config, trainer.agent
@@ -214,10 +215,13 @@ def _print_start(trainer: Any) -> None:
         "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
         **preset,
         "device": f"{device_name()}, {threads}",
-        "continues": continuation_note(),
+        "continues": continuation_note(
+            restores=config.restore_episodes == "yes",
+            repeats=trainer.collector.environments.repeats,
+        ),
         "environment": environment,
-        "observations": trainer.observations.space,
-        "actions": trainer.actions.space,
+        "observations": text_of(trainer.observations.space),
+        "actions": text_of(trainer.actions.space),
         "parameters": counts,
         "continue with": command("train.py", "resume", str(run.path)),
     }.items():

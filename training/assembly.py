@@ -105,10 +105,12 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         raise RunError(f"environment {make.name!r} is not supported: {error}") from error
     guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
     opened.enter_context(closing(guarded))
+    repeats = None
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
-            check_environment(env, make.name, masks=run.agent_config.discrete.action_masks)
+            masks = run.agent_config.discrete.action_masks
+            repeats = check_environment(env, make.name, masks=masks)
     timeout = config.environment_timeout_seconds
     camera = None
     if config.video_every_steps:
@@ -139,6 +141,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         watchdog=watchdog,
         timeout=timeout,
         restorable=config.restore_episodes == "yes",
+        repeats=repeats,
     )
     opened.enter_context(closing(environments))
     per_call, warmup = config.updates_per_call, config.warmup_steps

@@ -87,13 +87,28 @@ def device_name() -> str:
     return str(tf.config.experimental.get_device_details(used).get("device_name", "GPU"))
 
 
-def continuation_note() -> str:
-    """Says whether a continued run is the run that was not stopped, on the device in use."""
+def continuation_note(*, restores: bool, repeats: bool | None) -> str:
+    """Says whether a continued run is the run that was not stopped, on the device in use.
+
+    Args:
+        restores: Whether episodes in progress are brought back.
+        repeats: Whether the environment was seen to repeat itself from its seed; None: not checked.
+    """
+    kept = "networks, replay buffer and random states are restored"
+    if not restores:
+        return f"not bit for bit: episodes begin afresh (--restore-episodes no); {kept}"
+    if repeats is False:
+        return (
+            "not bit for bit: the environment does not repeat itself from its seed, and an episode "
+            f"that does not come back begins afresh; {kept}"
+        )
+    seen = "as it just did" if repeats else "which was not checked"
+    condition = f"if the environment repeats itself from its seed, {seen}"
     if gpu() is None:
-        return "bit for bit, with the same versions, threads and processor"
+        return f"bit for bit, with the same versions, threads and processor, {condition}"
     return (
-        "with TensorFlow's deterministic operations; that this is bit for bit on a GPU was never "
-        "measured: scripts/prove_resume.py does it"
+        f"with TensorFlow's deterministic operations, {condition}; that this is bit for bit on a "
+        "GPU was never measured: scripts/prove_resume.py does it"
     )
 
 

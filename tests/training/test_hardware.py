@@ -32,7 +32,21 @@ def test_auto_and_cpu_are_the_cpu_then(train: TrainRun) -> None:
     train("auto", steps=120)
     train("cpu", steps=120, device="cpu")
     assert hardware.device_name().startswith("CPU")
-    assert "bit for bit" in hardware.continuation_note()
+    assert continues(repeats=True).startswith("bit for bit")
+
+
+def continues(*, restores: bool = True, repeats: bool | None = None) -> str:
+    return hardware.continuation_note(restores=restores, repeats=repeats)
+
+
+@pytest.mark.parametrize("repeats", [True, False, None])
+def test_bit_exact_continuation_is_promised_only_where_episodes_come_back(
+    repeats: bool | None,
+) -> None:
+    seen = {True: "as it just did", None: "which was not checked", False: "not bit for bit"}
+    assert seen[repeats] in continues(repeats=repeats)
+    assert "not bit for bit" in continues(restores=False, repeats=repeats)
+    assert "--restore-episodes no" in continues(restores=False, repeats=repeats)
 
 
 def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
@@ -46,7 +60,8 @@ def test_what_is_promised_on_a_gpu_was_not_measured_and_that_is_said(
     monkeypatch.setattr(config, "enable_op_determinism", lambda: called.append("deterministic"))
     hardware.set_device("auto")
     assert called == ["grows", "deterministic"]
-    assert "never measured" in hardware.continuation_note()
+    assert "never measured" in continues(repeats=True)
+    assert "not bit for bit" in continues(repeats=False)
 
 
 @needs_gpu
