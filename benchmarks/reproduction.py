@@ -9,8 +9,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -22,18 +20,18 @@ from typing import Any
 from eagerly import __version__
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
-from eagerly.conditions import flag_name
 from eagerly.errors import RunError
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
-from eagerly.storage.settings import as_saved, build, format_setting, with_preset
+from eagerly.storage.settings import as_saved, build, with_preset
 from eagerly.training.evaluation import evaluation_seeds
+from eagerly.training.processes import STOPPED, TrainingProcess, train_command
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.
 MINUTES_PER_PROCESS = 15.0
-_STOPPED = 143  # the exit code of a process that saved itself when asked to end
+_STOPPED = 128 + signal.SIGTERM  # the exit code of a process that saved itself when asked to end
 _SECONDS_TO_SAVE = 120.0
 _CRASHES = 2  # of one cell, after which it has failed
 _PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
@@ -189,29 +187,16 @@ class Reproduction:
         """Runs one process of a cell and returns its exit code, `_STOPPED` where it was ended."""
         command = self._peer_command(cell, folder) if cell.peer else _own_command(cell, folder)
         ends = time.monotonic() + 60 * MINUTES_PER_PROCESS
-        with (folder / "log.txt").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | _ONE_THREAD,
-                start_new_session=True,  # Ctrl-C reaches it through `stop` alone
-            )
-            while process.poll() is None and time.monotonic() < ends:
-                if self._stopping.wait(0.5):
-                    break
-            if process.poll() is not None:
-                return process.returncode
-            process.terminate()
-            try:
-                code = process.wait(_SECONDS_TO_SAVE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                code = process.wait()
-                self._say(f"{cell.name}: did not save itself, goes on from its last checkpoint")
-            # One that was asked before it listened has nothing to save.
-            return _STOPPED if code in (-signal.SIGTERM, -signal.SIGKILL) else code
+        process = TrainingProcess(command, folder / "log.txt", env=os.environ | _ONE_THREAD)
+        while process.poll() is None and time.monotonic() < ends:
+            if self._stopping.wait(0.5):
+                break
+        if process.poll() is not None:
+            return process.returncode
+        code = process.stop(_SECONDS_TO_SAVE)
+        if code == -signal.SIGKILL:
+            self._say(f"{cell.name}: did not save itself, goes on from its last checkpoint")
+        return _STOPPED if code in {*STOPPED, -signal.SIGKILL} else code
 
     def _peer_command(self, cell: Cell, folder: Path) -> list[str]:
         words = [cell.agent, cell.env, cell.steps, cell.seed, folder, *_evaluation_seeds()]
@@ -254,11 +239,5 @@ def _made_as(cell: Cell, made: dict[str, Any]) -> bool:
 
 
 def _own_command(cell: Cell, folder: Path) -> list[str]:
-    words = [sys.executable, "-m", "eagerly.scripts.train", cell.agent]
-    for name, value in _given(cell).items():
-        flag = flag_name(name)
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-        else:
-            words += [flag, format_setting(value)]
-    return [*words, "--run-dir", str(folder / "run"), "--no-progress"]
+    words = "--run-dir", str(folder / "run"), "--no-progress"
+    return train_command(cell.agent, _given(cell), *words)

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ import click
 
 from eagerly.scripts.commands import Command
 from eagerly.scripts.quiet import quiet_tensorflow
+from eagerly.training.processes import TrainingProcess
 
 _TRAIN = Path(__file__).with_name("train.py")
 _STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a random step
@@ -95,21 +95,18 @@ def main(
         shutil.rmtree(folder)
 
 
-class _Training(subprocess.Popen[bytes]):
+class _Training(TrainingProcess):
     """A process that trains, with what it prints kept beside its run directory."""
 
     def __init__(self, command: list[str], run: Path) -> None:
-        self._run, self._log = run, run.with_suffix(".log")
-        self.began = time.monotonic()
-        with self._log.open("ab") as log:
-            super().__init__(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        self._run, self.began = run, time.monotonic()
+        super().__init__(command, run.with_suffix(".log"))
         atexit.register(self.kill)  # of what is in another session Ctrl-C does not know
 
     def finish(self) -> None:
         """Waits for its end, which must be a good one."""
         if code := self.wait():
-            text = self._log.read_text(errors="replace")
-            raise click.ClickException(f"training ended with code {code}:\n{text[-3000:]}")
+            raise click.ClickException(f"training ended with code {code}:\n{self.printed()[-3000:]}")
 
     def runs(self) -> bool:
         return self.poll() is None

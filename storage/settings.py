@@ -8,7 +8,7 @@ from typing import Any
 
 from eagerly.agents import agent_names, config_class
 from eagerly.agents.config import AgentConfig
-from eagerly.conditions import Situation
+from eagerly.conditions import Situation, flag_name
 from eagerly.environments.factory import factory_name
 from eagerly.errors import RunError
 from eagerly.importing import split_name
@@ -104,3 +104,19 @@ def format_setting(value: Any) -> str:
     if isinstance(value, dict):
         return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def flag_words(given: Mapping[str, Any]) -> list[str]:
+    """Writes settings as the words of a command line.
+
+    Args:
+        given: Values by name.
+    """
+    words = []
+    for name, value in given.items():
+        flag = flag_name(name)
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, format_setting(value)]
+    return words

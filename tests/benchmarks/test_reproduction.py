@@ -72,7 +72,8 @@ def test_a_label_says_agent_and_side() -> None:
 def test_the_command_line_understands_every_run_of_the_grid() -> None:
     unlike = {(cell.label, cell.env): cell for part in parts().values() for cell in part}
     for cell in (cell for cell in unlike.values() if not cell.peer):
-        words = _own_command(cell, Path("x"))[3:]
+        words = _own_command(cell, Path("x"))
+        words = words[words.index("eagerly.scripts.train") + 1 :]
         command = main.get_command(click.Context(main), words[0])
         assert command is not None
         typed = command.make_context("train", words[1:]).params
