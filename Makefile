@@ -7,6 +7,7 @@ AGENT ?= td3
 ENV ?= HalfCheetah-v5
 STEPS ?= 200000
 SEED ?= 0
+SEEDS ?=
 ARGS ?=
 LOGDIR ?= runs
 JOBS ?= 2
@@ -32,9 +33,10 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-train: install  ## Train (ENV= AGENT= STEPS= SEED= ARGS=); typed again it continues
-	$(BIN)/python scripts/train.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
-	    $(if $(findstring --run-dir,$(ARGS)),,--run-dir runs/$(AGENT)-$(ENV)-$(SEED)) $(ARGS)
+train: install  ## Train (ENV= AGENT= STEPS= SEED= or SEEDS=0..4 JOBS=, ARGS=); typed again it continues
+	$(BIN)/python scripts/train.py $(AGENT) --env $(ENV) --steps $(STEPS) $(if $(SEEDS),\
+	    --seeds $(SEEDS) --jobs $(JOBS),--seed $(SEED) \
+	    $(if $(findstring --run-dir,$(ARGS)),,--run-dir runs/$(AGENT)-$(ENV)-$(SEED))) $(ARGS)
 
 tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
 	$(BIN)/tensorboard --logdir $(LOGDIR)

@@ -234,7 +234,7 @@ class Gates:
         if holds or not second_look:
             return Verdict(part, claim, found, bool(holds))
         if any(self._missing(*side, steps, TEN_SEEDS) for side in sides):
-            more = f"`make reproduce PARTS={part} ARGS='--seeds 5-9'` decides"
+            more = f"`make reproduce PARTS={part} ARGS='--seeds 5..9'` decides"
             return Verdict(part, claim, f"not with seeds 0 to 4: {found}. {more}", None)
         again, holds = judge(*(self._group(*side, steps, TEN_SEEDS) for side in sides))
         return Verdict(part, claim, f"seeds 0 to 4: {found}. Seeds 0 to 9: {again}", bool(holds))

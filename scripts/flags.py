@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -35,6 +37,38 @@ def _json(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise click.BadParameter(f"{text!r} is not a JSON object such as {example}")
     return found
+
+
+_MOST_SEEDS = 1000
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Reads seeds from a command line: `0..4` or `0,3,7`, or both together."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*([0-9]{1,10})(?:\.\.([0-9]{1,10}))?\s*", part)
+        if not ends:
+            raise click.BadParameter(f"expected seeds such as 0..4 or 0,3,7; got {text!r}")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if last < first:
+            raise click.BadParameter(f"{part.strip()} ends before it begins")
+        if len(found) + last - first >= _MOST_SEEDS:
+            raise click.BadParameter(f"expected at most {_MOST_SEEDS} seeds; got {text!r}")
+        found += range(first, last + 1)
+    if len(set(found)) < len(found):
+        raise click.BadParameter(f"expected each seed once; got {text!r}")
+    return tuple(found)
+
+
+def format_seeds(seeds: Iterable[int]) -> str:
+    """Writes seeds as `parse_seeds` reads them, in the same order."""
+    ranges: list[list[int]] = []
+    for seed in seeds:
+        if ranges and seed == ranges[-1][1] + 1:
+            ranges[-1][1] = seed
+        else:
+            ranges.append([seed, seed])
+    return ",".join(str(a) if a == b else f"{a}..{b}" for a, b in ranges)
 
 
 _TYPES: dict[Any, Any] = {tuple: _sizes, dict: _json, bool: None}

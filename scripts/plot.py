@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eagerly.curves.tables import Group
 
 _ENOUGH = 5  # runs whose interval is nearly what it is called
+_NOTHING = "there is no evaluation in these runs yet"
 
 
 @click.command(cls=Command)
@@ -103,7 +104,7 @@ def main(
         groups = [group.until(until) if until else group for group in groups]
         groups = [group for group in groups if group.curves]
         if not groups:
-            raise Failure("there is no evaluation in these runs yet")
+            raise Failure(_NOTHING)
         labels = sorted({group.label for group in groups})
         for option, label in [("baseline", baseline), *(("rename", old) for old, _ in rename)]:
             if label and label not in labels:
@@ -130,6 +131,32 @@ def main(
             _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
+    _print_notes(groups)
+
+
+def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
+    """Prints what runs have reached, as `plot` does, and draws nothing.
+
+    Args:
+        paths: Run directories, tables, or folders of either.
+        trust: As for `read_groups`.
+
+    Raises:
+        RunError: As for `read_groups`.
+        ValueError: If runs were never evaluated at the same step.
+    """
+    from eagerly.curves.tables import read_groups
+
+    groups = read_groups(paths, say=_note, trust=trust)
+    if not groups:
+        _note(_NOTHING)
+        return
+    _print_scores(groups)
+    _print_notes(groups)
+
+
+def _print_notes(groups: Sequence[Group]) -> None:
+    """Says what is to be known about the table."""
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
         _note(
             f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"

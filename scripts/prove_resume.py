@@ -106,7 +106,9 @@ class _Training(TrainingProcess):
     def finish(self) -> None:
         """Waits for its end, which must be a good one."""
         if code := self.wait():
-            raise click.ClickException(f"training ended with code {code}:\n{self.printed()[-3000:]}")
+            raise click.ClickException(
+                f"training ended with code {code}:\n{self.printed()[-3000:]}"
+            )
 
     def runs(self) -> bool:
         return self.poll() is None

@@ -11,6 +11,7 @@ import click
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.errors import RunError
 from eagerly.scripts.commands import FOLDER, Command
+from eagerly.scripts.flags import format_seeds, parse_seeds
 from eagerly.scripts.output import say, write_page
 from eagerly.scripts.quiet import quiet_tensorflow
 
@@ -19,8 +20,9 @@ from eagerly.scripts.quiet import quiet_tensorflow
 @click.argument("names", metavar="[PART]...", nargs=-1, type=click.Choice(list(parts())))
 @click.option(
     "--seeds",
-    default=f"{SEEDS[0]}-{SEEDS[-1]}",
-    help="First and last seed.",
+    type=parse_seeds,
+    default=format_seeds(SEEDS),
+    help="Such as 0..4 or 0,3,7.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=2, help="Runs at a time.")
 @click.option(
@@ -44,7 +46,7 @@ from eagerly.scripts.quiet import quiet_tensorflow
 @click.option("--report-only", is_flag=True, help="Train nothing; judge the tables that are there.")
 def main(
     names: tuple[str, ...],
-    seeds: str,
+    seeds: tuple[int, ...],
     jobs: int,
     output: Path,
     work: Path,
@@ -64,7 +66,7 @@ def main(
         from eagerly.benchmarks.measuring import peers_python
         from eagerly.benchmarks.reproduction import Reproduction
 
-    grid = parts(_range(seeds))
+    grid = parts(seeds)
     reproduction = Reproduction(output, work, lambda: peers_python(peers, say), say)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: reproduction.stop())
@@ -90,17 +92,6 @@ def main(
     if not all(of_these):
         failed_, open_ = of_these.count(False), of_these.count(None)
         raise click.ClickException(f"of {len(of_these)} gates {failed_} fail and {open_} are open")
-
-
-def _range(seeds: str) -> range:
-    try:
-        first, _, last = seeds.partition("-")
-        found = range(int(first), int(last or first) + 1)
-    except ValueError:
-        found = range(0)
-    if not found:
-        raise click.BadParameter(f"expected FIRST-LAST such as 0-4, got {seeds!r}")
-    return found
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from eagerly.scripts.commands import Command, Group
 from eagerly.scripts.flags import command, interpreter, options_of
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
 from eagerly.scripts.quiet import quiet_tensorflow
+from eagerly.scripts.seeds import Plan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
@@ -49,6 +50,7 @@ class _Commands(Group):
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
+            *seed_options(),
             *_process_options(),
             click.Option(
                 ["--preset"], type=click.Choice(preset_names(cmd_name)), help=_PRESET_HELP
@@ -119,29 +121,38 @@ def _train(
     progress: bool,
     trust: bool,
     profile_calls: int,
+    seeds: tuple[int, ...] | None = None,
+    jobs: int | None = None,
+    report_to: int | None = None,
     **given: Any,
 ) -> None:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)  # a crash in C code says where Python was
     typed = {name: value for name, value in given.items() if value is not None}
+    if jobs and seeds is None:
+        raise click.UsageError("--jobs needs --seeds, for example --seeds 0..4")
     try:
         log_to_terminal()
+        if agent and seeds is not None:
+            plan = Plan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
+            train_seeds(plan, progress=progress)
+            return
         with quiet_tensorflow():
             from eagerly.storage.run import open_run
             from eagerly.training.trainer import Trainer  # noqa: F401  - held back while it starts
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         try:
-            _train_run(run, progress, profile_calls)
+            _train_run(run, progress, profile_calls, report_to)
         finally:
             run.unlock()
     except RunError as error:
         raise Failure(error) from error
 
 
-def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
+def _train_run(run: Any, progress: bool, profile_calls: int, report_to: int | None) -> None:
     from eagerly.storage.checkpoint_reader import newest_checkpoint
     from eagerly.storage.manifest import is_finished
-    from eagerly.training.callbacks import ProgressBar
+    from eagerly.training.callbacks import ProgressBar, ProgressReports
     from eagerly.training.trainer import Trainer
 
     newest = None
@@ -159,7 +170,8 @@ def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
         _print_end(run, steps)
         return
     bar = ProgressBar(disable=None if progress else True, say=tell)
-    with Trainer(run, [bar], newest=newest, profile_calls=profile_calls) as trainer:
+    reports = [] if report_to is None else [ProgressReports(report_to)]
+    with Trainer(run, [bar, *reports], newest=newest, profile_calls=profile_calls) as trainer:
         _print_start(trainer)
         started = time.monotonic()
         try:
@@ -172,11 +184,13 @@ def _train_run(run: Any, progress: bool, profile_calls: int) -> None:
             raise
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
     elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - started))
-    if signals.received and not trainer.finished:
-        tell(f"stopped by {signals.received.name} at step {trainer.steps} after {elapsed}")
+    if not trainer.finished:
+        by = f"by {signals.received.name} " if signals.received else ""
+        why = f": {trainer.stop_reason}" if trainer.stop_reason else ""
+        tell(f"stopped {by}at step {trainer.steps} after {elapsed}{why}")
         tell(f"continue  {command('train.py', 'resume', str(run.path))}")
         _print_end(run)
-        sys.exit(128 + signal.Signals(signals.received))
+        sys.exit(128 + signals.received if signals.received else 0)
     tell(
         f"finished: {trainer.steps} steps, {trainer.updates} updates, this time in {elapsed}, "
         f"{share:.1%} of it in checkpoints"

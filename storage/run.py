@@ -481,8 +481,18 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:
     """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
-    name = environment_name(config.env).removeprefix(FACTORY).rpartition(":")[2]
-    env = re.sub(r"[^\w.-]+", "-", name).strip("-")
-    agent = agent.rpartition(":")[2]
+    name = readable_name(agent, environment_name(config.env))
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{agent}-{env}-{config.seed}-{stamp}"
+    return Path("runs") / f"{name}-{config.seed}-{stamp}"
+
+
+def readable_name(agent: str, env: str) -> str:
+    """Names runs of an agent in an environment, as a folder can be called: `td3-HalfCheetah-v5`.
+
+    Args:
+        agent: Name of the agent.
+        env: Name of the environment.
+    """
+    env = env.removeprefix(FACTORY).rpartition(":")[2]
+    env = re.sub(r"[^\w.-]+", "-", env).strip("-")
+    return f"{agent.rpartition(':')[2]}-{env}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -163,10 +165,7 @@ class ProgressBar(Callback):
 
     def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
         """Shows the return beside the bar, or prints it."""
-        figures = evaluation.summary()
-        text = f"evaluation {format_return(figures['return_mean'])}"
-        text += f" ± {format_return(figures['return_std'])}"
-        text += " (best so far)" if is_best else ""
+        text = _described(evaluation, is_best)
         with suppress(OSError):
             if self._bar is not None and not self._bar.disable:
                 self._bar.set_postfix_str(text)
@@ -182,3 +181,51 @@ class ProgressBar(Callback):
     def on_end(self, training: Training) -> None:
         """Closes the bar."""
         self.close()
+
+
+class ProgressReports(Callback):
+    """Tells the process that started this one how far the run is; stops the run if that is dead.
+
+    A line is the number of steps, and after a space what an evaluation gave, if there was one.
+
+    Args:
+        descriptor: Write end of a pipe that nobody but that process reads; it should not block.
+        seconds: Between two lines without an evaluation.
+    """
+
+    def __init__(self, descriptor: int, seconds: float = 0.5) -> None:
+        self._descriptor, self._seconds = descriptor, seconds
+        self._last = -float("inf")
+
+    def on_begin(self, training: Training) -> None:
+        """Reports the step from which the run goes on."""
+        self._report(training)
+
+    def on_round(self, training: Training) -> None:
+        """Reports the steps, from time to time."""
+        if time.monotonic() - self._last >= self._seconds:
+            self._report(training)
+
+    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+        """Reports the return."""
+        self._report(training, " " + _described(evaluation, is_best))
+
+    def on_end(self, training: Training) -> None:
+        """Reports the last step."""
+        self._report(training)
+
+    def _report(self, training: Training, text: str = "") -> None:
+        self._last = time.monotonic()
+        try:
+            os.write(self._descriptor, f"{training.steps}{text}\n".encode())
+        except BlockingIOError:
+            return  # nothing is read there for the time being
+        except OSError:
+            training.stop("the process that started it has ended")
+
+
+def _described(evaluation: Evaluation, is_best: bool) -> str:
+    figures = evaluation.summary()
+    text = f"evaluation {format_return(figures['return_mean'])}"
+    text += f" ± {format_return(figures['return_std'])}"
+    return text + (" (best so far)" if is_best else "")

@@ -128,7 +128,7 @@ def test_where_five_seeds_fail_parity_ten_decide(tmp_path: Path) -> None:
     verdict = _verdict(tmp_path, "ddpg", CHEETAH)
     assert verdict.holds is None
     assert verdict.found.startswith("not with seeds 0 to 4: 4000 and 5000: 0.800")
-    assert verdict.found.endswith("`make reproduce PARTS=ddpg ARGS='--seeds 5-9'` decides")
+    assert verdict.found.endswith("`make reproduce PARTS=ddpg ARGS='--seeds 5..9'` decides")
     _write(tmp_path, "ddpg", CHEETAH, 6000, 100_000, seeds=range(5, 10))
     assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # on both sides
     _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000, seeds=range(5, 10))

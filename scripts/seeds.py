@@ -1,0 +1,295 @@
+"""Trains one run per seed, several at a time: `eagerly train td3 --seeds 0..4 --jobs 2`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eagerly.errors import RunError
+from eagerly.scripts.flags import command, format_seeds, parse_seeds
+from eagerly.scripts.jobs import Job, Jobs
+from eagerly.scripts.output import Failure, echo, tell
+from eagerly.storage.config import RunConfig
+from eagerly.storage.files import RunFiles
+from eagerly.storage.lock import is_locked
+from eagerly.storage.manifest import is_finished, published
+from eagerly.storage.run import Run, open_run, read_settings, readable_name
+from eagerly.storage.settings import flag_words
+from eagerly.training.processes import train_command
+from eagerly.training.signals import StopSignals
+
+_THREADS = ("intra_op_threads", "inter_op_threads")
+_PATIENCE = 60.0  # seconds that processes of a command that was killed may take to save and end
+
+
+def seed_options() -> list[click.Option]:
+    """Returns the options of runs side by side."""
+    return [
+        click.Option(
+            ["--seeds"],
+            type=parse_seeds,
+            metavar="SEEDS",
+            help="Train one run per seed, such as 0..4 or 0,3,7, in --run-dir/seed-0 and so on, "
+            "and print a table of them at the end. [default --run-dir: runs/AGENT-ENV]",
+        ),
+        click.Option(
+            ["--jobs"],
+            type=click.IntRange(min=1),
+            help="With --seeds: runs at a time, which share the cores. [default: 1]",
+        ),
+        click.Option(["--report-to"], type=int, hidden=True),
+    ]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was typed for runs that differ in their seed alone.
+
+    Attributes:
+        agent: Name of the agent.
+        seeds: The seed of each run.
+        jobs: How many train at a time, at most.
+        folder: Where the run directories lie; None for `runs/AGENT-ENV`.
+        typed: Settings that all runs have, by name.
+        override: Whether settings may differ from those that were saved.
+        trust: Whether what run directories name may be imported.
+        profile_calls: How many calls of the train body each run traces.
+    """
+
+    agent: str
+    seeds: Sequence[int]
+    jobs: int
+    folder: Path | None
+    typed: Mapping[str, Any]
+    override: bool = False
+    trust: bool = False
+    profile_calls: int = 0
+
+    def __post_init__(self) -> None:
+        if "seed" in self.typed:
+            raise click.UsageError("--seeds and --seed exclude each other: leave one out")
+
+    @property
+    def at_a_time(self) -> int:
+        """How many train at a time."""
+        return min(self.jobs, len(self.seeds))
+
+    @property
+    def words(self) -> list[str]:
+        """What is typed for each run beside its settings."""
+        words = ["--override"] * self.override + ["--trust"] * self.trust
+        return words + ["--profile-calls", str(self.profile_calls)] * (self.profile_calls > 0)
+
+    def again(self) -> str:
+        """Writes the command that continues all of them."""
+        words = [*flag_words(self.typed), "--seeds", format_seeds(self.seeds)]
+        words += ["--jobs", str(self.jobs)]
+        words += [] if self.folder is None else ["--run-dir", str(self.folder)]
+        return command("train.py", self.agent, *words, *self.words)
+
+
+def train_seeds(plan: Plan, *, progress: bool = True) -> None:
+    """Trains the runs, or continues them, and prints a table of what they have reached.
+
+    Everything that can be refused before a process starts is refused here.
+
+    Args:
+        plan: What was typed.
+        progress: Whether to show a progress bar, in a terminal.
+
+    Raises:
+        RunError: If a run cannot be opened with these settings.
+        Failure: If a run fails; the others are trained first.
+        SystemExit: If a signal asked to stop, once all runs are saved.
+    """
+    folder = _folder(plan)
+    threads, why = _threads_of_new_runs(plan, folder)
+    jobs = _planned(plan, folder, threads)
+    for job in jobs:
+        if job.state == "waiting":
+            _wait_until_free(job.run)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error}") from error
+    tell(f"{'runs':<14}{folder}, seeds {format_seeds(plan.seeds)}, {plan.at_a_time} at a time")
+    tell(f"{'threads':<14}{_described_threads(jobs, why)}")
+    tell(f"{'continue with':<14}{plan.again()}")
+    for job in jobs:
+        if job.state == "finished":
+            tell(f"{job.name}: already finished: {job.result()}")
+    with StopSignals() as signals:
+        try:
+            Jobs(jobs, plan.at_a_time, signals, progress=progress).run()
+        except KeyboardInterrupt:  # the second one
+            echo(
+                f"stopped at once. The runs go on from their last checkpoints with {plan.again()}",
+                err=True,
+            )
+            raise
+    _end(plan, jobs, signals)
+
+
+def _folder(plan: Plan) -> Path:
+    """Finds the folder of the run directories; the same command finds the same one again."""
+    folder = plan.folder
+    if folder is None:
+        env = plan.typed.get("env")
+        if not env:
+            raise RunError("new runs need an environment: give --env, for example HalfCheetah-v5")
+        folder = Path("runs") / readable_name(plan.agent, env)
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is not a folder: choose another --run-dir")
+    if RunFiles(folder).is_file("config.json"):
+        raise RunError(
+            f"{folder} is a run itself; with --seeds, --run-dir is the folder that holds one run "
+            "per seed: choose another"
+        )
+    return folder
+
+
+def _threads_of_new_runs(plan: Plan, folder: Path) -> tuple[dict[str, int], str]:
+    """Decides on the threads of runs that begin: as many as runs beside them have, or a share.
+
+    Runs with other thread counts are of another kind: their bits may differ for that reason.
+
+    Returns:
+        Thread counts that were not typed, and why they are what they are.
+    """
+    names = [name for name in _THREADS if name not in plan.typed]
+    if not names:
+        return {}, ""
+    for path in sorted(folder.glob("seed-*")):
+        with suppress(RunError):
+            saved = read_settings(path)
+            return {n: saved[n] for n in names if n in saved}, f"the same as {path} has"
+    share = max(1, cores() // plan.at_a_time)
+    counts = {name: min(getattr(RunConfig, name), share) for name in names}
+    if all(counts[name] == getattr(RunConfig, name) for name in names):
+        return counts, ""
+    alone = " x ".join(str(getattr(RunConfig, name)) for name in _THREADS)
+    return counts, (
+        f"{plan.at_a_time} runs share {cores()} cores. By default a run has {alone}, and thread "
+        "counts can change the last bits: --intra-op-threads and --inter-op-threads set them"
+    )
+
+
+def cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _planned(plan: Plan, folder: Path, threads: Mapping[str, int]) -> list[Job]:
+    """Opens the runs, checking what was typed against what was saved, and plans their commands."""
+    jobs = []
+    checked = False
+    with _each_line_once():
+        for seed in plan.seeds:
+            path, given = folder / f"seed-{seed}", {**plan.typed, "seed": seed}
+            run = open_run(path, plan.agent, given, override=plan.override, trust=plan.trust)
+            if run.is_new:  # one that was begun keeps its own
+                given |= threads
+                run.config = dataclasses.replace(run.config, **threads)
+                if not checked:
+                    run.environment()  # one message if there is none, and not one per process
+                    checked = True
+            words = "--run-dir", str(path), "--no-progress", *plan.words
+            manifests = published(path)
+            steps = manifests[-1].steps if manifests else 0
+            job = Job(f"seed {seed}", run, train_command(plan.agent, given, *words), steps)
+            # What overrides a finished run is refused by its process.
+            if manifests and is_finished(manifests[-1], run.config) and not run.overridden:
+                job.state = "finished"
+            jobs.append(job)
+    return jobs
+
+
+@contextmanager
+def _each_line_once() -> Iterator[None]:
+    """Logs once what opening says of every run."""
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        known = len(seen)
+        seen.add(record.getMessage())
+        return len(seen) > known
+
+    logger = logging.getLogger(open_run.__module__)
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
+
+
+def _wait_until_free(run: Run) -> None:
+    """Waits for a process of a command that was killed: it notices that, saves and ends.
+
+    Raises:
+        RunError: If the run is still being trained after that.
+    """
+    deadline, told = time.monotonic() + _PATIENCE, False
+    while not run.is_new and is_locked(run.path):
+        if time.monotonic() > deadline:
+            run.lock()  # which says who has it
+            run.unlock()
+        if not told:
+            tell(f"waiting up to {_PATIENCE:.0f} s for a process that still trains {run.path}")
+            told = True
+        time.sleep(0.2)
+
+
+def _described_threads(jobs: Sequence[Job], why: str) -> str:
+    """Says how many threads the runs have, and why."""
+    seeds: dict[str, list[int]] = {}
+    for job in jobs:
+        config = job.run.config
+        counts = f"{config.intra_op_threads} x {config.inter_op_threads}"
+        seeds.setdefault(counts, []).append(config.seed)
+    if len(seeds) > 1:
+        kinds = "; ".join(f"{n} for seeds {format_seeds(found)}" for n, found in seeds.items())
+        return f"{kinds}: runs that were begun keep theirs"
+    (counts,) = seeds
+    if not any(job.run.is_new for job in jobs):
+        return f"{counts} per run, as they were begun"
+    return f"{counts} per run" + (f": {why}" if why else "")
+
+
+def _end(plan: Plan, jobs: Sequence[Job], signals: StopSignals) -> None:
+    """Prints what was reached, or how to go on, and sets the exit code."""
+    missing = [job for job in jobs if job.state != "finished"]
+    if signals.received and missing:
+        where = ", ".join(
+            f"{job.name} at step {job.steps} of {job.run.config.steps}" for job in jobs
+        )
+        tell(f"stopped by {signals.received.name}: {where}")
+        tell(f"continue  {plan.again()}")
+        sys.exit(128 + signals.received)
+    if len(missing) < len(jobs):
+        from eagerly.scripts.plot import print_table
+
+        paths = [job.run.path for job in jobs if job not in missing]
+        try:
+            print_table(paths, trust=plan.trust)
+        except (RunError, ValueError, OSError) as error:
+            raise Failure(error) from error
+        folder = paths[0].parent
+        tell(f"curves    {command('plot.py', str(folder), '-o', str(folder / 'curves.png'))}")
+    if missing:
+        logs = ", ".join(f"{job.name} ({job.log})" for job in missing)
+        raise Failure(
+            f"{len(missing)} of {len(jobs)} runs are not finished: {logs}. They continue with "
+            f"{plan.again()}"
+        )
