@@ -40,7 +40,7 @@ class Job:
     name: str
     run: Run
     command: list[str]
-    steps: int
+    steps: int = 0
     score: str = ""
     state: str = "waiting"
     _process: TrainingProcess | None = None
@@ -172,7 +172,7 @@ class Jobs:
         if self._signals.received and not self._stopping:
             self._stopping = True
             names = ", ".join(job.name for job in self._running)
-            self._say(f"stopping: waiting until {names} is saved; a second Ctrl-C does not wait")
+            self._say(f"stopping once these are saved: {names} (a second Ctrl-C stops at once)")
             for job in self._running:
                 job.process.terminate()
         while self._waiting and len(self._running) < self._at_a_time and not self._stopping:

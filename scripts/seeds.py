@@ -116,8 +116,13 @@ def train_seeds(plan: Plan, *, progress: bool = True) -> None:
     threads, why = _threads_of_new_runs(plan, folder)
     jobs = _planned(plan, folder, threads)
     for job in jobs:
-        if job.state == "waiting":
-            _wait_until_free(job.run)
+        _wait_until_free(job.run)
+        manifests = published(job.run.path)
+        if manifests:
+            job.steps = manifests[-1].steps
+            # What overrides a finished run is refused by its process.
+            if is_finished(manifests[-1], job.run.config) and not job.run.overridden:
+                job.state = "finished"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -206,13 +211,7 @@ def _planned(plan: Plan, folder: Path, threads: Mapping[str, int]) -> list[Job]:
                     run.environment()  # one message if there is none, and not one per process
                     checked = True
             words = "--run-dir", str(path), "--no-progress", *plan.words
-            manifests = published(path)
-            steps = manifests[-1].steps if manifests else 0
-            job = Job(f"seed {seed}", run, train_command(plan.agent, given, *words), steps)
-            # What overrides a finished run is refused by its process.
-            if manifests and is_finished(manifests[-1], run.config) and not run.overridden:
-                job.state = "finished"
-            jobs.append(job)
+            jobs.append(Job(f"seed {seed}", run, train_command(plan.agent, given, *words)))
     return jobs
 
 
@@ -241,7 +240,7 @@ def _wait_until_free(run: Run) -> None:
         RunError: If the run is still being trained after that.
     """
     deadline, told = time.monotonic() + _PATIENCE, False
-    while not run.is_new and is_locked(run.path):
+    while is_locked(run.path):
         if time.monotonic() > deadline:
             run.lock()  # which says who has it
             run.unlock()
@@ -284,7 +283,9 @@ def _end(plan: Plan, jobs: Sequence[Job], signals: StopSignals) -> None:
         try:
             print_table(paths, trust=plan.trust)
         except (RunError, ValueError, OSError) as error:
-            raise Failure(error) from error
+            if not missing:
+                raise Failure(error) from error
+            echo(f"there is no table: {error}", err=True)
         folder = paths[0].parent
         tell(f"curves    {command('plot.py', str(folder), '-o', str(folder / 'curves.png'))}")
     if missing:

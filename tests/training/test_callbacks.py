@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
 from eagerly.environments.vector import VectorStep
 from eagerly.storage.listing import runs_below
-from eagerly.training.callbacks import Training
+from eagerly.training.callbacks import ProgressReports, Training
 from eagerly.training.evaluation import Evaluation
 from tests.small_runs import SMALL, TrainRun
 from tests.training.test_trainer import _same
@@ -156,3 +158,42 @@ def test_what_is_logged_comes_from_loggers_of_the_package(
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("eagerly.storage.run", "WARNING")
     assert record.getMessage().startswith("all 100 steps are random and nothing is learned")
+
+
+def test_reports_say_how_far_a_run_is_and_stop_it_once_nobody_reads_them(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    settings = SMALL | {"evaluate_every_steps": 100, "warmup_steps": 400}
+    with Trainer(
+        open_run(tmp_path / "run", "td3", settings), [ProgressReports(write_end, seconds=0)]
+    ) as trainer:
+        trainer.train()
+    lines = os.read(read_end, 65536).decode().splitlines()
+    assert lines[:3] == ["0", "1", "2"]
+    assert lines[-1] == "400"
+    evaluations = [line for line in lines if " " in line]
+    assert [line.split()[:2] for line in evaluations] == [
+        [str(steps), "evaluation"] for steps in (100, 200, 300, 400)
+    ]
+    os.close(read_end)
+    with Trainer(
+        open_run(tmp_path / "run", None, {"steps": 500}), [ProgressReports(write_end)]
+    ) as trainer:
+        trainer.train()
+        assert (trainer.steps, trainer.finished) == (400, False)
+        assert trainer.stop_reason == "the process that started it has ended"
+    os.close(write_end)
+
+
+def test_reports_that_are_not_read_for_a_while_hold_up_no_run(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write_end, bytes(4096))
+    settings = SMALL | {"steps": 50, "warmup_steps": 400}
+    run = open_run(tmp_path / "run", "td3", settings)
+    with Trainer(run, [ProgressReports(write_end, seconds=0)]) as trainer:
+        trainer.train()
+        assert trainer.finished
+    os.close(read_end)
+    os.close(write_end)

@@ -1,0 +1,335 @@
+"""Runs of several seeds side by side: what is refused, shared, stopped, continued and compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from eagerly import open_run
+from eagerly.scripts import seeds
+from eagerly.scripts.flags import format_seeds, parse_seeds
+from eagerly.scripts.train import main
+from eagerly.storage.digests import digests
+from eagerly.storage.lock import RunLock
+from eagerly.storage.settings import flag_words
+from tests.helpers import ROOT, gone
+from tests.scripts.test_train import invoke
+from tests.small_runs import SMALL, train_in
+
+WORDS = ("td3", "--env", "Pendulum-v1", "--preset", "defaults")
+# Stands for a run: saves itself when asked to end; reports its steps, and what it was given.
+STAND_IN = """
+    import os, signal, sys, time
+    def words(name):
+        return sys.argv[sys.argv.index(name) + 1]
+    seed = int(words("--seed"))
+    report = int(words("--report-to"))
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+    os.write(report, b"0\\n")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    code = textwrap.dedent(STAND_IN) + textwrap.dedent(program)
+    train_command = seeds.train_command
+
+    def command(*words: Any) -> list[str]:
+        return [sys.executable, "-S", "-c", code, *train_command(*words)[4:]]
+
+    monkeypatch.setattr(seeds, "train_command", command)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("0..4", (0, 1, 2, 3, 4)), ("0,3,7", (0, 3, 7)), ("5", (5,)), ("8, 0..2", (8, 0, 1, 2))],
+)
+def test_seeds_are_ranges_and_lists(text: str, found: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == found
+    assert parse_seeds(format_seeds(found)) == found
+    assert format_seeds(found) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0-4", "expected seeds such as 0..4 or 0,3,7; got '0-4'"),
+        ("", "expected seeds such as"),
+        ("1,-1", "expected seeds such as"),
+        ("4..1", "4..1 ends before it begins"),
+        ("0,2,1..3", "expected each seed once"),
+        ("0..999,1000", "at most 1000 seeds"),
+        ("0..9999999999", "at most 1000 seeds"),
+    ],
+)
+def test_what_names_no_seeds_is_refused(text: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=re.escape(message)):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env", "Pendulum-v1", "--jobs", "2"], "--jobs needs --seeds"),
+        (["--env", "Pendulum-v1", "--seeds", "0..1", "--seed", "1"], "exclude each other"),
+        (["--seeds", "0..1"], "new runs need an environment: give --env"),
+        (["--env", "Pendulam-v1", "--seeds", "0..1"], "Did you mean Pendulum-v1"),
+        (["--env", "Pendulum-v1", "--seeds", "0..1", "--tau", "2"], r"tau must be in \(0, 1\]"),
+        (["--env", "Pendulum-v1", "--seeds", "0,2147483648"], "seed must be in"),
+    ],
+)
+def test_bad_input_is_refused_once_and_before_anything_is_written(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    code, output = invoke(main, "td3", *words)
+    assert code in (1, 2)
+    assert len(re.findall(message, output)) == 1, output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_no_folder_of_runs(tmp_path: Path) -> None:
+    open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"}).write()
+    code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "run")
+    assert code == 1
+    assert "run is a run itself" in output
+
+
+def test_what_differs_from_a_run_that_is_there_is_refused_before_anything_begins(
+    tmp_path: Path,
+) -> None:
+    open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1}).write()
+    words = *WORDS, "--seeds", "0..1", "--run-dir", "all"
+    code, output = invoke(main, *words, "--tau", "0.5")
+    assert code == 1
+    assert "--tau: the run has 0.005, you gave 0.5" in output
+    assert [path.name for path in (tmp_path / "all").iterdir()] == ["seed-1"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "jobs", "counts"),
+    [(2, 2, "1 x 1"), (2, 1, "2 x 2"), (16, 3, "2 x 2"), (2, 9, "1 x 1")],
+)
+def test_cores_are_shared_among_the_runs_that_train_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, cores: int, jobs: int, counts: str
+) -> None:
+    monkeypatch.setattr(seeds, "cores", lambda: cores)
+    _stand_in(monkeypatch, "print(sys.argv)\nsys.exit(143)")
+    _, output = invoke(main, *WORDS, "--seeds", "0..2", "--jobs", str(jobs))
+    intra, _, inter = counts.split()
+    (line,) = re.findall("^threads .*", output, re.M)
+    shares = f": {min(jobs, 3)} runs share {cores} cores. By default a run has 2 x 2"
+    assert line.startswith(f"threads       {counts} per run" + shares * (counts == "1 x 1"))
+    for log in Path("runs/td3-Pendulum-v1").glob("*.log"):
+        assert (
+            f"'--intra-op-threads', '{intra}', '--inter-op-threads', '{inter}'" in log.read_text()
+        )
+
+
+def test_a_run_keeps_its_threads_and_new_ones_beside_it_take_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"env": "Pendulum-v1", "preset": "defaults", "intra_op_threads": 3, "seed": 1}
+    open_run(tmp_path / "all/seed-1", "td3", given).write()
+    _stand_in(monkeypatch, "print(sys.argv)\nsys.exit(143)")
+    words = *WORDS, "--run-dir", "all", "--jobs", "2"
+    _, output = invoke(main, *words, "--seeds", "0..1")
+    assert "threads       3 x 2 per run: the same as all/seed-1 has" in output
+    assert (
+        "'--intra-op-threads', '3', '--inter-op-threads', '2'" in Path("all/seed-0.log").read_text()
+    )
+    assert "threads" not in Path("all/seed-1.log").read_text()
+    code, output = invoke(main, *words, "--seeds", "0..1", "--intra-op-threads", "1")
+    assert code == 1
+    assert "--intra-op-threads: the run has 3, you gave 1" in output
+
+
+def test_a_run_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    _stand_in(
+        monkeypatch,
+        """
+        os.write(report, b"40\\n50 evaluation 3 (best so far)\\n")
+        if seed == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        sys.exit("Traceback\\nError: the motor is on fire\\nIt goes on with this." if seed else 0)
+        """,
+    )
+    code, output = invoke(main, *WORDS, "--seeds", "0..3", "--jobs", "1")
+    assert code == 1
+    assert "seed 0: step 50: evaluation 3 (best so far)\nseed 0: finished: 50 steps" in output
+    assert "seed 1: failed: the motor is on fire\nIt goes on with this.\n" in output
+    assert "seed 2: failed: its process died of SIGSEGV; it continues from its last" in output
+    assert "seed 3: failed: the motor is on fire" in output
+    logs = [f"seed {n} (runs/td3-Pendulum-v1/seed-{n}.log)" for n in (1, 2, 3)]
+    assert f"Error: 3 of 4 runs are not finished: {', '.join(logs)}. They continue" in output
+
+
+def test_one_message_of_several_runs_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _stand_in(monkeypatch, "sys.exit('Error: no GPU for ' + words('--run-dir'))")
+    code, output = invoke(main, *WORDS, "--seeds", "0..2")
+    assert code == 1
+    assert output.count("no GPU") == 1
+    assert output.count("failed for the same reason") == 2
+
+
+def test_a_log_that_is_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all/seed-0.log").symlink_to(tmp_path / "mine")
+    _stand_in(monkeypatch, "print('written')")
+    code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")
+    assert code == 1
+    assert "seed 0: cannot be started: seed-0.log is not a file" in output
+    assert "written" in (tmp_path / "all/seed-1.log").read_text()
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_runs_save_themselves_and_begins_no_other(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    _stand_in(
+        monkeypatch,
+        """
+        open(f"{seed}.began", "x")
+        while not stopped:
+            time.sleep(0.01)
+        os.write(report, b"700\\n")
+        sys.exit(143)
+        """,
+    )
+
+    def send() -> None:
+        while not (Path("0.began").exists() and Path("1.began").exists()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    code, output = invoke(main, *WORDS, "--steps", "900", "--seeds", "0..2", "--jobs", "2")
+    sender.join()
+    assert code == 128 + number
+    assert "stopping once these are saved: seed 0, seed 1 (a second" in output
+    where = ", ".join(f"seed {n} at step {steps} of 900" for n, steps in enumerate((700, 700, 0)))
+    assert f"stopped by {number.name}: {where}\n" in output
+    words = "td3 --env Pendulum-v1 --preset defaults --steps 900 --seeds 0..2 --jobs 2"
+    assert re.search(rf"^continue  .*train.py {words}$", output, re.M), output
+    assert not Path("2.began").exists()
+
+
+def test_a_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _stand_in(monkeypatch, "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
+
+    def send() -> None:
+        while not (Path("pid").exists() and Path("pid").read_text()):
+            time.sleep(0.01)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    code, output = invoke(main, *WORDS, "--seeds", "0..1")
+    sender.join()
+    assert code == 130
+    assert "stopped at once. The runs go on from their last checkpoints with " in output
+    assert gone(int(Path("pid").read_text()))
+
+
+def test_a_run_that_another_process_trains_is_waited_for_and_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
+    run = open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1})
+    run.write()
+    run.unlock()
+    lock = RunLock(run.path)
+    code, output = invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")
+    assert code == 1
+    assert "waiting up to 0 s for a process that still trains all/seed-1" in output
+    assert "all/seed-1 is already being trained" in output
+    _stand_in(monkeypatch, "")
+    monkeypatch.setattr(seeds, "_PATIENCE", 60.0)
+    closing = threading.Timer(0.3, lock.close)
+    closing.start()
+    assert "seed 1: finished" in invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")[1]
+    closing.join()
+
+
+# With the threads of this process (conftest), so that a run in it has the same bits.
+SMALL_WORDS = ["td3", *flag_words({**SMALL, "intra_op_threads": 2, "inter_op_threads": 2})]
+
+
+def test_a_run_is_the_one_that_is_trained_alone_and_the_table_has_all(tmp_path: Path) -> None:
+    train_in(tmp_path / "all/seed-0", seed=0)
+    words = *SMALL_WORDS, "--seeds", "0..1", "--jobs", "2", "--run-dir", "all"
+    code, output = invoke(main, *words)
+    assert code == 0, output
+    assert "threads       2 x 2 per run\n" in output
+    assert "seed 0: already finished: 400 steps" in output
+    assert "seed 1: step 300: evaluation -" in output
+    assert "seed 1: finished: 400 steps; mean of the last 2 evaluations" in output
+    (row,) = re.findall(r"^\| Pendulum-v1 \| td3 \| 0, 1 \| 300 \| .* \|$", output, re.M)
+    assert "intervals of fewer than 5 runs are too narrow" in output
+    train_in(tmp_path / "alone", seed=1)
+    assert digests(tmp_path / "all/seed-1") == digests(tmp_path / "alone")
+
+    before = Path("all/seed-1.log").read_bytes()
+    code, output = invoke(main, *words)
+    assert code == 0, output
+    assert "seed 1: already finished: 400 steps" in output
+    assert row in output
+    assert Path("all/seed-1.log").read_bytes() == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("killed", ["parent", "child"])
+def test_what_was_killed_is_continued_by_the_same_command(tmp_path: Path, killed: str) -> None:
+    script = str(ROOT / "scripts" / "train.py")
+    more = ["--steps", "1500", "--updates-per-call", "10", "--replay-ratio", "0.2"]
+    words = [sys.executable, script, *SMALL_WORDS, "--seeds", "0..2", "--jobs", "2", *more]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    folder = tmp_path / "runs/td3-Pendulum-v1"
+    for line in process.stdout:
+        if line.startswith("seed 1: step 600"):
+            break
+    holders = [(folder / f"seed-{seed}/lock").read_text() for seed in (0, 1)]
+    pids = [int(re.findall(r"process (\d+) on", holder)[0]) for holder in holders]
+    if killed == "parent":
+        process.kill()
+        process.communicate()
+        assert all(gone(pid, within=30) for pid in pids)
+        for seed in (0, 1):
+            log = (folder / f"seed-{seed}.log").read_text()
+            assert "the process that started it has ended" in log
+    else:
+        os.kill(pids[1], signal.SIGKILL)
+        output, _ = process.communicate()
+        assert process.returncode == 1
+        assert "seed 1: failed: its process died of SIGKILL; it continues" in output
+        assert "seed 2: finished: 1500 steps" in output
+    again = subprocess.run(words, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert re.search(r"seed 1: continues at step \d+00", again.stdout) or killed == "parent"
+    assert "| Pendulum-v1 | td3 | 0, 1, 2 | 1,500 |" in again.stdout
+    for seed in range(3):
+        alone = ["--seed", str(seed), "--run-dir", f"alone-{seed}", *more]
+        subprocess.run([sys.executable, script, *SMALL_WORDS, *alone], check=True)
+        assert digests(folder / f"seed-{seed}") == digests(tmp_path / f"alone-{seed}")
