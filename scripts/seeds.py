@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,15 @@ from eagerly.errors import RunError
 from eagerly.scripts.flags import command, format_seeds, parse_seeds
 from eagerly.scripts.jobs import Job, Jobs
 from eagerly.scripts.output import Failure, echo, tell
-from eagerly.storage.config import RunConfig
+from eagerly.scripts.threads import described_threads, threads_of_new_runs
 from eagerly.storage.files import RunFiles
 from eagerly.storage.lock import is_locked
 from eagerly.storage.manifest import is_finished, published
-from eagerly.storage.run import Run, open_run, read_settings, readable_name
+from eagerly.storage.run import Run, open_run, readable_name
 from eagerly.storage.settings import flag_words
 from eagerly.training.processes import train_command
 from eagerly.training.signals import StopSignals
 
-_THREADS = ("intra_op_threads", "inter_op_threads")
 _PATIENCE = 60.0  # seconds that processes of a command that was killed may take to save and end
 
 
@@ -113,7 +111,7 @@ def train_seeds(plan: Plan, *, progress: bool = True) -> None:
         SystemExit: If a signal asked to stop, once all runs are saved.
     """
     folder = _folder(plan)
-    threads, why = _threads_of_new_runs(plan, folder)
+    threads, why = threads_of_new_runs(plan.typed, folder, plan.at_a_time)
     jobs = _planned(plan, folder, threads)
     for job in jobs:
         _wait_until_free(job.run)
@@ -128,7 +126,7 @@ def train_seeds(plan: Plan, *, progress: bool = True) -> None:
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error}") from error
     tell(f"{'runs':<14}{folder}, seeds {format_seeds(plan.seeds)}, {plan.at_a_time} at a time")
-    tell(f"{'threads':<14}{_described_threads(jobs, why)}")
+    tell(f"{'threads':<14}{described_threads([job.run for job in jobs], why)}")
     tell(f"{'continue with':<14}{plan.again()}")
     for job in jobs:
         if job.state == "finished":
@@ -163,40 +161,7 @@ def _folder(plan: Plan) -> Path:
     return folder
 
 
-def _threads_of_new_runs(plan: Plan, folder: Path) -> tuple[dict[str, int], str]:
-    """Decides on the threads of runs that begin: as many as runs beside them have, or a share.
-
-    Runs with other thread counts are of another kind: their bits may differ for that reason.
-
-    Returns:
-        Thread counts that were not typed, and why they are what they are.
-    """
-    names = [name for name in _THREADS if name not in plan.typed]
-    if not names:
-        return {}, ""
-    for path in sorted(folder.glob("seed-*")):
-        with suppress(RunError):
-            saved = read_settings(path)
-            return {n: saved[n] for n in names if n in saved}, f"the same as {path} has"
-    share = max(1, cores() // plan.at_a_time)
-    counts = {name: min(getattr(RunConfig, name), share) for name in names}
-    if all(counts[name] == getattr(RunConfig, name) for name in names):
-        return counts, ""
-    alone = " x ".join(str(getattr(RunConfig, name)) for name in _THREADS)
-    return counts, (
-        f"{plan.at_a_time} runs share {cores()} cores. By default a run has {alone}, and thread "
-        "counts can change the last bits: --intra-op-threads and --inter-op-threads set them"
-    )
-
-
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _planned(plan: Plan, folder: Path, threads: Mapping[str, int]) -> list[Job]:
+def _planned(plan: Plan, folder: Path, threads: Mapping[str, Any]) -> list[Job]:
     """Opens the runs, checking what was typed against what was saved, and plans their commands."""
     jobs = []
     checked = False
@@ -248,22 +213,6 @@ def _wait_until_free(run: Run) -> None:
             tell(f"waiting up to {_PATIENCE:.0f} s for a process that still trains {run.path}")
             told = True
         time.sleep(0.2)
-
-
-def _described_threads(jobs: Sequence[Job], why: str) -> str:
-    """Says how many threads the runs have, and why."""
-    seeds: dict[str, list[int]] = {}
-    for job in jobs:
-        config = job.run.config
-        counts = f"{config.intra_op_threads} x {config.inter_op_threads}"
-        seeds.setdefault(counts, []).append(config.seed)
-    if len(seeds) > 1:
-        kinds = "; ".join(f"{n} for seeds {format_seeds(found)}" for n, found in seeds.items())
-        return f"{kinds}: runs that were begun keep theirs"
-    (counts,) = seeds
-    if not any(job.run.is_new for job in jobs):
-        return f"{counts} per run, as they were begun"
-    return f"{counts} per run" + (f": {why}" if why else "")
 
 
 def _end(plan: Plan, jobs: Sequence[Job], signals: StopSignals) -> None:

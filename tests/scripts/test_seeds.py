@@ -17,7 +17,7 @@ import click
 import pytest
 
 from eagerly import open_run
-from eagerly.scripts import seeds
+from eagerly.scripts import seeds, threads
 from eagerly.scripts.flags import format_seeds, parse_seeds
 from eagerly.scripts.train import main
 from eagerly.storage.digests import digests
@@ -128,7 +128,7 @@ def test_what_differs_from_a_run_that_is_there_is_refused_before_anything_begins
 def test_cores_are_shared_among_the_runs_that_train_at_a_time(
     monkeypatch: pytest.MonkeyPatch, cores: int, jobs: int, counts: str
 ) -> None:
-    monkeypatch.setattr(seeds, "cores", lambda: cores)
+    monkeypatch.setattr(threads, "cores", lambda: cores)
     _stand_in(monkeypatch, "print(sys.argv)\nsys.exit(143)")
     _, output = invoke(main, *WORDS, "--seeds", "0..2", "--jobs", str(jobs))
     intra, _, inter = counts.split()
