@@ -33,7 +33,7 @@ class Job:
         run: The run, as it was opened before anything began.
         command: What trains it.
         steps: Environment steps that are known to be done.
-        score: Its newest evaluation, in words.
+        score: The return of its newest evaluation.
         state: "waiting", "running", "stopped", "failed" or "finished".
     """
 
@@ -94,7 +94,7 @@ class Job:
             steps, _, text = line.decode().partition(" ")
             self.steps = int(steps)
             if text:
-                self.score = text
+                self.score = text.split()[1]  # evaluation RETURN ...
                 evaluations.append(f"step {steps}: {text}")
         if code is not None:
             os.close(self._reports)
@@ -184,9 +184,9 @@ class Jobs:
             if job.state != "running":
                 self._running.remove(job)
                 self._say(f"{job.name}: {self._ending(job)}")
-        scores = "; ".join(f"{job.name}: {job.score}" for job in self._running if job.score)
+        scores = [f"{job.name}: {job.score}" for job in self._running if job.score]
         with suppress(OSError):
-            self._bar.set_postfix_str(scores, refresh=False)
+            self._bar.set_postfix_str(", ".join(scores), refresh=False)
             self._bar.update(sum(job.steps for job in self._jobs) - self._bar.n)
 
     def _start(self, job: Job) -> None:
