@@ -302,13 +302,13 @@ def test_a_run_is_the_one_that_is_trained_alone_and_the_table_has_all(tmp_path: 
 @pytest.mark.parametrize("killed", ["parent", "child"])
 def test_what_was_killed_is_continued_by_the_same_command(tmp_path: Path, killed: str) -> None:
     script = str(ROOT / "scripts" / "train.py")
-    more = ["--steps", "1500", "--updates-per-call", "10", "--replay-ratio", "0.2"]
+    more = ["--steps", "3000", "--updates-per-call", "10", "--replay-ratio", "0.2"]
     words = [sys.executable, script, *SMALL_WORDS, "--seeds", "0..2", "--jobs", "2", *more]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     folder = tmp_path / "runs/td3-Pendulum-v1"
     for line in process.stdout:
-        if line.startswith("seed 1: step 600"):
+        if line.startswith("seed 1: step 300"):
             break
     holders = [(folder / f"seed-{seed}/lock").read_text() for seed in (0, 1)]
     pids = [int(re.findall(r"process (\d+) on", holder)[0]) for holder in holders]
@@ -316,19 +316,17 @@ def test_what_was_killed_is_continued_by_the_same_command(tmp_path: Path, killed
         process.kill()
         process.communicate()
         assert all(gone(pid, within=30) for pid in pids)
-        for seed in (0, 1):
-            log = (folder / f"seed-{seed}.log").read_text()
-            assert "the process that started it has ended" in log
+        assert "the process that started it has ended" in (folder / "seed-1.log").read_text()
     else:
         os.kill(pids[1], signal.SIGKILL)
         output, _ = process.communicate()
         assert process.returncode == 1
         assert "seed 1: failed: its process died of SIGKILL; it continues" in output
-        assert "seed 2: finished: 1500 steps" in output
+        assert "seed 2: finished: 3000 steps" in output
     again = subprocess.run(words, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert re.search(r"seed 1: continues at step \d+00", again.stdout) or killed == "parent"
-    assert "| Pendulum-v1 | td3 | 0, 1, 2 | 1,500 |" in again.stdout
+    assert re.search(r"seed 1: continues at step [1-9]", again.stdout)
+    assert "| Pendulum-v1 | td3 | 0, 1, 2 | 3,000 |" in again.stdout
     for seed in range(3):
         alone = ["--seed", str(seed), "--run-dir", f"alone-{seed}", *more]
         subprocess.run([sys.executable, script, *SMALL_WORDS, *alone], check=True)
