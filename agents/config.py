@@ -180,6 +180,13 @@ class AgentConfig(Settings):
                 f"memory is not for images; got {observations.space}. Stack their frames instead, "
                 "with gymnasium.wrappers.FrameStackObservation"
             )
+        for entry in observations.images:
+            if self.random_shift >= min(entry.image_shape[:2]):
+                raise ValueError(
+                    f"random_shift must be less than the sides of image {entry.path!r}, which is "
+                    f"{entry.image_shape[0]} by {entry.image_shape[1]} pixels; got "
+                    f"{self.random_shift}"
+                )
         self.check_acting(None, observations, actions)
 
     def encodes(self, observations: Observations) -> bool:

@@ -14,15 +14,60 @@ from eagerly.networks.normalization import ObservationNormalization
 from eagerly.spaces import Entry, Observations
 from eagerly.spaces.observations import IMAGE
 
-# Filters, all of 3 by 3, and the steps of each layer: a picture of 64 by 64 becomes one of 5 by 5.
-_FILTERS, _STRIDES = 32, (2, 2, 2, 1)
+_FILTERS = 32
+# Of images of at least 31 by 31 pixels: 3 by 3 each, so that 64 by 64 becomes 5 by 5.
+_STRIDES, _LARGE = (2, 2, 2, 1), 31
+_SMALLEST, _NARROW, _STRIDED, _MOST_LAYERS = 3, 4, 11, 4
+# Keras' default swallows symbols: numbers from 0 to 10, as MiniGrid shows them, are 0.04 at most.
+_EPSILON_OF_SMALL_IMAGES = 1e-6
+
+
+def convolutions(height: int, width: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Returns kernel and strides of each convolution over images of this size, without padding.
+
+    Large images have four of 3 by 3, three of them with stride 2. Where a side is below 31, layers
+    are added until both sides are at most 4, but no more than four. A side has stride 2 while it
+    has at least 11 pixels. Kernels are never larger than what is left, and one wider where stride 2
+    would miss the last pixel: it may be a wall.
+
+    Raises:
+        ValueError: If a side is below 3.
+    """
+    if min(height, width) >= _LARGE:
+        return [((3, 3), (stride, stride)) for stride in _STRIDES]
+    if min(height, width) < _SMALLEST:
+        raise ValueError(f"at least {_SMALLEST} by {_SMALLEST}; got {height} by {width}")
+    layers: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    sides = height, width
+    while not layers or (max(sides) > _NARROW and len(layers) < _MOST_LAYERS):
+        (high, down), (wide, right) = map(_window, sides)
+        kernel, strides = (high, wide), (down, right)
+        layers.append((kernel, strides))
+        sides = _after(sides, kernel, strides)
+    return layers
+
+
+def _window(side: int) -> tuple[int, int]:
+    """Returns how large the kernel over a side of a small image is, and its stride."""
+    if side < _STRIDED:
+        return min(3, side), 1
+    return 3 + (side % 2 == 0), 2
+
+
+def _after(
+    sides: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int]
+) -> tuple[int, int]:
+    """Returns the sides of what a convolution without padding makes of an image."""
+    height, width = ((s - k) // by + 1 for s, k, by in zip(sides, kernel, strides, strict=True))
+    return height, width
 
 
 class ImageEncoder(keras.layers.Layer):
     """Maps images to features: convolutions, then one layer, normalised, through a tanh.
 
     The order is that of Yarats et al. 2021, "Improving Sample Efficiency in Model-Free
-    Reinforcement Learning from Images", section 4.2; the strides are larger, for processors.
+    Reinforcement Learning from Images", section 4.2; the strides are larger, for processors, and
+    small images have fewer layers, see `convolutions`.
 
     Args:
         entry: The image.
@@ -39,32 +84,38 @@ class ImageEncoder(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype, autocast=False)
         self._frames = entry.frames
         height, width, channels = entry.image_shape
-        *seeds, last = weight_seeds(seed, len(_STRIDES) + 1)
+        try:
+            layers = convolutions(height, width)
+        except ValueError as error:
+            raise ValueError(
+                f"image {entry.path!r} must be {error}. Make it a vector with "
+                "gymnasium.wrappers.FlattenObservation, or write a model of your own, which may "
+                "take any size."
+            ) from None
+        *seeds, last = weight_seeds(seed, len(layers) + 1)
+        sides = height, width
         self._convolutions = []
-        for index, (stride, own) in enumerate(zip(_STRIDES, seeds, strict=True)):
-            if min(height, width) < 3:
-                raise ValueError(
-                    f"image {entry.path!r} must be at least 31 by 31 for the encoder; got "
-                    f"{entry.image_shape[0]} by {entry.image_shape[1]}. A model of your own can "
-                    "take others."
-                )
-            kernel, bias = linear_initializers(initializer, 9 * channels, own)
+        for index, ((window, strides), own) in enumerate(zip(layers, seeds, strict=True)):
+            kernel, bias = linear_initializers(initializer, math.prod(window) * channels, own)
             layer = keras.layers.Conv2D(
                 _FILTERS,
-                3,
-                stride,
+                window,
+                strides,
                 kernel_initializer=kernel,
                 bias_initializer=bias,
                 name=f"{name}_convolution_{index}",
                 dtype=dtype,
             )
-            self._convolutions.append(built(layer, height, width, channels))
-            height, width = ((side - 3) // stride + 1 for side in (height, width))
-            channels = _FILTERS
-        size = height * width * channels
+            self._convolutions.append(built(layer, *sides, channels))
+            sides, channels = _after(sides, window, strides), _FILTERS
+        size = math.prod(sides) * channels
         parts: dict[str, Any] = {"initializer": initializer, "seed": last, "dtype": dtype}
         self._linear = built(Linear(size, units, name=f"{name}_linear", **parts), size)
-        norm = keras.layers.LayerNormalization(name=f"{name}_norm", dtype=dtype)
+        norm = keras.layers.LayerNormalization(
+            epsilon=1e-3 if min(height, width) >= _LARGE else _EPSILON_OF_SMALL_IMAGES,
+            name=f"{name}_norm",
+            dtype=dtype,
+        )
         self._norm = built(norm, units)
         self.built = True
 

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 CAMERA = Dict(
     {"camera": Box(0, 255, (2, 32, 31, 1), np.uint8), "speed": Box(-9, 9, (2,), np.float32)}
 )
+SMALL = Dict({"image": Box(0, 255, (9, 7, 3), np.uint8), "direction": Discrete(4)})
 PARTS = Dict({"speed": Box(-9, 9, (2,), np.float32), "tool": Discrete(3)})
 ACTIONS = Box(-1, 1, (2,), np.float32)
 
@@ -112,6 +113,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
     ("space", "name", "settings", "compiled"),
     [
         (CAMERA, "td3", {"random_shift": 2}, ("graph",)),
+        (SMALL, "td3", {"random_shift": 2}, ("graph",)),
         pytest.param(
             CAMERA, "ddpg", {"actions": Discrete(3)}, ("graph", "xla"), marks=pytest.mark.long
         ),
@@ -119,7 +121,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
             PARTS, "td3", {"normalize_observations": True}, ("xla",), marks=pytest.mark.long
         ),
     ],
-    ids=["images", "images, discrete", "dictionary"],
+    ids=["images", "small images", "images, discrete", "dictionary"],
 )
 def test_the_modes_agree_and_a_restored_agent_goes_on(
     space: gymnasium.Space[Any],
@@ -209,7 +211,8 @@ def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:
             {"encoder_units": 64, "shared_gradient": "both"},
             "shared_gradient acts only for",
         ),
-        (Box(0, 255, (20, 20), np.uint8), {}, "must be at least 31 by 31"),
+        (Box(0, 255, (2, 20), np.uint8), {}, "must be at least 3 by 3; got 2 by 20"),
+        (SMALL, {"random_shift": 7}, r"less than the sides of image 'image', which is 9 by 7"),
     ],
 )
 def test_what_does_not_fit_is_refused(
