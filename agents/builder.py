@@ -60,6 +60,8 @@ class ModelBuilder:
         self.config, self.seed = config, seed
         self.spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*self.spaces)
+        # Factories of the user see what is left of the observations.
+        self._own_spaces = self.observations.kept_space, action_space
         self._sizes = self.observations.size, self.actions.size
 
     @cached_property
@@ -85,7 +87,9 @@ class ModelBuilder:
         """
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
-            actor, critic = made(config.models, "models", self.spaces, self._word(Stream.ACTOR))
+            actor, critic = made(
+                config.models, "models", self._own_spaces, self._word(Stream.ACTOR)
+            )
             more = self.custom_arguments()
             adapted = CustomActor(actor, name=names[0], **more)
             return adapted, CustomCritic(critic, name=names[1], **more).with_members(self._count())
@@ -132,7 +136,7 @@ class ModelBuilder:
         """
         config, seed = self.config, self._word(Stream.ACTOR)
         if config.actor:
-            model = made(config.actor, "actor", self.spaces, seed)
+            model = made(config.actor, "actor", self._own_spaces, seed)
             return CustomActor(model, name=name, **self.custom_arguments())
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
         front = self._front(seed, encoder)
@@ -152,7 +156,7 @@ class ModelBuilder:
         if config.critic:
 
             def member(index: int) -> CustomCritic:
-                model = made(config.critic, "critic", self.spaces, seed + index)
+                model = made(config.critic, "critic", self._own_spaces, seed + index)
                 return CustomCritic(model, name=name, **self.custom_arguments())
 
             return custom_critics(member, self._count())

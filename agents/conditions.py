@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eagerly.conditions import Condition, Situation, with_setting
+from eagerly.spaces.ignoring import inner_spaces
 
 # Names of what is in TensorFlow's half: no declaration of a setting needs that.
 MEMORIES = ("lstm", "gru", "attention")
@@ -49,6 +50,11 @@ ON_DISCRETE = _on("actions", "discrete actions", lambda actions: actions.choices
 ON_CONTINUOUS = _on("actions", "continuous actions", lambda actions: actions.continuous)
 ON_IMAGES = _on("observations", "images", lambda observations: observations.images)
 ON_VECTORS = _on("observations", "vectors", lambda observations: observations.scalable.any())
+IN_ENTRIES = _on(
+    "observations",
+    "entries of a Dict or Tuple",
+    lambda observations: inner_spaces(observations.space) is not None,
+)
 IN_ENCODERS = Condition(
     "for images, and entries of a Dict or Tuple, without a memory",
     lambda s: s.observations is None or _encodes(s),

@@ -12,6 +12,7 @@ import gymnasium
 
 from eagerly.agents.conditions import (
     IN_ENCODERS,
+    IN_ENTRIES,
     NO_MEMORY,
     ON_IMAGES,
     ON_SHARED,
@@ -101,6 +102,14 @@ class AgentConfig(Settings):
         choices=("critic", "actor", "both"),
         acts=ON_SHARED,
     )
+    ignore_entries: str = setting(
+        "",
+        "Entries of observations that are left out, such as texts: mission,robot/camera "
+        "(docs/spaces.md)",
+        unit="names",
+        longest=10_000,
+        acts=IN_ENTRIES,
+    )
     encoder_units: int = setting(
         64,
         "Features of each entry of an observation, of images among them (docs/spaces.md)",
@@ -163,11 +172,12 @@ class AgentConfig(Settings):
         """Returns how observations and actions of an environment are laid out.
 
         Raises:
-            ValueError: If a space is not supported.
+            ValueError: If a space is not supported, or `ignore_entries` does not fit it.
         """
         actions = Actions(action_space)
         masked = actions.mask_size if self.discrete.action_masks else 0
-        return Observations(observation_space, masked), actions
+        ignored = [name.strip() for name in self.ignore_entries.split(",") if name.strip()]
+        return Observations(observation_space, masked, ignored), actions
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
         """Refuses settings that do nothing, or are impossible, with such spaces.

@@ -116,7 +116,13 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return f" ({text_of(space)} is declared; {came} came)"
 
 
-def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = True) -> bool:
+def check_environment(
+    env: gymnasium.Env[Any, Any],
+    name: str,
+    *,
+    observations: Observations | None = None,
+    masks: bool = True,
+) -> bool:
     """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
 
     What is odd but can be trained on is logged as a warning.
@@ -124,6 +130,7 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
     Args:
         env: The environment; it is reset and stepped.
         name: Its name in messages.
+        observations: How its observations are laid out, where that is more than its space says.
         masks: Whether what is not valid, by its masks, is left out.
 
     Returns:
@@ -169,8 +176,10 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
             f"environment {name!r}: reset does not call super().reset(seed=seed): what it draws "
             "from self.np_random does not follow the seed"
         )
+    guarded = GuardedEnvironment(env, f"environment {name!r}", observations=observations)
     repeats = _repeats_itself(
-        _ValidActions(GuardedEnvironment(env, f"environment {name!r}"), name, masks=masks)
+        _ValidActions(guarded, name, masks=masks),
+        observations or Observations(env.observation_space),
     )
     carries = False
     for kind, meaning in _CARRIES.items():
@@ -188,8 +197,7 @@ def check_environment(env: gymnasium.Env[Any, Any], name: str, *, masks: bool = 
     return repeats and not carries
 
 
-def _repeats_itself(env: _ValidActions) -> bool:
-    observations = Observations(env.observation_space)
+def _repeats_itself(env: _ValidActions, observations: Observations) -> bool:
     seen = []
     for _ in range(2):
         trace = [observations.flatten(env.reset(seed=0)[0])]

@@ -24,6 +24,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: The environment.
         name: What it is called in messages, such as "environment 3".
         watchdog: Watches its calls, if it is in the process of the trainer.
+        observations: How its observations are laid out, where that is more than its space says.
 
     Raises (from `reset` and `step`):
         RunError: If the environment raises something; if an observation has another shape than its
@@ -32,14 +33,19 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], name: str, watchdog: Watchdog | None = None
+        self,
+        env: gymnasium.Env[Any, Any],
+        name: str,
+        watchdog: Watchdog | None = None,
+        observations: Observations | None = None,
     ) -> None:
         super().__init__(env)
         self._name, self._watchdog = name, watchdog
         self._spaces = env.observation_space, env.action_space
         space = env.observation_space
         # A Box is looked at here, more quickly, because that is done at every step.
-        self._parts = None if isinstance(space, gymnasium.spaces.Box) else Observations(space)
+        is_box = isinstance(space, gymnasium.spaces.Box)
+        self._parts = None if is_box else observations or Observations(space)
         self._shape, self._dtype = space.shape, np.dtype(space.dtype)
         self._steps = 0
 

@@ -13,8 +13,13 @@ from eagerly.environments.workers import WorkerEnvironments
 class _Telling(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose observations and actions, of any space, are sent as they are.
 
-    Of `info` the mask of the next action goes along.
+    Of `info` the mask of the next action goes along. Its observations go nowhere else, least of all
+    into shared memory, which holds no space that Gymnasium does not know: it claims a trivial one.
     """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Discrete(1)
 
     def begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         observation, info = self.env.reset(seed=seed, options=options)
@@ -44,9 +49,13 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         *,
         timeout: float = 0.0,
     ) -> None:
-        self._envs = WorkerEnvironments([lambda: _Telling(factory())], look, timeout=timeout)
+        def looked() -> _Telling:
+            env = look()
+            self.observation_space = env.observation_space
+            return _Telling(env)
+
+        self._envs = WorkerEnvironments([lambda: _Telling(factory())], looked, timeout=timeout)
         self.metadata = self._envs.metadata
-        self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:

@@ -79,6 +79,14 @@ class Policy:
         """
         return PlayedEpisodes(self, count)
 
+    def parts(self, observation: Any) -> list[Any]:
+        """Returns the parts of an observation that it reads: all but what training left out.
+
+        Raises:
+            ValueError: If one is missing.
+        """
+        return list(self._observations.parts(observation))
+
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
         if not self._observations.is_row:
             if action_mask is not None and not self._observations.masked:

@@ -79,7 +79,9 @@ def main(
             opened.callback(watchdog.close)
             with watchdog.calling(f"making environment {make.name!r}"):
                 made = make()
-            env = GuardedEnvironment(made, f"environment {make.name!r}", watchdog)
+            observations, _ = run.agent_config.spaces(made.observation_space, made.action_space)
+            name = f"environment {make.name!r}"
+            env = GuardedEnvironment(made, name, watchdog, observations)
             opened.enter_context(closing(env))
             with tqdm(unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
                 evaluation = evaluate(policy, env, seeds, watch=bar.update)

@@ -224,6 +224,9 @@ def _print_start(trainer: Any) -> None:
         environment += f", {config.vectorization}"
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
     preset = {"preset": run.preset} if run.preset else {}
+    observations = text_of(trainer.observations.space)
+    if ignored := agent.config.ignore_entries:
+        observations += f", without {ignored}"
     for name, value in {
         "run": f"{run.path}, {begin}, to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
@@ -234,7 +237,7 @@ def _print_start(trainer: Any) -> None:
             repeats=trainer.collector.environments.repeats,
         ),
         "environment": environment,
-        "observations": text_of(trainer.observations.space),
+        "observations": observations,
         "actions": text_of(trainer.actions.space),
         "parameters": counts,
         "continue with": command("train.py", "resume", str(run.path)),

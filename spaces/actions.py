@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from eagerly.spaces.description import text_of
-from eagerly.spaces.observations import choices_of, inner_spaces, leaves, one_hot
+from eagerly.spaces.ignoring import inner_spaces
+from eagerly.spaces.observations import choices_of, leaves, one_hot
 
 INVALID = -1e9  # the score of a choice that a mask rules out; its probability is exactly 0
 

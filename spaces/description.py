@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from eagerly.spaces.ignoring import described
+
 _MOST = 8  # numbers of a bound that are written out
 
 
@@ -22,7 +24,7 @@ def text_of(space: gymnasium.Space[Any]) -> str:
         return f"Box({low}, {high}, {space.shape}, {space.dtype})"
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.size > _MOST:
         return f"MultiDiscrete({_folded(space.nvec)}, {space.shape})"
-    return str(space)
+    return described(space)
 
 
 def _folded(numbers: np.ndarray) -> str:

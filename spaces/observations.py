@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from eagerly.spaces.ignoring import below, ignored_paths, inner_spaces, unread_message, without
+
 VECTOR, IMAGE, CHOICE = "vector", "image", "choice"
-_SUPPORTED = "observations must be a Box, a discrete space, or a Dict or Tuple of these"
 
 
 @dataclass(frozen=True)
@@ -70,31 +71,52 @@ class Observations:
         space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of
             these. A `Box` of uint8 with two to four axes is an image, see `Entry.frames`.
         masked: M, the columns of a mask.
+        ignored: Entries that are left out, by their paths, of any space. An observation may
+            come with or without them, where they are in a `Dict`.
 
     Attributes:
         space: The space.
-        entries: Its parts.
+        entries: Its parts, without those that are left out.
+        ignored: The paths of what is left out, and of each `Dict` or `Tuple` that is left empty.
         masked: M.
         size: O, all columns.
 
     Raises:
-        ValueError: If the space is anything else.
+        ValueError: If the space is anything else; if a name of `ignored` is none of an entry, or
+            nothing is left.
     """
 
-    def __init__(self, space: gymnasium.Space[Any], masked: int = 0) -> None:
+    def __init__(
+        self, space: gymnasium.Space[Any], masked: int = 0, ignored: Collection[str] = ()
+    ) -> None:
         self.space, self.masked = space, masked
+        self.ignored = ignored_paths(space, ignored)
         self.entries: list[Entry] = []
+        kept = [(path, leaf) for path, leaf in leaves(space) if path not in self.ignored]
+        unread = {path: leaf for path, leaf in kept if not _is_read(leaf)}
+        if unread:
+            raise ValueError(
+                unread_message(unread, ",".join(ignored), others=len(unread) < len(kept))
+            )
         stop = 0
-        for path, leaf in leaves(space):
+        for path, leaf in kept:
             entry = _entry(path, leaf, stop)
             self.entries.append(entry)
             stop = entry.stop
         if not stop:
-            raise ValueError(f"{_SUPPORTED}, and not empty; got {space}")
+            raise ValueError(
+                "observations must be a Box, a discrete space, or a Dict or Tuple of these, and "
+                f"not empty; got {space}"
+            )
         paths = [entry.path for entry in self.entries]
         if len(set(paths)) < len(paths):
             raise ValueError(f"entries inside one another must have other names; got {paths}")
         self.size = stop + masked
+
+    @property
+    def kept_space(self) -> gymnasium.Space[Any]:
+        """The space without what is left out; the space itself, if that is nothing."""
+        return without(self.space, self.ignored)
 
     @property
     def is_row(self) -> bool:
@@ -138,10 +160,8 @@ class Observations:
             ValueError: If a part is missing, has another shape or dtype, or is no choice of its
                 space; it names the part.
         """
-        parts = [
-            _numbers(entry, value)
-            for entry, value in zip(self.entries, _values(self.space, observation, ""), strict=True)
-        ]
+        values = self.parts(observation)
+        parts = [_numbers(entry, value) for entry, value in zip(self.entries, values, strict=True)]
         lead = parts[0].shape[:-1]
         rows = np.empty((*lead, self.size), np.float32)
         with np.errstate(over="ignore"):  # what becomes infinite is reported where it matters
@@ -159,6 +179,14 @@ class Observations:
                 )
             rows[..., -self.masked :] = 1.0 if mask is None else mask
         return rows
+
+    def parts(self, observation: Any) -> Iterator[Any]:
+        """Walks through the parts of an observation that belong to `entries`.
+
+        Raises:
+            ValueError: If one is missing, or is of no entry; it names the part.
+        """
+        return _values(self.space, observation, "", self.ignored)
 
     def mask_of(self, rows: np.ndarray) -> np.ndarray | None:
         """Takes the mask `[..., M]` out of rows `[..., O]`; None if they have none."""
@@ -180,14 +208,7 @@ def leaves(
     for key, part in inner.items():
         if isinstance(space, spaces.Dict) and not isinstance(key, str):
             raise ValueError(f"the entries of a Dict must be named by texts; got {key!r}")
-        yield from leaves(part, _below(path, key))
-
-
-def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[Any]] | None:
-    """Returns the spaces in a `Dict` or `Tuple` by key or index, in their order; else None."""
-    if isinstance(space, spaces.Dict):
-        return space.spaces
-    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
+        yield from leaves(part, below(path, key))
 
 
 def choices_of(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -203,26 +224,35 @@ def choices_of(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], tuple[int,
     return None
 
 
+def _is_read(space: gymnasium.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) or choices_of(space) is not None
+
+
 def _entry(path: str, space: gymnasium.Space[Any], start: int) -> Entry:
     shape, dtype = tuple(space.shape or ()), np.dtype(space.dtype)
     choices = choices_of(space)
     if choices is not None and not isinstance(space, spaces.MultiBinary):
         sizes, firsts = choices
         return Entry(path, CHOICE, shape, dtype, sizes, firsts, start, start + sum(sizes))
-    if not isinstance(space, spaces.Box | spaces.MultiBinary):
-        raise ValueError(f"{_SUPPORTED}; got {space}{_at(path)}")
     kind = IMAGE if dtype == np.uint8 and 2 <= len(shape) <= 4 else VECTOR
     return Entry(path, kind, shape, dtype, (), (), start, start + math.prod(shape))
 
 
-def _values(space: gymnasium.Space[Any], observation: Any, path: str) -> Iterator[Any]:
-    """Walks through an observation as `leaves` does through its space."""
+def _values(
+    space: gymnasium.Space[Any], observation: Any, path: str, ignored: Collection[str]
+) -> Iterator[Any]:
+    """Walks through an observation as `leaves` does through its space, past what is left out."""
     inner = inner_spaces(space)
     if inner is None:
         yield observation
         return
+    kept = {key: below(path, key) for key in inner}
+    if ignored:
+        kept = {key: own for key, own in kept.items() if own not in ignored}
     if isinstance(space, spaces.Dict):
-        if not isinstance(observation, Mapping) or observation.keys() != inner.keys():
+        if not isinstance(observation, Mapping) or not (
+            kept.keys() <= observation.keys() <= inner.keys()
+        ):
             got = list(observation) if isinstance(observation, Mapping) else type(observation)
             raise ValueError(
                 f"observation{_at(path)} must be a dictionary of {list(inner)}; got {got}"
@@ -231,8 +261,8 @@ def _values(space: gymnasium.Space[Any], observation: Any, path: str) -> Iterato
         raise ValueError(
             f"observation{_at(path)} must be a tuple of {len(inner)}; got {type(observation)}"
         )
-    for key, part in inner.items():
-        yield from _values(part, observation[key], _below(path, key))
+    for key, own in kept.items():
+        yield from _values(inner[key], observation[key], own, ignored)
 
 
 def _numbers(entry: Entry, value: Any) -> np.ndarray:
@@ -269,10 +299,6 @@ def one_hot(indices: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     hot = np.zeros((*indices.shape[:-1], sum(sizes)), np.float32)
     np.put_along_axis(hot, columns, 1.0, axis=-1)
     return hot
-
-
-def _below(path: str, key: Any) -> str:
-    return f"{path}/{key}".lstrip("/")
 
 
 def _at(path: str) -> str:

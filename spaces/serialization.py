@@ -11,21 +11,32 @@ import numpy as np
 from gymnasium import spaces
 
 from eagerly.spaces.actions import Actions
+from eagerly.spaces.ignoring import UnreadSpace, described
 from eagerly.spaces.observations import Observations
 
 _LARGEST = 2**24  # numbers in one part of a space that a file may ask for
 
 
-def document_of(space: gymnasium.Space[Any]) -> dict[str, Any]:
+def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[str, Any]:
     """Writes a space as JSON can hold it.
 
+    Args:
+        space: The space.
+        describe: Whether of other spaces than agents take, and than texts, a description is
+            written, which comes back as an `UnreadSpace`.
+
     Raises:
-        ValueError: If it is none that agents take.
+        ValueError: If it is another space, and is not to be described.
     """
     if isinstance(space, spaces.Dict):
-        return {"Dict": [[key, document_of(inner)] for key, inner in space.spaces.items()]}
+        parts = space.spaces.items()
+        return {"Dict": [[key, document_of(inner, describe=describe)] for key, inner in parts]}
     if isinstance(space, spaces.Tuple):
-        return {"Tuple": [document_of(inner) for inner in space.spaces]}
+        return {"Tuple": [document_of(inner, describe=describe) for inner in space.spaces]}
+    if isinstance(space, spaces.Text):
+        # Sorted: the order of a set of letters differs from process to process.
+        letters = "".join(sorted(space.character_list))
+        return {"Text": [space.min_length, space.max_length, letters]}
     if isinstance(space, spaces.Discrete):
         return {"Discrete": [int(space.n), int(space.start), *_named(space)]}
     if isinstance(space, spaces.MultiDiscrete):
@@ -36,6 +47,8 @@ def document_of(space: gymnasium.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         ends = [_bounds(end) for end in (space.low, space.high)]
         return {"Box": [list(space.shape), np.dtype(space.dtype).name, *ends]}
+    if describe:
+        return {"Unread": space.description if isinstance(space, UnreadSpace) else described(space)}
     raise ValueError(f"{space} cannot be written down")
 
 
@@ -63,6 +76,11 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
     if kind == "MultiBinary":
         _limited(math.prod(np.atleast_1d(value).tolist()))
         return spaces.MultiBinary(value)
+    if kind == "Text":
+        least, most = map(int, value[:2])
+        return spaces.Text(most, min_length=least, charset=str(value[2]))
+    if kind == "Unread":
+        return UnreadSpace(str(value))
     if kind == "Box":
         shape, name = tuple(map(int, value[0])), str(value[1])
         _limited(math.prod(shape))
@@ -110,21 +128,22 @@ def _limited(count: int) -> int:
 
 
 def recorded_spaces(
-    observation_space: gymnasium.Space, actions: Actions, *, custom_models: bool
+    observations: Observations, actions: Actions, *, custom_models: bool
 ) -> dict[str, object]:
     """Writes what a policy must know of the environment, as JSON.
 
     Args:
-        observation_space: The observations.
+        observations: The observations.
         actions: The actions.
         custom_models: Whether there are custom models, whose factories are given the
             spaces as they are; of flat ones a size and bounds of actions are enough.
     """
-    flat = Observations(observation_space).is_row and actions.is_row
-    if custom_models or not flat:
-        return {"observation": document_of(observation_space), "action": document_of(actions.space)}
+    if custom_models or not (observations.is_row and actions.is_row):
+        # Of what is left out, no network needs to know more than that it is there.
+        observation = document_of(observations.space, describe=bool(observations.ignored))
+        return {"observation": observation, "action": document_of(actions.space)}
     return {
-        "observation_size": Observations(observation_space).size,
+        "observation_size": observations.size,
         "action_low": actions.low.tolist(),
         "action_high": actions.high.tolist(),
         "action_dtype": actions.dtype.name,

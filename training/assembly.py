@@ -102,15 +102,15 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         observations, actions = run.agent_config.spaces(*spaces)
     except ValueError as error:
         env.close()
-        raise RunError(f"environment {make.name!r} is not supported: {error}") from error
-    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog)
+        raise RunError(f"environment {make.name!r}: {error}") from error
+    guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
     opened.enter_context(closing(guarded))
     repeats = None
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
             masks = run.agent_config.discrete.action_masks
-            repeats = check_environment(env, make.name, masks=masks)
+            repeats = check_environment(env, make.name, observations=observations, masks=masks)
     timeout = config.environment_timeout_seconds
     camera = None
     if config.video_every_steps:

@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from eagerly.environments.vector import numeric_items
+from eagerly.policies.policy import Policy
 from eagerly.seeding import Stream, seed_word
 
 
@@ -122,7 +123,7 @@ def evaluate(
     infos = []
     with single_blas_thread():
         for episode, seed in enumerate(seeds):
-            returns[episode], lengths[episode], info = _episode(_acting(policy), env, seed, watch)
+            returns[episode], lengths[episode], info = _episode(policy, env, seed, watch)
             infos.append(info)
             if not np.isfinite(returns[episode]):
                 raise FloatingPointError(
@@ -146,21 +147,27 @@ def evaluate_all(
 
 
 def _episode(
-    act: Act, env: gymnasium.Env[Any, Any], seed: int, watch: Callable[[], object] | None
+    policy: PolicyLike,
+    env: gymnasium.Env[Any, Any],
+    seed: int,
+    watch: Callable[[], object] | None,
 ) -> tuple[float, int, dict[str, float]]:
+    act, parts = _acting(policy), _whole
+    if isinstance(policy, Policy):
+        parts = policy.parts  # what it does not read may be anything
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     reward: Any = None
     while not ended:
         if watch:
             watch()
-        if not _is_finite(observation):
-            raise FloatingPointError(
-                f"observation must be finite in float32; step {length} of an evaluation episode "
-                f"gave {observation}"
-            )
         masked = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
         try:
+            if not _is_finite(parts(observation)):
+                raise FloatingPointError(
+                    f"observation must be finite in float32; step {length} of an evaluation "
+                    f"episode gave {observation}"
+                )
             action = act(observation, reward, **masked)
         except ValueError as error:
             raise ValueError(f"step {length} of an evaluation episode: {error}") from error
@@ -178,7 +185,14 @@ def _is_finite(observation: Any) -> bool:
         return all(map(_is_finite, observation.values()))
     if isinstance(observation, tuple | list):
         return all(map(_is_finite, observation))
-    return bool(np.isfinite(np.asarray(observation, np.float32)).all())
+    array = np.asarray(observation)
+    if array.dtype.kind in "US":  # a text, of which a function of the user may make something
+        return True
+    return bool(np.isfinite(np.asarray(array, np.float32)).all())
+
+
+def _whole(observation: Any) -> Any:
+    return observation
 
 
 def _acting(policy: PolicyLike) -> Act:

@@ -74,4 +74,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
         _log.warning("%s has other spaces than this run: %s, not %s", run_dir, other_spaces, spaces)
+    if mine["ignore_entries"] != theirs["ignore_entries"]:
+        ignored = (repr(each["ignore_entries"]) for each in (theirs, mine))
+        _log.warning("%s has another --ignore-entries than this run: %s, not %s", run_dir, *ignored)
     _log.info("begins with the policy of %s, of step %s", run_dir, step)

@@ -479,6 +479,7 @@ ELSEWHERE = {
     ),
     "test_images.py": ("encoder_units", "random_shift"),
     "test_rewards.py": ("normalize_rewards",),
+    "test_spaces.py": ("ignore_entries",),
 }
 SETTINGS = [
     pytest.param(name, setting, id=f"{name}-{setting.name}")

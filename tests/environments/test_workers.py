@@ -18,6 +18,7 @@ import pytest
 from eagerly import Trainer, open_run
 from eagerly.environments import workers
 from eagerly.environments.factory import environment_maker
+from eagerly.environments.remote import RemoteEnvironment
 from eagerly.environments.vector import Environments
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
@@ -57,6 +58,17 @@ def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
     assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
     environments.close()
     assert all(gone(pid) for pid in pids(environments))
+
+
+@pytest.mark.long
+def test_one_environment_alone_may_have_observations_of_any_space() -> None:
+    env = RemoteEnvironment(toys.TextObservations, toys.TextObservations)
+    with closing(env):
+        assert env.observation_space == toys.TextObservations.observation_space
+        here = toys.TextObservations()
+        np.testing.assert_array_equal(env.reset(seed=0)[0], here.reset(seed=0)[0])
+        action = here.action_space.sample()
+        assert env.step(action)[1:4] == here.step(action)[1:4]
 
 
 def test_the_workers_of_a_run_are_light_too(tmp_path: Path) -> None:
@@ -207,6 +219,7 @@ class Mine(gymnasium.Env):
 
 gymnasium.register("Mine-v0", entry_point=Mine)
 from eagerly import Trainer, open_run
+from eagerly.environments.remote import RemoteEnvironment
 from eagerly.environments.vector import Environments
 from eagerly.environments.factory import environment_maker
 for env in ("Mine-v0", Mine):

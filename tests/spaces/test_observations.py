@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from eagerly.environments.flattening import FlatEnvironment
 from eagerly.spaces import Actions, Observations, document_of, space_of
@@ -90,10 +90,9 @@ def test_images_and_stacks_of_them_are_told_by_their_axes(
     assert image.image_shape == (64, 48, frames[0] * frames[3])
 
 
-@pytest.mark.parametrize("space", [Text(3), Graph(Box(0, 1), None), Tuple([])])
-def test_unsupported_observations_are_named(space: gymnasium.Space[Any]) -> None:
+def test_empty_observations_are_refused() -> None:
     with pytest.raises(ValueError, match=r"observations must be a Box, a discrete space.*got"):
-        Observations(space)
+        Observations(Tuple([]))
 
 
 def _wrong(**parts: Any) -> Any:

@@ -14,6 +14,7 @@ from eagerly import RunError, Trainer, evaluate, load_policy, open_run, training
 from eagerly.storage.evaluations import read_results
 from eagerly.training.evaluation import evaluation_seeds
 from tests import toys
+from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
 from tests.training.test_trainer import _same
 
@@ -86,6 +87,65 @@ def test_the_policy_takes_and_gives_what_the_environment_does(
     seeds = evaluation_seeds(trainer.config.evaluation_seed, 3)
     best = read_results(trainer.run.evaluations_path).return_mean.max()
     assert evaluate(load_policy(tmp_path / "run"), env, seeds).returns.mean() == best
+
+
+class Told(gymnasium.Wrapper):
+    """A pendulum that says, beside what is seen of it, what is to be done, and measures nothing."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "mission": gymnasium.spaces.Text(20, charset="stayup "),
+            "heat": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32),
+            "seen": gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1", max_episode_steps=40))
+
+    def reset(self, **given: Any) -> Any:
+        observation, info = super().reset(**given)
+        return self._said(observation), info
+
+    def step(self, action: np.ndarray) -> Any:
+        observation, *rest = super().step(action)
+        return self._said(observation), *rest
+
+    def _said(self, observation: np.ndarray) -> dict[str, Any]:
+        heat = np.full(2, np.nan, np.float32)
+        return {"mission": "stay up", "heat": heat, "seen": observation}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"num_envs": 2, "vectorization": "async"}, marks=pytest.mark.long)],
+)
+def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    pendulum = {"env_kwargs": {"max_episode_steps": 40}}
+    straight = train("straight", **settings, steps=200, **pendulum)
+    settings = settings | {"env": Told, "ignore_entries": "mission, heat", "check_env": False}
+    train("parts", **settings, steps=120)
+    trainer = train("parts", env=Told, steps=200)
+    assert equal_weights(weights_of(trainer.agent), weights_of(straight.agent))
+    env = Told()
+    observation, _ = env.reset(seed=0)
+    policy = load_policy(tmp_path / "parts", "latest")
+    assert policy.observation_space == env.observation_space
+    expected = load_policy(tmp_path / "straight", "latest")(observation["seen"])
+    for given in (observation, {"seen": observation["seen"]}):
+        np.testing.assert_array_equal(policy(given), expected)
+    assert np.isfinite(evaluate(policy, env, seeds=[0]).returns).all()
+    with pytest.raises(
+        RunError, match=r"ignore_entries acts only for entries of a Dict|no entries"
+    ):
+        train("other", ignore_entries="mission")
+
+
+def test_an_entry_that_no_network_reads_names_the_flag(train: TrainRun) -> None:
+    with pytest.raises(RunError, match=r"'mission' is Text.*leave it out with --ignore-entries mi"):
+        train(env=Told)
 
 
 def test_a_mask_that_allows_nothing_names_the_step(train: TrainRun) -> None:

@@ -1,0 +1,146 @@
+"""Entries of observations that are left out, by name, and spaces that nobody reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+
+class UnreadSpace(spaces.Space[Any]):
+    """Stands in a saved policy for a space of which only the description was kept.
+
+    Such a space belongs to an entry that is left out, so that anything is in it.
+
+    Args:
+        description: What the space was called.
+    """
+
+    def __init__(self, description: str) -> None:
+        super().__init__()
+        self.description = description
+
+    def contains(self, x: Any) -> bool:
+        """Says yes: whatever it is, nobody reads it."""
+        return True
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        """Refuses to draw.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(f"only the description of {self.description} was saved")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnreadSpace) and self.description == other.description
+
+    def __repr__(self) -> str:
+        return f"UnreadSpace({self.description!r})"
+
+
+def described(space: gymnasium.Space[Any]) -> str:
+    """Describes a space without addresses in memory, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(space))
+
+
+def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[Any]] | None:
+    """Returns the spaces in a `Dict` or `Tuple` by key or index, in their order; else None."""
+    if isinstance(space, spaces.Dict):
+        return space.spaces
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
+
+
+def below(path: str, key: Any) -> str:
+    """Returns the path of an entry inside the one at `path`."""
+    return f"{path}/{key}".lstrip("/")
+
+
+def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozenset[str]:
+    """Finds what is left out of observations.
+
+    Args:
+        space: The observations.
+        names: Paths of entries, such as "mission" or "robot/camera", or of whole dictionaries.
+
+    Returns:
+        The paths of all that is left out, and of every dictionary or tuple of which nothing stays.
+
+    Raises:
+        ValueError: If a name is unknown, or nothing would be left.
+    """
+    if not names:
+        return frozenset()
+    inside = _inside(space, "")
+    if unknown := [name for name in names if name not in inside]:
+        has = f"the entries {', '.join(inside)}" if inside else f"no entries; they are {space}"
+        raise ValueError(f"ignore_entries names {unknown[0]!r}, but observations have {has}")
+    ignored: set[str] = set()
+    for path in reversed(inside):  # what is inside comes before what holds it
+        parents = (name for name in names if path == name or path.startswith(f"{name}/"))
+        parts = inside[path]
+        if any(parents) or (parts and all(part in ignored for part in parts)):
+            ignored.add(path)
+    if all(path in ignored for path in inside):
+        raise ValueError(
+            f"ignore_entries {','.join(names)} would leave nothing to observe: keep one of "
+            f"{', '.join(inside)}"
+        )
+    return frozenset(ignored)
+
+
+def _inside(space: gymnasium.Space[Any], path: str) -> dict[str, list[str]]:
+    """Returns the paths of all entries, at any depth, and of what is directly in each."""
+    found: dict[str, list[str]] = {}
+    for key, part in (inner_spaces(space) or {}).items():
+        own = below(path, key)
+        found[own] = [below(own, inner) for inner in inner_spaces(part) or ()]
+        found |= _inside(part, own)
+    return found
+
+
+def without(
+    space: gymnasium.Space[Any], ignored: Collection[str], path: str = ""
+) -> gymnasium.Space[Any]:
+    """Returns a space without what is left out; itself, if that is nothing.
+
+    Args:
+        space: A space.
+        ignored: What `ignored_paths` found.
+        path: Where the space stands.
+    """
+    inner = inner_spaces(space)
+    if not ignored or inner is None:
+        return space
+    kept = [
+        (key, without(part, ignored, own))
+        for key, part in inner.items()
+        if (own := below(path, key)) not in ignored
+    ]
+    # As pairs: Gymnasium sorts the keys of a dictionary.
+    return (
+        spaces.Dict(kept) if isinstance(space, spaces.Dict) else spaces.Tuple(dict(kept).values())
+    )
+
+
+def unread_message(
+    unread: Mapping[str, gymnasium.Space[Any]], ignored: str, *, others: bool
+) -> str:
+    """Says that observations hold what no network reads, and what helps.
+
+    Args:
+        unread: Such spaces by their paths.
+        ignored: What is left out already, as `--ignore-entries` takes it.
+        others: Whether observations have entries besides.
+    """
+    path, space = next(iter(unread.items()))
+    what = f"observations entry {path!r} is" if path else "observations are"
+    wrapper = "FlattenObservation" if isinstance(space, spaces.OneOf) else "TransformObservation"
+    advice = f"turn {'it' if path else 'them'} into a Box with gymnasium.wrappers.{wrapper}"
+    if others and not any("," in name for name in unread):
+        names = ",".join([*filter(None, [ignored]), *unread])
+        advice = f"leave it out with --ignore-entries {names}, or {advice}"
+    return f"{what} {described(space)}, which no network reads: {advice}"

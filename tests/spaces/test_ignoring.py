@@ -1,0 +1,119 @@
+"""Entries of observations are left out by name, and observations may come with or without them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, Tuple
+
+from eagerly.spaces import Actions, Observations, document_of, space_of
+from eagerly.spaces.serialization import recorded_spaces, restored_spaces
+
+INNER = Dict({"notes": Text(5), "arm": Box(-1, 1, (2,), np.float32)})
+ROBOT = Dict(
+    {
+        "mission": Text(9, charset="abc"),
+        "robot": INNER,
+        "sounds": Sequence(Box(-1, 1, (2,))),
+        "tool": Tuple([Discrete(3), Text(2)]),
+    }
+)
+IGNORED = ("mission", "robot/notes", "sounds", "tool/1")
+SEEN = {
+    "mission": "abc",
+    "robot": {"notes": "x", "arm": np.array([0.5, -0.5], np.float32)},
+    "sounds": (),
+    "tool": (2, "no"),
+}
+
+
+def test_entries_that_are_left_out_have_no_columns() -> None:
+    laid = Observations(ROBOT, masked=1, ignored=IGNORED)
+    found = [(entry.path, entry.start, entry.stop) for entry in laid.entries]
+    assert found == [("robot/arm", 0, 2), ("tool/0", 2, 5)]
+    np.testing.assert_array_equal(laid.flatten(SEEN), [0.5, -0.5, 0, 0, 1, 1])
+    kept = Dict({"robot": Dict({"arm": INNER["arm"]}), "tool": Tuple([Discrete(3)])})
+    assert laid.kept_space == kept
+    assert Observations(INNER["arm"]).kept_space is INNER["arm"]
+
+
+def test_a_dictionary_may_come_without_what_is_left_out() -> None:
+    laid = Observations(ROBOT, ignored=IGNORED)
+    short = {"robot": {"arm": SEEN["robot"]["arm"]}, "tool": (2, None)}
+    np.testing.assert_array_equal(laid.flatten(short), laid.flatten(SEEN))
+    many = {"robot": {"arm": np.zeros((3, 2), np.float32)}, "tool": (np.array([0, 1, 2]), "no")}
+    assert laid.flatten(many).shape == (3, 5)
+    for wrong in ({**SEEN, "more": 1}, {"robot": SEEN["robot"]}, {**short, "tool": (2,)}):
+        with pytest.raises(ValueError, match=r"must be a dictionary of|must be a tuple of 2"):
+            laid.flatten(wrong)
+
+
+def test_a_whole_dictionary_is_left_out_by_its_name_or_by_those_of_all_it_holds() -> None:
+    for names in (("robot",), ("robot/notes", "robot/arm")):
+        laid = Observations(ROBOT, ignored=(*names, "mission", "sounds", "tool/1"))
+        assert [entry.path for entry in laid.entries] == ["tool/0"]
+        assert laid.flatten({"tool": (1, "")}).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "ignored", "message"),
+    [
+        (
+            ROBOT,
+            ["mision"],
+            "ignore_entries names 'mision', but observations have the entries mission, robot, "
+            "robot/arm, robot/notes, sounds, tool, tool/0, tool/1",
+        ),
+        (Box(-1, 1, (2,)), ["x"], "names 'x', but observations have no entries; they are Box"),
+        (INNER, ["notes", "arm"], "notes,arm would leave nothing to observe: keep one of arm, n"),
+        (
+            ROBOT,
+            [],
+            r"observations entry 'mission' is Text\(1, 9, .*\), which no network reads: leave it "
+            "out with --ignore-entries mission,robot/notes,sounds,tool/1, or turn it into a Box "
+            "with gymnasium.wrappers.TransformObservation",
+        ),
+        (ROBOT, ["mission", "tool"], "'robot/notes' is .*-entries mission,tool,robot/notes,sounds"),
+        (Text(3), [], "^observations are .* reads: turn them into a Box with gymnasium.wrappers.T"),
+        (Graph(Box(0, 1), None), [], "observations are Graph.* reads: turn them into a Box with"),
+        (OneOf([Discrete(2), Discrete(3)]), [], r"wrappers\.FlattenObservation"),
+        (Dict({"a": Text(2)}), [], "'a' is Text.* reads: turn it into a Box"),
+    ],
+)
+def test_what_cannot_be_left_out_or_read_is_named(
+    space: gymnasium.Space[Any], ignored: list[str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Observations(space, ignored=ignored)
+
+
+class _Unknown(gymnasium.Space[Any]):
+    """A space of a package's own; what it prints holds an address."""
+
+
+def test_recorded_spaces_come_back_with_what_is_left_out() -> None:
+    space = Dict({**ROBOT.spaces, "own": _Unknown()})
+    actions = Actions(Discrete(2))
+    recorded = json.dumps(
+        recorded_spaces(
+            Observations(space, ignored=(*IGNORED, "own")), actions, custom_models=False
+        )
+    )
+    assert " at 0x" not in recorded  # another process would record another one
+    restored, _ = restored_spaces(json.loads(recorded))
+    assert restored["mission"] == ROBOT["mission"]
+    assert restored["robot"] == INNER
+    laid = Observations(restored, ignored=(*IGNORED, "own"))
+    np.testing.assert_array_equal(laid.flatten(SEEN), [0.5, -0.5, 0, 0, 1])
+    again = recorded_spaces(laid, actions, custom_models=False)
+    assert json.dumps(again) == recorded
+    with pytest.raises(ValueError, match="cannot be written down"):
+        document_of(space)
+    unread = restored["sounds"]
+    assert space_of({"Unread": unread.description}) == unread
+    with pytest.raises(NotImplementedError, match="only the description of Sequence"):
+        unread.sample()
