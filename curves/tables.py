@@ -117,7 +117,9 @@ class Group:
         steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
         if not steps.size:
             raise ValueError(
-                f"the runs of {self.label} in {self.env} were never evaluated at the same step"
+                f"the runs of {self.label} in {self.env} were never evaluated at the same step: "
+                f"{'; '.join(map(_schedule, self.curves))}. Draw them in pictures of their own, "
+                "each with its paths, or train runs with one --evaluate-every-steps and --num-envs"
             )
         rows = [curve.returns[np.isin(curve.steps, steps)] for curve in self.curves]
         return steps, np.stack(rows)
@@ -141,6 +143,13 @@ class Group:
             )
         seconds = np.linspace(first, last, points)
         return seconds, np.stack([np.interp(seconds, c.seconds, c.returns) for c in self.curves])
+
+
+def _schedule(curve: Curve) -> str:
+    """Says at which steps a run was evaluated."""
+    steps = [f"{int(step):,}" for step in curve.steps]
+    shown = steps if len(steps) <= 4 else [*steps[:2], "...", steps[-1]]
+    return f"seed {curve.seed} at {', '.join(shown)}"
 
 
 def read_groups(

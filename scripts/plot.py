@@ -162,12 +162,27 @@ def _print_notes(groups: Sequence[Group]) -> None:
             f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"
         )
     for group in groups:
-        longer = sum(int(curve.steps[-1]) > group.last for curve in group.curves)
-        if longer:
-            _note(
-                f"{group.label}, {group.env}: {longer} of {len(group.curves)} runs are longer than "
-                f"the shortest; all are drawn and scored until step {group.last:,}"
-            )
+        if line := _what_is_left_out(group):
+            _note(line)
+
+
+def _what_is_left_out(group: Group) -> str:
+    """Says which evaluations of a group are not drawn, because not all of its runs have them."""
+    shared = group.over_steps()[0]
+    about = f"{group.label}, {group.env}"
+    shortest = min(int(curve.steps[-1]) for curve in group.curves)
+    if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
+        return (
+            f"{about}: its runs were evaluated at different steps; all are drawn and scored at "
+            f"the {len(shared)} that they share, until step {group.last:,}"
+        )
+    longer = sum(int(curve.steps[-1]) > shortest for curve in group.curves)
+    if not longer:
+        return ""
+    return (
+        f"{about}: {longer} of {len(group.curves)} runs are longer than the shortest; all are "
+        f"drawn and scored until step {group.last:,}"
+    )
 
 
 def _note(line: str) -> None:

@@ -118,7 +118,29 @@ def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -
     _table(tmp_path, "td3-Ant-v5-2", [1.0]).write_text("steps,return_mean\n1500,7.0\n")
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
     assert result.exit_code == 1
-    assert "the runs of td3 in Ant-v5 were never evaluated at the same step" in result.output
+    assert (
+        "the runs of td3 in Ant-v5 were never evaluated at the same step: seed 0 at 1,000, 2,000, "
+        "..., 5,000; seed 1 at 1,000, 2,000, 3,000, 4,000; seed 2 at 1,500. Draw them in pictures"
+    ) in result.output
+
+
+def test_runs_evaluated_at_different_intervals_are_drawn_where_they_meet(tmp_path: Path) -> None:
+    for seed, every in enumerate((1000, 1500)):
+        steps = range(every, 9001, every)
+        lines = "".join(f"{step},{step + seed}\n" for step in steps)
+        (tmp_path / f"td3-Ant-v5-{seed}.csv").write_text(f"steps,return_mean\n{lines}")
+    (group,) = read_groups([tmp_path])
+    assert group.over_steps()[0].tolist() == [3000, 6000, 9000]
+    assert group.scores.tolist() == [6000, 6001]
+    result = _plot(tmp_path, "-o", tmp_path / "x.png")
+    assert result.exit_code == 0
+    assert "| Ant-v5 | td3 | 0, 1 | 9,000 | 6000 ± 0.7071 |" in result.output.replace(
+        "6001", "6000"
+    )
+    assert (
+        "td3, Ant-v5: its runs were evaluated at different steps; all are drawn and scored at the "
+        "3 that they share, until step 9,000"
+    ) in result.output
 
 
 def test_only_steps_at_which_both_sides_were_evaluated_count(tmp_path: Path) -> None:
