@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import keras
@@ -20,10 +21,13 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from eagerly.agents import agent_names, config_class
+from eagerly.agents.agent import Agent
+from eagerly.conditions import Situation
 from eagerly.environments.vector import VectorStep
 from eagerly.settings import settings_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.event_log import EventLog
+from eagerly.storage.run import Run
 from eagerly.storage.settings import format_setting
 from eagerly.training.callbacks import Callback, Training
 from eagerly.training.evaluation import Evaluation
@@ -99,22 +103,25 @@ class Summaries(Callback):
         self.log.add(training.steps)
         self._last = (time.perf_counter(), training.steps, training.updates)
 
-    def settings(self, agent: str, settings: Mapping[str, Any], run: str, steps: int) -> None:
-        """Writes the settings as a table, and for the hparams dashboard.
+    def settings(self, run: Run, agent: Agent, steps: int) -> None:
+        """Writes the settings as a table, and those that act for the hparams dashboard.
 
         Args:
-            agent: Name of the agent.
-            settings: By name, those of run and agent.
-            run: What the dashboard calls the run.
+            run: The run, by whose name the dashboard calls it.
+            agent: Its agent, which knows the spaces.
             steps: Where on the table's axis they stand.
         """
+        settings = run.settings()
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        known = {"agent": agent} | {name: settings[name] for name in _compared(settings)}
+        acting = _acting([RunConfig, type(agent.config)], settings, agent)
+        known = {"agent": run.agent} | {name: settings[name] for name in acting}
         self._add_all(
             steps,
             text_pb("settings", f"| setting | value |\n|---|---|\n{rows}"),
-            hp.hparams_config_pb(hparams=_hyperparameters(agent), metrics=_METRICS),
-            hp.hparams_pb({name: _plain(value) for name, value in known.items()}, trial_id=run),
+            hp.hparams_config_pb(hparams=_hyperparameters(run, agent), metrics=_METRICS),
+            hp.hparams_pb(
+                {name: _plain(value) for name, value in known.items()}, trial_id=run.path.name
+            ),
         )
 
     def begin(self, graph: tf.Graph | None) -> None:
@@ -221,17 +228,24 @@ def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:
     return {f"{group}/{name}": value for name, value in evaluation.summary().items()}
 
 
-def _compared(names: Iterable[str]) -> list[str]:
-    """Leaves out what cannot change a run's result."""
-    return [name for name in names if name not in FREE_SETTINGS - {"steps"}]
+def _acting(kinds: Iterable[Any], settings: Mapping[str, Any], agent: Agent) -> list[str]:
+    """Names the settings that act in a run, without those that cannot change its result."""
+    known = {name: each for kind in kinds for name, each in settings_of(kind).items()}
+
+    def value(name: str) -> Any:
+        return settings[name] if name in settings else known[name].default
+
+    situation = Situation(value, agent.observations, agent.actions)
+    compared = known.keys() - (FREE_SETTINGS - {"steps"})
+    return [name for name in known if name in compared and not known[name].hindrance(situation)]
 
 
-def _hyperparameters(agent: str) -> list[hp.HParam]:
-    """Lists the settings of an agent and all others, so that runs of them share a table."""
-    agents = dict.fromkeys((*agent_names(), agent))
-    kinds: list[Any] = [RunConfig, *(config_class(name) for name in agents)]
-    names = dict.fromkeys(name for kind in kinds for name in settings_of(kind))
-    return [hp.HParam(name) for name in ("agent", *_compared(names))]
+def _hyperparameters(run: Run, agent: Agent) -> list[hp.HParam]:
+    """Lists what acts here, and what would with the other agents, so that runs share a table."""
+    settings = run.settings()
+    kinds = [type(agent.config), *(config_class(name) for name in agent_names())]
+    names = (_acting([RunConfig, kind], settings, agent) for kind in kinds)
+    return [hp.HParam(name) for name in dict.fromkeys(("agent", *chain(*names)))]
 
 
 def _plain(value: Any) -> Any:

@@ -98,7 +98,7 @@ class Trainer:
             if not saved:
                 self.summaries.begin(self.agent.learner.graph())
             if not saved or saved.manifest.config.get("history") != run.history:
-                self.summaries.settings(run.agent, run.settings(), run.path.name, self.steps)
+                self.summaries.settings(run, self.agent, self.steps)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:

@@ -44,9 +44,23 @@ def test_the_hparams_dashboard_has_settings_against_best_return(
         assert {"agent", "env", "policy_delay", "critic_l2", "tau"} <= set(columns)
         assert set(values) <= set(columns)
         assert not {"checkpoint_every_steps", "vectorization"} & set(columns)
+        idle = {"memory_units", "gumbel_temperature", "random_shift", "encoder_units"}
+        assert not (idle | {"ou_theta", "shared_gradient"}) & set(columns)
+        assert {"critic_l2": agent == "ddpg", "policy_delay": agent == "td3"} == {
+            name: name in values for name in ("critic_l2", "policy_delay")
+        }
         metrics = {info.name.tag for info in experiment.metric_infos}
         assert metrics == {"evaluation/return_best", "evaluation/return_mean"}
         assert {(tag, 150) for tag in metrics} <= set(scalars(tmp_path / agent))
+
+
+def test_the_dashboard_lists_settings_where_they_act(train: TrainRun, tmp_path: Path) -> None:
+    train(env="Gears-v0", steps=20, warmup_steps=10, layer_norm=True)
+    experiment, session = hparams(tmp_path / "run")
+    columns = {info.name for info in experiment.hparam_infos}
+    acting = {"gumbel_temperature", "encoder_units", "ignore_entries", "shared_gradient"}
+    assert acting <= set(session.hparams) <= columns
+    assert not {"memory_units", "random_shift"} & columns
 
 
 def test_the_best_return_never_falls(train: TrainRun, tmp_path: Path) -> None:
