@@ -23,8 +23,8 @@ class Command(click.Command):
         """Runs the command."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ctx.exit(128 + signal.SIGINT)
+        except KeyboardInterrupt as stopped:
+            ctx.exit(128 + getattr(stopped, "number", signal.SIGINT))
 
 
 class Group(Command, click.Group):

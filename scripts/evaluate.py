@@ -17,6 +17,7 @@ from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
+from eagerly.training.signals import terminated_by_signals
 
 
 @click.command(cls=Command)
@@ -74,6 +75,8 @@ def main(
         )
         timeout = run.config.environment_timeout_seconds
         with ExitStack() as opened:
+            # A file that is half written, or a process, must not be left behind.
+            opened.enter_context(terminated_by_signals())
             camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
             watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
             opened.callback(watchdog.close)
@@ -83,12 +86,21 @@ def main(
             name = f"environment {make.name!r}"
             env = GuardedEnvironment(made, name, watchdog, observations)
             opened.enter_context(closing(env))
-            with tqdm(unit=" steps", disable=not sys.stderr.isatty(), leave=False) as bar:
-                evaluation = evaluate(policy, env, seeds, watch=bar.update)
+            silent = as_json or not sys.stderr.isatty()
+            with tqdm(unit=" steps", disable=silent, leave=False) as bar:
+
+                def begin(episode: int) -> None:
+                    bar.set_description(f"episode {episode + 1} of {len(seeds)}")
+
+                evaluation = evaluate(policy, env, seeds, watch=bar.update, begin=begin)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:
-                filmed = camera.record(policy, seeds[0], video)
+                pictures = int(evaluation.lengths[0]) + 1  # the same episode again
+                with tqdm(
+                    desc="video", total=pictures, unit=" pictures", disable=silent, leave=False
+                ) as bar:
+                    filmed = camera.record(policy, seeds[0], video, watch=bar.update)
                 line = (
                     f"video of an episode with return {format_return(filmed.returns[0])}: {video}"
                 )

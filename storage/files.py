@@ -145,7 +145,7 @@ class RunFiles:
                 os.fsync(file.fileno())
             with self._folder(folder) as at:
                 os.rename(f"{last}.tmp", last, src_dir_fd=at, dst_dir_fd=at)
-        except OSError:
+        except (OSError, KeyboardInterrupt):
             with suppress(OSError):
                 self.remove(temporary)
             raise

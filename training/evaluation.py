@@ -105,6 +105,7 @@ def evaluate(
     seeds: list[int],
     *,
     watch: Callable[[], object] | None = None,
+    begin: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Runs one episode per seed, one after the other.
 
@@ -114,6 +115,7 @@ def evaluate(
         env: An environment that nothing else steps.
         seeds: Reset seeds.
         watch: Called after every reset and step.
+        begin: Called before every episode with its number, from 0 on.
 
     Raises:
         ValueError: If the policy refuses an observation or a mask.
@@ -123,6 +125,8 @@ def evaluate(
     infos = []
     with single_blas_thread():
         for episode, seed in enumerate(seeds):
+            if begin:
+                begin(episode)
             returns[episode], lengths[episode], info = _episode(policy, env, seed, watch)
             infos.append(info)
             if not np.isfinite(returns[episode]):

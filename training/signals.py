@@ -4,7 +4,45 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal that ends the process as Ctrl-C does: what is open is closed, and nothing stays.
+
+    Attributes:
+        number: The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def terminated_by_signals() -> Iterator[None]:
+    """While entered, SIGTERM and SIGHUP raise `Terminated`; a second one ends the process at once.
+
+    Outside the main thread, where Python delivers no signals, it does nothing.
+    """
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated(number)
+
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    # What `nohup` ignores stays ignored.
+    numbers = [each for each in numbers if signal.getsignal(each) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, receive) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class StopSignals:

@@ -6,6 +6,7 @@ import ctypes.util
 import logging
 import math
 import os
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -143,13 +144,23 @@ class Camera:
             self._env.close()
             raise
 
-    def record(self, policy: PolicyLike, seed: int, path: Path) -> Evaluation:
+    def record(
+        self,
+        policy: PolicyLike,
+        seed: int,
+        path: Path,
+        *,
+        watch: Callable[[], object] = lambda: None,
+    ) -> Evaluation:
         """Records one episode as an MP4 (H.264), replacing what stands there.
+
+        Until it is complete it is written in a temporary folder, which is removed in any case.
 
         Args:
             policy: As `evaluate` takes it.
             seed: Reset seed of the episode.
             path: The video, ending in `.mp4`.
+            watch: Called after every picture.
 
         Raises:
             RunError: If the path has another ending, or the file cannot be written.
@@ -163,9 +174,12 @@ class Camera:
                 made = Path(folder, "video.mp4")
                 writer: Any
                 with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
-                    evaluation = evaluate(
-                        policy, self._env, [seed], watch=lambda: writer.append_data(self._picture())
-                    )
+
+                    def film() -> None:
+                        writer.append_data(self._picture())
+                        watch()
+
+                    evaluation = evaluate(policy, self._env, [seed], watch=film)
                 # Whatever stands there, a link for example, is replaced and not written through.
                 RunFiles(path.parent).write(path.name, [made.read_bytes()])
         except OSError as error:

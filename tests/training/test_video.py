@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -19,6 +22,7 @@ from eagerly.errors import RunError
 from eagerly.training import video
 from eagerly.training.video import Camera
 from tests import toys
+from tests.helpers import ROOT
 from tests.small_runs import TrainRun
 
 toys.register()
@@ -29,9 +33,24 @@ def pictures(path: Path) -> np.ndarray:
         return np.array([frame for frame in reader])  # noqa: C416  its length is infinite
 
 
-def test_a_video_shows_every_step_of_the_episode(tmp_path: Path) -> None:
+def test_a_video_shows_every_step_of_the_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     camera = Camera(environment_maker("Pendulum-v1"))
-    evaluation = camera.record(lambda observation: np.ones(1, np.float32), 0, tmp_path / "a/b.mp4")
+    policy = lambda observation: np.ones(1, np.float32)  # noqa: E731
+    count: list[int] = []
+    evaluation = camera.record(policy, 0, tmp_path / "a/b.mp4", watch=lambda: count.append(1))
+    assert len(count) == evaluation.lengths[0] + 1
+
+    def stop() -> None:
+        assert len(list((tmp_path / "temporary").iterdir())) == 1
+        raise KeyboardInterrupt
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with pytest.raises(KeyboardInterrupt):
+        camera.record(policy, 0, tmp_path / "a/c.mp4", watch=stop)
+    assert list((tmp_path / "temporary").iterdir()) == []
     camera.close()
     shown = pictures(tmp_path / "a" / "b.mp4")
     assert shown.shape == (evaluation.lengths[0] + 1, 500, 500, 3)
@@ -46,6 +65,32 @@ def test_a_video_shows_every_step_of_the_episode(tmp_path: Path) -> None:
     (tmp_path / "broken.mp4").write_bytes(b"no film" * 100)
     with pytest.raises(RunError, match=r"no preview can be made of .*broken\.mp4"):
         video.preview(tmp_path / "broken.mp4")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_recording_that_is_stopped_leaves_nothing_behind(
+    train: TrainRun, tmp_path: Path, number: signal.Signals
+) -> None:
+    train(steps=200, warmup_steps=150, env_kwargs={"max_episode_steps": 5000})
+    temporary, video_path = tmp_path / "temporary", tmp_path / "x.mp4"
+    temporary.mkdir()
+    words = [sys.executable, ROOT / "scripts" / "evaluate.py", tmp_path / "run"]
+    process = subprocess.Popen(
+        [*map(str, words), "--which", "latest", "--episodes", "1", "--video", str(video_path)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    while not list(temporary.glob("eagerly-*/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in told
+    assert list(temporary.glob("eagerly-*")) == []
+    assert not list(tmp_path.glob("x.mp4*"))
 
 
 @pytest.mark.skipif(not ctypes.util.find_library("EGL"), reason="needs libEGL")
