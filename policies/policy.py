@@ -108,6 +108,17 @@ class Policy:
         rows = self._actions.to_environment(actions)
         return self._actions.unflatten(rows[0] if single else rows)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses to be pickled or copied.
+
+        Raises:
+            TypeError: Always, saying what to do instead.
+        """
+        raise TypeError(
+            "a policy cannot be pickled or copied: what acts in it belongs to this process. Send "
+            "the run directory instead, and call eagerly.load_policy(run_dir) where it is to act"
+        )
+
     def __repr__(self) -> str:
         sizes = f"observation_size={self.observation_size}, action_size={self.action_size}"
         return f"Policy({sizes}, steps={self.steps})"
