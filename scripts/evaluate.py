@@ -90,7 +90,7 @@ def main(
             with tqdm(unit=" steps", disable=silent, leave=False) as bar:
 
                 def begin(episode: int) -> None:
-                    bar.set_description(f"episode {episode + 1} of {len(seeds)}")
+                    bar.set_description_str(f"episode {episode + 1} of {len(seeds)}")
 
                 evaluation = evaluate(policy, env, seeds, watch=bar.update, begin=begin)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}

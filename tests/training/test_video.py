@@ -81,11 +81,15 @@ def test_a_recording_that_is_stopped_leaves_nothing_behind(
         env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 120
     while not list(temporary.glob("eagerly-*/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(number)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does, also to what encodes the video
+    else:
+        process.send_signal(number)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert b"Traceback" not in told
