@@ -172,9 +172,10 @@ def _what_is_left_out(group: Group) -> str:
     about = f"{group.label}, {group.env}"
     shortest = min(int(curve.steps[-1]) for curve in group.curves)
     if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
+        count = f"{len(shared)} steps" if len(shared) > 1 else "one step"
         return (
             f"{about}: its runs were evaluated at different steps; all are drawn and scored at "
-            f"the {len(shared)} that they share, until step {group.last:,}"
+            f"the {count} that they share, until step {group.last:,}"
         )
     longer = sum(int(curve.steps[-1]) > shortest for curve in group.curves)
     if not longer:

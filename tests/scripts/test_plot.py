@@ -139,7 +139,7 @@ def test_runs_evaluated_at_different_intervals_are_drawn_where_they_meet(tmp_pat
     )
     assert (
         "td3, Ant-v5: its runs were evaluated at different steps; all are drawn and scored at the "
-        "3 that they share, until step 9,000"
+        "3 steps that they share, until step 9,000"
     ) in result.output
 
 
