@@ -20,12 +20,14 @@ class Policy:
         observations: Lays observations out as rows.
         actions: Makes actions of scores.
         steps: Environment steps that it was trained for.
+        which: Which policy of its run it is.
 
     Attributes:
         observation_space, action_space: Those of the environment.
         observation_size: O.
         action_size: A.
         steps: Environment steps that it was trained for.
+        which: "best" or "latest".
         remembers: Whether it has a memory: then it acts in episodes, see `begin_episodes`.
     """
 
@@ -35,7 +37,9 @@ class Policy:
         observations: Observations,
         actions: Actions,
         steps: int,
+        which: str = "latest",
     ) -> None:
+        self.which = which
         self._act, self._observations, self._actions = act, observations, actions
         self.observation_space, self.action_space = observations.space, actions.space
         self.observation_size, self.action_size, self.steps = observations.size, actions.size, steps
@@ -121,7 +125,7 @@ class Policy:
 
     def __repr__(self) -> str:
         sizes = f"observation_size={self.observation_size}, action_size={self.action_size}"
-        return f"Policy({sizes}, steps={self.steps})"
+        return f"Policy({sizes}, steps={self.steps}, which={self.which!r})"
 
 
 class PlayedEpisodes:

@@ -28,8 +28,8 @@ from eagerly.training.signals import terminated_by_signals
 @click.option(
     "--which",
     type=click.Choice(["best", "latest"]),
-    default="best",
-    help="The policy with the best evaluation so far, or the newest one.",
+    help="The policy with the best evaluation since the first update, or the newest one. "
+    "[default: best, or latest where there is no best yet]",
 )
 @click.option(
     "--seed",
@@ -46,7 +46,7 @@ from eagerly.training.signals import terminated_by_signals
 def main(
     run_dir: Path,
     episodes: int | None,
-    which: str,
+    which: str | None,
     seed: int | None,
     video: Path | None,
     as_json: bool,
@@ -93,7 +93,7 @@ def main(
                     bar.set_description_str(f"episode {episode + 1} of {len(seeds)}")
 
                 evaluation = evaluate(policy, env, seeds, watch=bar.update, begin=begin)
-            about = {"run_dir": str(run_dir), "env": run.config.env, "which": which}
+            about = {"run_dir": str(run_dir), "env": run.config.env, "which": policy.which}
             _print(evaluation, policy.steps, about, as_json)
             if camera and video:
                 pictures = int(evaluation.lengths[0]) + 1  # the same episode again

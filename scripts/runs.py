@@ -25,7 +25,7 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
     """Lists the runs in FOLDERS, by default in runs/: what they are, and how far they came.
 
     State is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that of
-    the best evaluation; the last one, the mean of the last 3.
+    the best evaluation since the first update; the last one, the mean of the last 3.
     """
     try:
         found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]

@@ -159,7 +159,7 @@ def _train_run(run: Any, progress: bool, profile_calls: int, report_to: int | No
     if not run.is_new:
         run.lock()
         newest = newest_checkpoint(run.path)
-    if newest and is_finished(newest.manifest, run.config):
+    if newest and is_finished(run.path, newest.manifest, run.config):
         steps = newest.manifest.steps
         if run.overridden:
             raise RunError(
@@ -255,8 +255,7 @@ def _print_end(run: Any, finished_at: int | None = None) -> None:
         tell(f"result    {found}")
         more = "--steps", str(2 * finished_at)
         tell(f"extend    {command('train.py', 'resume', str(run.path), *more)}")
-    which = () if isinstance(found, str) or found.steps.size else ("--which", "latest")
-    tell(f"evaluate  {command('evaluate.py', str(run.path), *which)}")
+    tell(f"evaluate  {command('evaluate.py', str(run.path))}")
     # -P: TensorBoard looks for optional packages, and not in the directory that it is run from.
     words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]
     tell(f"curves    {shlex.join([interpreter(), *words])}")

@@ -164,7 +164,8 @@ class RunConfig(Settings):
 
         Args:
             steps: Environment steps done.
-            best_return: Mean return of the best evaluation, -inf before the first one.
+            best_return: Mean return of the best evaluation since the first update, -inf without
+                one.
         """
         wanted = self.stop_at_return
         return steps >= self.steps or (wanted is not None and best_return >= wanted)

@@ -26,21 +26,29 @@ class Results:
     Attributes:
         steps: `[M]`, environment steps at each evaluation.
         return_mean: `[M]`, mean return of each.
+        trained: `[M]` bool, whether any update had been made by then.
     """
 
     steps: np.ndarray
     return_mean: np.ndarray
+    trained: np.ndarray
+
+    @property
+    def best(self) -> int | None:
+        """The index of the best evaluation since the first update; None without one."""
+        if not self.trained.any():
+            return None
+        return int(np.where(self.trained, self.return_mean, -np.inf).argmax())
 
     def __str__(self) -> str:
         if not self.steps.size:
             return "no evaluation yet"
         last = self.return_mean[-LAST:]
-        best = int(self.return_mean.argmax())
         what = f"mean of the last {len(last)} evaluations" if len(last) > 1 else "one evaluation"
-        return (
-            f"{what} {format_return(last.mean())}; "
-            f"best {format_return(self.return_mean[best])} at step {self.steps[best]}"
-        )
+        what += f" {format_return(last.mean())}; "
+        if (best := self.best) is None:
+            return what + "none since the first update"
+        return what + f"best {format_return(self.return_mean[best])} at step {self.steps[best]}"
 
 
 class EvaluationTable(AppendLog):
@@ -48,11 +56,15 @@ class EvaluationTable(AppendLog):
 
     Args:
         path: The file; it is made with the first row.
+
+    Attributes:
+        last_step: The step of the last row, as `last_step_of` reads it.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._columns = self._header()
+        self.last_step = last_step_of(path)
 
     def _header(self) -> list[str]:
         """Reads the columns of a table that is there; none of one that is damaged."""
@@ -82,6 +94,7 @@ class EvaluationTable(AppendLog):
             table.writeheader()
         table.writerow(row)
         self.append(text.getvalue().encode())
+        self.last_step = int(row["steps"])
 
 
 def read_results(path: Path) -> Results:
@@ -99,14 +112,25 @@ def read_results(path: Path) -> Results:
         found = Results(
             np.array([int(row["steps"]) for row in rows], np.int64),
             np.array([float(row["return_mean"]) for row in rows]),
+            # Tables that are not of a run may have no such column.
+            np.array([float(row.get("updates", 1)) > 0 for row in rows], bool),
         )
         if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
             raise ValueError("steps must increase and returns must be finite")
         return found
     except FileNotFoundError:
-        return Results(np.zeros(0, np.int64), np.zeros(0))
+        return Results(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
+
+
+def last_step_of(path: Path) -> int | None:
+    """Returns the step of the last row of `evaluations.csv`; None without one, or if damaged."""
+    try:
+        steps = read_results(path).steps
+    except RunError:
+        return None
+    return int(steps[-1]) if steps.size else None
 
 
 def format_return(value: float) -> str:

@@ -26,7 +26,7 @@ class RunSummary:
         seed: Its seed.
         steps: Environment steps that are known: of the newest checkpoint or evaluation.
         of_steps: Length of the run.
-        best: Return of the best evaluation; None without one.
+        best: Return of the best evaluation since the first update; None without one.
         last: Mean of the last 3 evaluations; None without one.
     """
 
@@ -64,7 +64,7 @@ def summary(path: Path) -> RunSummary:
     elif not manifests:
         state = "not begun"
     else:
-        state = "finished" if is_finished(manifests[-1], settings) else "stopped"
+        state = "finished" if is_finished(path, manifests[-1], settings) else "stopped"
     return RunSummary(
         path,
         state,
@@ -73,6 +73,6 @@ def summary(path: Path) -> RunSummary:
         settings.seed,
         max(saved, evaluated) if state == "running" else saved,
         settings.steps,
-        float(returns.max()) if returns.size else None,
+        float(returns[results.best]) if results.best is not None else None,
         float(returns[-LAST:].mean()) if returns.size else None,
     )

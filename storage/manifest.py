@@ -13,6 +13,7 @@ from typing import Any
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
 from eagerly.storage.documents import check_format, read_document, sealed, unsealed
+from eagerly.storage.evaluations import last_step_of
 from eagerly.storage.files import RunFiles
 
 FORMAT = 3
@@ -107,14 +108,32 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
     return manifest
 
 
-def is_finished(manifest: Manifest, config: RunConfig) -> bool:
-    """Whether a run with these settings has nothing left to do after this checkpoint."""
+def is_finished(run: Path, manifest: Manifest, config: RunConfig) -> bool:
+    """Whether a run with these settings has nothing left to do after this checkpoint.
+
+    Without a best policy it must have been evaluated at its end, which happens after its last
+    checkpoint.
+    """
+    best_return = _best_return(manifest)
+    if not config.is_reached(manifest.steps, best_return) or manifest.in_round:
+        return False
+    return best_return > -math.inf or last_step_of(run / "evaluations.csv") == manifest.steps
+
+
+def has_evaluation_at_end(run: Path, manifest: Manifest, config: RunConfig) -> bool:
+    """Whether a run is finished by an evaluation that was made after this checkpoint, its last."""
+    if _best_return(manifest) > -math.inf or not is_finished(run, manifest, config):
+        return False
+    sealed_bytes = manifest.growing.get("evaluations.csv", {"bytes": 0})["bytes"]
+    return RunFiles(run).size("evaluations.csv") > sealed_bytes
+
+
+def _best_return(manifest: Manifest) -> float:
     try:
         best = manifest.state["policies"]["best"]
-        best_return = -math.inf if best is None else float(best["return"])
+        return -math.inf if best is None else float(best["return"])
     except (KeyError, TypeError, ValueError):  # not what was written: loading it says so
-        best_return = -math.inf
-    return config.is_reached(manifest.steps, best_return) and not manifest.in_round
+        return -math.inf
 
 
 def folders_of(files: RunFiles) -> list[str]:

@@ -18,8 +18,8 @@ class Policies:
         weights: Copies the actor's weights, by path.
 
     Attributes:
-        best_step: The step of the best evaluation; None before the first one.
-        best_return: Its mean return, -inf before the first one.
+        best_step: The step of the best evaluation; None before the first one that counts.
+        best_return: Its mean return, -inf before the first one that counts.
     """
 
     def __init__(self, weights: Callable[[], Weights]) -> None:
@@ -28,9 +28,13 @@ class Policies:
         self.best_step: int | None = None
         self.best_return = -math.inf
 
-    def evaluated(self, step: int, mean_return: float) -> bool:
-        """Keeps the weights if their mean return is the best so far, and says whether it is."""
-        if self.best_step is not None and mean_return <= self.best_return:
+    def evaluated(self, step: int, updates: int, mean_return: float) -> bool:
+        """Keeps the weights if their mean return is the best so far, and says whether it is.
+
+        An evaluation before the first update does not count: a lucky initialization would be kept
+        as what was learned.
+        """
+        if not updates or (self.best_step is not None and mean_return <= self.best_return):
             return False
         self.best_step, self.best_return = step, mean_return
         self._best = self._weights()

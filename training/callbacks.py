@@ -51,7 +51,7 @@ class Training(Protocol):
 
     @property
     def best_return(self) -> float:
-        """The best mean return of an evaluation so far, -inf before the first one."""
+        """The best mean return of an evaluation since the first update, -inf without one."""
 
     def stop(self, reason: str) -> None:
         """Ends `train` at the next place where nothing is lost; everything is saved."""
@@ -73,7 +73,10 @@ class Callback:
         """Called after a call of the train body, with its metrics, one number per update."""
 
     def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
-        """Called after an evaluation, which has the best mean return so far or not."""
+        """Called after an evaluation, which has the best mean return so far or not.
+
+        A run that has no best policy when it ends is evaluated after its last checkpoint.
+        """
 
     def on_round(self, training: Training) -> None:
         """Called when a step's updates and evaluation are done; checkpoints follow."""

@@ -13,6 +13,8 @@ from eagerly.errors import RunError
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, newest_checkpoint
 from eagerly.storage.checkpoint_writer import CheckpointWriter, Contents
+from eagerly.storage.evaluations import read_results
+from eagerly.storage.manifest import has_evaluation_at_end
 from eagerly.storage.run import Run
 from eagerly.training.assembly import Assembly
 from eagerly.training.hardware import conditions, differing
@@ -111,8 +113,18 @@ class Checkpoints:
             )
 
     def open(self, saved: Checkpoint | None) -> None:
-        """Cuts what grows in the run directory back to a checkpoint, and begins to write there."""
-        self._writer = CheckpointWriter(self._run.path, self._run.config.keep_checkpoints)
+        """Cuts what grows in the run directory back to a checkpoint, and begins to write there.
+
+        The evaluation at the end of a run, which no checkpoint knows, stays until the run is
+        extended.
+        """
+        run = self._run
+        self._writer = CheckpointWriter(run.path, run.config.keep_checkpoints)
+        if saved and has_evaluation_at_end(run.path, saved.manifest, run.config):
+            steps, updates = saved.manifest.steps, saved.manifest.updates
+            mean_return = float(read_results(run.evaluations_path).return_mean[-1])
+            self._parts.policies.evaluated(steps, updates, mean_return)
+            return
         self._writer.cut_back(saved.manifest if saved else None)
 
     def start_clock(self) -> None:

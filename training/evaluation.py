@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from eagerly.environments.vector import numeric_items
+from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.seeding import Stream, seed_word
 
@@ -60,6 +61,16 @@ class Evaluation:
             for name, other in self.others.items()
             for figure, value in other.summary().items()
         }
+
+    def row(self, steps: int, updates: int) -> dict[str, float]:
+        """Returns what `evaluations.csv` keeps of it.
+
+        Args:
+            steps: Environment steps at which it was made.
+            updates: Updates at which it was made.
+        """
+        counts = {"steps": steps, "updates": updates, "episodes": len(self.returns)}
+        return counts | self.columns()
 
     def info_means(self) -> dict[str, float]:
         """Returns the mean of each number in `infos`, over the episodes that have it."""
@@ -145,9 +156,16 @@ def evaluate_all(
         policies: The first one's evaluation is returned, with the `others` by name.
         env: As `evaluate` takes it.
         seeds: As well.
+
+    Raises:
+        RunError: If a policy refuses what the environment gave, or its name is none.
+        FloatingPointError: As `evaluate` does.
     """
-    first, *others = ((name, evaluate(each, env, seeds)) for name, each in policies.items())
-    return dataclasses.replace(first[1], others=dict(others))
+    try:
+        first, *others = ((name, evaluate(each, env, seeds)) for name, each in policies.items())
+        return dataclasses.replace(first[1], others=dict(others))
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def _episode(

@@ -1,7 +1,8 @@
-"""The curves of a run: TensorBoard scalars, the settings as text, the graph of the train body."""
+"""The curves of a run: `evaluations.csv`, and TensorBoard's scalars, settings and graph."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -26,6 +27,7 @@ from eagerly.conditions import Situation
 from eagerly.environments.vector import VectorStep
 from eagerly.settings import settings_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
+from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.storage.settings import format_setting
@@ -87,16 +89,31 @@ class Summaries(Callback):
         config: Says how often points are written, and whether histograms are.
 
     Attributes:
-        log: The event file, to be set before anything is written.
+        log: The event file, which `open` opens before anything is written.
+        table: `evaluations.csv`, as well.
     """
 
     log: EventLog
+    table: EvaluationTable
 
     def __init__(self, num_envs: int, config: RunConfig) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
         self._num_envs = num_envs
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
+
+    def open(self, run: Run) -> None:
+        """Opens the files of a run, to append to them."""
+        self.log, self.table = EventLog(run.path), EvaluationTable(run.evaluations_path)
+
+    def flush(self) -> None:
+        """Writes what still waits for space.
+
+        Raises:
+            OSError: If it cannot be written; nothing is lost, and the next time tries again.
+        """
+        self.log.flush()
+        self.table.flush()
 
     def on_begin(self, training: Training) -> None:
         """Starts the clock of the speed curves, and the event file, which says when that was."""
@@ -195,14 +212,22 @@ class Summaries(Callback):
             self.histograms((module.network for module in modules), steps)
 
     def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
-        """Writes the figures of an evaluation, and the best mean return so far."""
+        """Writes the figures of an evaluation, and the best mean return so far, if there is one."""
+        training.run.check_lock()
         figures = _figures("evaluation", evaluation)
         for name, other in evaluation.others.items():
             figures |= _figures(f"evaluation_{name}", other)
         infos = evaluation.info_means().items()
         figures |= {f"evaluation_info/{name}": value for name, value in infos}
-        figures[BEST] = training.best_return
+        if math.isfinite(training.best_return):
+            figures[BEST] = training.best_return
         self._scalars(figures, training.steps)
+        # After the points: a process that dies in between has not made this evaluation.
+        self.table.add(evaluation.row(training.steps, training.updates))
+
+    def on_end(self, training: Training) -> None:
+        """Writes what still waits of an evaluation after the last checkpoint."""
+        self.flush()
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         self._add_all(steps, *(scalar_pb(tag, value) for tag, value in values.items()))

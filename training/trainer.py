@@ -14,8 +14,6 @@ from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint
-from eagerly.storage.evaluations import EvaluationTable
-from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.callbacks import Callback, Callbacks
@@ -91,10 +89,9 @@ class Trainer:
                 saved = self.checkpoints.begin(newest)
             # Until here nothing on disk was touched: what cannot be continued stays as it was.
             run.write(self.steps)  # from here on a path that was made up is settled
-            self.summaries.log = EventLog(run.path)
-            self._opened.callback(self.summaries.log.close)
             self.checkpoints.open(saved)
-            self.evaluations = EvaluationTable(run.evaluations_path)
+            self.summaries.open(run)
+            self._opened.callback(self.summaries.log.close)
             if not saved:
                 self.summaries.begin(self.agent.learner.graph())
             if not saved or saved.manifest.config.get("history") != run.history:
@@ -116,7 +113,7 @@ class Trainer:
 
     @property
     def best_return(self) -> float:
-        """The best mean return of an evaluation so far, -inf before the first one."""
+        """The best mean return of an evaluation since the first update, -inf without one."""
         return self.policies.best_return
 
     @property
@@ -129,6 +126,12 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
+        """Whether the run has ended, and was evaluated since its first update or at its end."""
+        at_end = self.summaries.table.last_step == self.steps
+        return self.has_ended and (self.policies.best_step is not None or at_end)
+
+    @property
+    def has_ended(self) -> bool:
         """Whether the run has its steps, or its return, and the last round is complete."""
         return self.config.is_reached(self.steps, self.best_return) and not self.in_round
 
@@ -160,21 +163,24 @@ class Trainer:
         self._check_open()
         self.stop_reason = ""
         self.checkpoints.start_clock()
+        missing = "No checkpoint was written from it."
         with StopSignals() as signals, single_blas_thread():
             try:
                 self._tell("on_begin")
-                while not (self.finished or signals.received or self.stop_reason):
+                while not (self.has_ended or signals.received or self.stop_reason):
                     self._round(signals)
                 self.checkpoint()
+                missing = "Only the evaluation at its end is missing."
+                if not (self.finished or signals.received or self.stop_reason):
+                    # After the checkpoint: whatever extends the run cuts it off again.
+                    self._evaluate()
                 self._tell("on_end")
             except (
                 FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
             ) as error:  # fmt: skip
                 what = str(error).rstrip(".\n")
                 what += "\n" if "\n" in what else ". "  # a traceback stands by itself
-                raise RunError(
-                    f"stopped after step {self.steps}: {what}No checkpoint was written from it."
-                ) from error
+                raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
         self._callbacks.check(self.steps)
         return signals
 
@@ -222,16 +228,10 @@ class Trainer:
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
         policies = {"": self.agent.policy, **self.agent.evaluated_policies()}
-        try:
-            acting = {name: self._policy(act) for name, act in policies.items()}
-            evaluation = evaluate_all(acting, self._evaluation_env, seeds)
-        except ValueError as error:  # of what the environment gave, or a name
-            raise RunError(str(error)) from error
-        figures = evaluation.columns()
-        is_best = self.policies.evaluated(self.steps, figures["return_mean"])
-        row = {"steps": self.steps, "updates": self.updates, "episodes": len(seeds), **figures}
-        self.run.check_lock()
-        self.evaluations.add(row)
+        acting = {name: self._policy(act) for name, act in policies.items()}
+        evaluation = evaluate_all(acting, self._evaluation_env, seeds)
+        mean_return = float(evaluation.returns.mean())
+        is_best = self.policies.evaluated(self.steps, self.updates, mean_return)
         self._tell("on_evaluation", evaluation, is_best)
 
     def _record(self) -> None:
@@ -252,8 +252,7 @@ class Trainer:
         """
         self._check_open()
         self.run.check_lock()
-        self.evaluations.flush()
-        self.summaries.log.flush()
+        self.summaries.flush()
         self.checkpoints.save(in_round=self.in_round)
         self._tell("on_checkpoint")
 

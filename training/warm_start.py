@@ -23,7 +23,7 @@ _SAME_SHAPES = ("activation", "layer_norm", "memory", "attention_heads")
 def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     """Gives the actor, and its target, the weights of the policy of the run that is named.
 
-    It is the best one, or the latest where nothing was evaluated; with it come the statistics of
+    It is the best one, or the latest where there is no best yet; with it come the statistics of
     normalised observations. Critics, optimisers and all else begin afresh. Where that run's spaces
     are others, of the same sizes, a warning is logged.
 

@@ -1,0 +1,139 @@
+"""Which evaluations count as the best, and the one that a run without any makes at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly import Callback, RunError, Trainer, load_policy
+from eagerly.storage.checkpoint_reader import required_checkpoint
+from eagerly.storage.digests import digests
+from eagerly.storage.evaluations import EvaluationTable, read_results
+from eagerly.storage.listing import summary
+from eagerly.training.best_policy import Policies
+from eagerly.training.summaries import BEST
+from tests.small_runs import TrainRun, scalars
+from tests.training.test_callbacks import Diary, trained
+from tests.training.test_trainer import _same
+
+# Of 400 steps 100 are random, and the first of six updates is made at step 150.
+SHORT = {"evaluate_every_steps": 1000, "steps": 200}
+
+
+def test_an_evaluation_before_the_first_update_is_never_the_best() -> None:
+    policies = Policies(dict)
+    assert not policies.evaluated(100, 0, 5.0)
+    assert policies.state()["best"] is None
+    assert policies.evaluated(200, 1, -3.0)
+    assert not policies.evaluated(300, 2, -3.0)
+    assert (policies.best_step, policies.best_return) == (200, -3.0)
+
+
+def test_tables_curves_and_early_stopping_agree_on_which_evaluations_count(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    # Any return would do, but the first update comes after step 120.
+    trainer = train(warmup_steps=120, evaluate_every_steps=50, stop_at_return=-1e9)
+    assert (trainer.steps, trainer.policies.best_step, trainer.finished) == (200, 200, True)
+    results = read_results(run / "evaluations.csv")
+    assert results.steps.tolist() == [50, 100, 150, 200]
+    assert results.trained.tolist() == [False, False, False, True]
+    assert {step for tag, step in scalars(run) if tag == BEST} == {200}
+    assert summary(run).best == results.return_mean[3] == trainer.best_return
+    assert str(results).endswith("at step 200")
+
+
+class Stop(Callback):
+    """Stops a run at the end of its first round."""
+
+    def on_round(self, training: Any) -> None:
+        training.stop("enough")
+
+
+def test_without_a_best_policy_the_latest_is_loaded_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    trainer = trained(run, Stop(), **SHORT)
+    assert (trainer.steps, trainer.finished, summary(run).state) == (1, False, "stopped")
+    assert not (run / "evaluations.csv").exists()
+    policy = load_policy(run)
+    assert (policy.which, policy.steps) == ("latest", 1)
+    why = f"{run} has no best policy yet, because it has not been evaluated since its first update"
+    assert caplog.messages[-1] == f"{why}: taking the latest policy, of step 1"
+    with pytest.raises(RunError, match="no best policy yet.* ask for the latest one, with --which"):
+        load_policy(run, "best")
+
+
+def test_a_run_without_an_evaluation_makes_one_at_its_end_once(tmp_path: Path) -> None:
+    run, diary = tmp_path / "run", Diary()
+    trainer = trained(run, diary, **SHORT)
+    assert diary.heard[-3:] == [("checkpoint", 200), ("evaluation", 200), ("end", 200)]
+    table = (run / "evaluations.csv").read_bytes()
+    results = read_results(run / "evaluations.csv")
+    assert results.steps.tolist() == [200]
+    assert (trainer.finished, summary(run).state) == (True, "finished")
+    assert summary(run).best == results.return_mean[0] == trainer.best_return
+    policy = load_policy(run)  # the latest, and the best of all that were evaluated
+    assert (policy.which, policy.steps) == ("best", 200)
+    assert required_checkpoint(run).manifest.state["policies"]["best"] is None
+
+    before = scalars(run)
+    again = Diary()
+    continued = trained(run, again)
+    assert (continued.best_return, continued.finished) == (trainer.best_return, True)
+    assert "evaluation" not in dict(again.heard)
+    assert (run / "evaluations.csv").read_bytes() == table
+    assert scalars(run) == before
+
+
+@pytest.mark.parametrize("every", [100, 1000], ids=["after an untrained one", "alone"])
+def test_the_evaluation_at_the_end_leaves_no_trace_in_a_run_that_is_extended(
+    train: TrainRun, tmp_path: Path, every: int
+) -> None:
+    for steps in (160, 400):
+        parts = train("parts", evaluate_every_steps=every, steps=steps)
+        steps_evaluated = read_results(parts.run.evaluations_path).steps.tolist()
+        assert steps_evaluated == sorted({*range(every, steps + 1, every), steps})
+    straight = train("straight", evaluate_every_steps=every)
+    _same(parts, straight)
+    assert digests(tmp_path / "parts") == digests(tmp_path / "straight")
+    assert scalars(tmp_path / "parts") == scalars(tmp_path / "straight")
+    for name in ("networks.data-00000-of-00001", "policies.npz", "collector.npz"):
+        (one,), (other,) = (
+            (tmp_path / run).glob(f"checkpoints/*400-*/{name}") for run in ("parts", "straight")
+        )
+        assert one.read_bytes() == other.read_bytes()
+
+
+def _dies(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_dies_in_its_last_evaluation_makes_up_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind, method in ((Trainer, "_evaluate"), (EvaluationTable, "add")):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(kind, method, _dies)
+            trained(tmp_path / "run", **SHORT)
+        assert required_checkpoint(tmp_path / "run").manifest.steps == 200
+        assert summary(tmp_path / "run").state == "stopped"
+    assert trained(tmp_path / "run").finished
+    trained(tmp_path / "straight", **SHORT)
+    assert digests(tmp_path / "run") == digests(tmp_path / "straight")
+
+
+def test_what_fails_in_the_last_evaluation_is_said_and_everything_else_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RunError("the environment is gone")
+
+    with monkeypatch.context() as patched, pytest.raises(RunError, match=r"gone\. Only the eval"):
+        patched.setattr("eagerly.training.trainer.evaluate_all", fails)
+        trained(tmp_path / "run", **SHORT)
+    assert required_checkpoint(tmp_path / "run").manifest.steps == 200
