@@ -126,9 +126,9 @@ def test_best_and_latest_are_the_weights_of_their_steps(train: TrainRun, tmp_pat
 def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         load_policy(tmp_path)
-    train(steps=120)
-    with pytest.raises(RunError, match="has no evaluation yet: ask for the latest"):
-        load_policy(tmp_path / "run")
+    train(steps=120)  # and no update
+    with pytest.raises(RunError, match="not been evaluated since its first update: ask for the l"):
+        load_policy(tmp_path / "run", "best")
     with pytest.raises(RunError, match="which must be one of best, latest; got 'newest'"):
         load_policy(tmp_path / "run", "newest")
     load_policy(str(tmp_path / "run"), "latest")

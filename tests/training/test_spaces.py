@@ -85,7 +85,8 @@ def test_the_policy_takes_and_gives_what_the_environment_does(
     np.testing.assert_array_equal(gears, [2, 2, 2])
     assert numbers.shape == (3, 1)
     seeds = evaluation_seeds(trainer.config.evaluation_seed, 3)
-    best = read_results(trainer.run.evaluations_path).return_mean.max()
+    results = read_results(trainer.run.evaluations_path)
+    best = results.return_mean[results.best]
     assert evaluate(load_policy(tmp_path / "run"), env, seeds).returns.mean() == best
 
 
