@@ -37,6 +37,8 @@ class StopWatch(Callback):
         if self._marks and training.steps >= self._marks[0]:
             self.times.append((training.steps, time.perf_counter()))
             self._marks.pop(0)
+            if not self._marks:
+                training.stop("timed")  # without the evaluation at its end
 
 
 def settings_for(settings: dict[str, Any], steps: int) -> dict[str, Any]:

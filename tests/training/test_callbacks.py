@@ -141,13 +141,13 @@ def test_a_run_is_finished_once_an_evaluation_has_the_return(
 ) -> None:
     bandit = {"env": "Long-v0", "evaluate_every_steps": 60}  # whose return is always 40
     trainer = train(**bandit, stop_at_return=40.0)
-    assert (trainer.steps, trainer.finished) == (60, True)
+    assert (trainer.steps, trainer.finished) == (180, True)  # the first one after an update
     (found,) = runs_below(tmp_path)
-    assert (found.state, found.steps) == ("finished", 60)
-    assert train(steps=400).steps == 60
-    straight = train("straight", **bandit, steps=120)
-    assert straight.steps == 120
-    _same(train(stop_at_return=41.0, steps=120), straight)
+    assert (found.state, found.steps) == ("finished", 180)
+    assert train(steps=400).steps == 180
+    straight = train("straight", **bandit, steps=240)
+    assert straight.steps == 240
+    _same(train(stop_at_return=41.0, steps=240), straight)
 
 
 def test_what_is_logged_comes_from_loggers_of_the_package(
