@@ -60,13 +60,13 @@ class Learner:
     ) -> None:
         self._update, self._inputs, self._seed, self._schedule = update, inputs, seed, schedule
         self._between, self._published = between, published
-        self._counter, self.updates = counter, 0
+        self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
         self._returned: dict[Due, tuple[str, ...]] = {}  # the metrics of updates
         self._programs: dict[Any, Any] = {}  # of single updates
-        self._is_eager = mode == "eager"
         self._call: Callable[..., Any] = self._one_by_one
         if not self._is_eager:
-            self._call = tf.function(self._body, jit_compile=mode == "xla")
+            # A partial: TensorFlow counts the traces of a method over all learners together.
+            self._call = tf.function(partial(self._body), jit_compile=mode == "xla")
 
     def check_call(self, updates: int) -> None:
         """Refuses calls that would go past what happens between calls.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -357,3 +358,20 @@ def test_an_eager_call_that_fails_leaves_the_numbers_of_updates_as_they_were() -
     learner.learn(buffer_of(), 3)
     assert numbers == [1, 2, 1, 2, 3]
     assert learner.updates == int(learner._counter.numpy()) == 3
+
+
+def test_tensorflow_counts_the_traces_of_each_learner_for_itself() -> None:
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    tf.get_logger().addHandler(handler)
+    try:
+        for _ in range(6):  # it warns of the fifth trace in a row
+            learner_of(nothing, "graph").learn(buffer_of(), 1)
+        assert said == []
+        function = tf.function(lambda number: number)
+        for number in range(6):
+            function(number)
+        assert "triggered tf.function retracing" in said[0]
+    finally:
+        tf.get_logger().removeHandler(handler)
