@@ -60,6 +60,9 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self._previous: dict[signal.Signals, object] = {}
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(received={self.received and self.received.name})"
+
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
