@@ -10,11 +10,13 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FACTORY = "factory "  # begins the name that is kept of a factory from Python, never imported
 
@@ -39,6 +41,57 @@ def working_directory_last() -> Iterator[None]:
     finally:
         with suppress(ValueError):
             sys.path.remove(here)
+
+
+def around_import(
+    name: str, context: Callable[[], AbstractContextManager[object]]
+) -> Callable[[], None]:
+    """Enters a context while a module is imported for the first time, if it ever is.
+
+    Args:
+        name: The module; it must not have been imported yet.
+        context: Makes the context.
+
+    Returns:
+        Ends the waiting for it.
+    """
+    finder = _Around(name, context)
+    sys.meta_path.insert(0, finder)
+    return finder.remove
+
+
+class _Around(MetaPathFinder):
+    """Finds a module as Python would without it, and removes itself."""
+
+    def __init__(self, name: str, context: Callable[[], AbstractContextManager[object]]) -> None:
+        self._name, self._context = name, context
+
+    def remove(self) -> None:
+        """Removes itself, if it is still there."""
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds the module it is there for, and no other."""
+        if fullname != self._name or self not in sys.meta_path:
+            return None
+        self.remove()
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)  # it may be found later
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # of the instance, which then has its class's again
+            with self._context():
+                execute(module)
+
+        loader.exec_module = exec_module
+        return spec
 
 
 def split_name(name: str, role: str, expected: str) -> tuple[str, str]:

@@ -58,7 +58,7 @@ class EnvironmentMaker:
         kwargs = {**self.kwargs, **more}
         try:
             with while_used(self.package):
-                report_mujoco_warnings(self.source)
+                report_mujoco_warnings()
                 if isinstance(self.source, EnvSpec):
                     return adapted(gymnasium.make(self.source, disable_env_checker=True, **kwargs))
                 env = self.source(**kwargs)

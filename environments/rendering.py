@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from eagerly.importing import around_import
 
 
 def choose_renderer() -> None:
@@ -19,23 +23,32 @@ def choose_renderer() -> None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def report_mujoco_warnings(source: Any) -> None:
-    """Lets MuJoCo's warnings be Python's.
+def report_mujoco_warnings() -> None:
+    """Lets MuJoCo's warnings be Python's, from when something imports it.
 
     By itself it appends them to a file MUJOCO_LOG.TXT in the working directory, whatever stands
     there, a link to another file for example. A handler that somebody has set stays.
-
-    Args:
-        source: What makes the environment; MuJoCo is imported if that is one of Gymnasium's with
-            it, and otherwise only looked at if it is imported already.
     """
-    entry = getattr(source, "entry_point", "")
-    if "mujoco" not in sys.modules and not str(entry).startswith("gymnasium.envs.mujoco."):
-        return
-    try:
-        import mujoco
-    except ImportError:  # which is said when the environment is made
-        return
+    if "mujoco" in sys.modules:
+        _set_handler()
+    else:
+        _wait_for_mujoco()
+
+
+@cache
+def _wait_for_mujoco() -> None:
+    around_import("mujoco", _then_handled)
+
+
+@contextmanager
+def _then_handled() -> Iterator[None]:
+    yield
+    _set_handler()
+
+
+def _set_handler() -> None:
+    import mujoco
+
     if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_warn)
 

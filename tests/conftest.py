@@ -18,6 +18,7 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 import tensorflow as tf
 
 from eagerly.agents.learner import Learner
+from eagerly.environments.rendering import report_mujoco_warnings
 
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
@@ -26,6 +27,8 @@ _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_D
 for _number, _usual in _USUAL.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+report_mujoco_warnings()  # of environments that tests make with Gymnasium, too
 
 # The defaults of a run, so that a Trainer inside this process finds what it asks for.
 tf.config.threading.set_intra_op_parallelism_threads(2)

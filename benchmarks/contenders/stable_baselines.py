@@ -13,9 +13,11 @@ import importlib.metadata
 import json
 import sys
 import time
+import warnings
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("start", type=int)
     parser.add_argument("stop", type=int)
     given = parser.parse_args()
+    mujoco.set_mju_user_warning(warnings.warn)  # else it writes a file MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     size = env.action_space.shape[0]
     noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))

@@ -20,10 +20,12 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import stable_baselines3
 import torch
@@ -109,6 +111,7 @@ def main() -> None:
     except OSError:
         sys.exit(f"{given.folder} is being trained by another process")
     torch.set_num_threads(1)
+    mujoco.set_mju_user_warning(warnings.warn)  # else it writes a file MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     kind = getattr(stable_baselines3, given.algorithm.upper())
     saved, fresh, old = (given.folder / name for name in ("saved", "fresh", "old"))

@@ -22,10 +22,12 @@ import csv
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import torch
 from torch import nn
@@ -200,6 +202,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=1000)
     parser.add_argument("--evaluations", type=Path)
     given = parser.parse_args()
+    mujoco.set_mju_user_warning(warnings.warn)  # else it writes a file MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     random = np.random.default_rng(given.seed)
     evaluation_env = gymnasium.make(given.env) if given.evaluations else None

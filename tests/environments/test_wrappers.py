@@ -191,16 +191,15 @@ def test_pictures_of_what_does_not_draw_itself_are_refused() -> None:
         Pictures(gymnasium.make("Pendulum-v1", render_mode="rgb_array"), 0)
 
 
-def test_mujocos_warnings_are_pythons_and_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("env", ["'HalfCheetah-v5'", "lambda: gymnasium.make('HalfCheetah-v5')"])
+def test_mujocos_warnings_are_pythons_and_no_file(tmp_path: Path, env: str) -> None:
     """By itself MuJoCo appends them to MUJOCO_LOG.TXT, also where that is a link elsewhere."""
-    code = """
-import sys, warnings
+    code = f"""
+import gymnasium, sys, warnings
 from eagerly.environments.factory import environment_maker
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    environment_maker("HalfCheetah-v5")().reset(seed=0)
+    environment_maker({env})().reset(seed=0)
 print([str(w.message) for w in caught if "MuJoCo: " in str(w.message)])
 """
     (tmp_path / "precious").write_text("thesis")
