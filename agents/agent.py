@@ -28,6 +28,7 @@ from eagerly.networks import acting_policy
 from eagerly.networks.factories import seeded
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
+from eagerly.quiet import find_devices
 from eagerly.seeding import Stream, seed_sequence, seed_word
 
 
@@ -79,6 +80,7 @@ class Agent(Algorithm):
         if unknown:
             raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
         self.config = config = dataclasses.replace(config, **models) if models else config
+        find_devices()
         builder = self.Builder(config, observation_space, action_space, seed=seed)
         self.observations, self.actions = builder.observations, builder.actions
         config.check_spaces(self.observations, self.actions)

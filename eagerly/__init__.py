@@ -103,7 +103,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'eagerly' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"eagerly.{_HOMES[name]}"), name)
+    from eagerly.quiet import quiet_tensorflow
+
+    with quiet_tensorflow():
+        value = getattr(importlib.import_module(f"eagerly.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

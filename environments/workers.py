@@ -23,6 +23,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import cloudpickle
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
@@ -30,6 +31,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from threadpoolctl import threadpool_limits
 
 from eagerly.errors import RunError
+from eagerly.quiet import quiet_when_imported
 
 _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -47,8 +49,9 @@ class _Member:
     trainer: int
     asked_for_safe_path: bool
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"look": None}  # only the trainer looks, and it may be watched there
+    def __reduce__(self) -> Any:
+        # Only the trainer looks, and it may be watched there.
+        return _received, (cloudpickle.dumps(tuple((vars(self) | {"look": None}).values())),)
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if os.getpid() == self.trainer:  # the vector environment looks at the spaces there
@@ -64,6 +67,13 @@ class _Member:
         env = self.factory()
         threadpool_limits(1, user_api="blas")  # as in the trainer: the same bits
         return env
+
+
+def _received(content: bytes) -> _Member:
+    """Unpickles a member in its worker, where that may import TensorFlow, or later its steps."""
+    if multiprocessing.parent_process() is not None:
+        quiet_when_imported()
+    return _Member(*cloudpickle.loads(content))
 
 
 def _end_with_trainer() -> None:

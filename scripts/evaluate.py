@@ -12,9 +12,9 @@ import click
 from tqdm import tqdm
 
 from eagerly.errors import RunError
+from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
-from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 from eagerly.training.signals import terminated_by_signals

@@ -18,8 +18,8 @@ from typing import Any
 
 import click
 
+from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command
-from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.training.processes import TrainingProcess
 
 _TRAIN = Path(__file__).with_name("train.py")

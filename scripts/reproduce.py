@@ -10,10 +10,10 @@ import click
 
 from eagerly.benchmarks.grid import SEEDS, parts
 from eagerly.errors import RunError
+from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.flags import format_seeds, parse_seeds
 from eagerly.scripts.output import say, write_page
-from eagerly.scripts.quiet import quiet_tensorflow
 
 
 @click.command(cls=Command)

@@ -14,7 +14,7 @@ import json
 import shlex
 import sys
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ import click
 
 from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
+from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command, Group
 from eagerly.scripts.flags import command, interpreter, options_of
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
-from eagerly.scripts.quiet import quiet_tensorflow
 from eagerly.scripts.seeds import Plan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
@@ -41,8 +41,7 @@ class _Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in agent_names() and ":" not in cmd_name:
             return super().get_command(ctx, cmd_name)
-        # Settings of our own agents need no TensorFlow; a module that is named does.
-        with nullcontext() if cmd_name in agent_names() else quiet_tensorflow():
+        with quiet_tensorflow():
             try:
                 config = config_class(cmd_name)
             except ValueError as error:
@@ -139,7 +138,7 @@ def _train(
             return
         with quiet_tensorflow():
             from eagerly.storage.run import open_run
-            from eagerly.training.trainer import Trainer  # noqa: F401  - held back while it starts
+            from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
         run = open_run(run_dir, agent, typed, override=override, trust=trust)
         try:
             _train_run(run, progress, profile_calls, report_to)

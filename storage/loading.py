@@ -16,6 +16,7 @@ from eagerly.errors import RunError
 from eagerly.importing import while_used
 from eagerly.networks import acting_policy
 from eagerly.policies.policy import Policy
+from eagerly.quiet import find_devices
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.evaluations import read_results
@@ -59,6 +60,7 @@ def load_policy(
 def policy_of(run: Run, which: str | None) -> Policy:
     """Loads the policy of a run that is open, as `load_policy` does."""
     saved = required_checkpoint(run.path, with_replay=False)
+    find_devices()
     try:
         return _policy(run, saved, which)
     except RunError:

@@ -15,6 +15,7 @@ import psutil
 import tensorflow as tf
 
 from eagerly.errors import RunError
+from eagerly.quiet import find_devices
 
 _log = logging.getLogger(__name__)
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -29,6 +30,7 @@ def set_device(device: str) -> None:
     Raises:
         RunError: If a GPU is asked for and none is found.
     """
+    find_devices()
     gpus = tf.config.list_physical_devices("GPU")
     if device == "gpu" and not gpus:
         built = "" if tf.test.is_built_with_cuda() else " This TensorFlow is built without CUDA."

@@ -1,0 +1,161 @@
+"""Known start-up messages of TensorFlow are left out, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eagerly import quiet
+from eagerly.noise import copied, is_noise, remaining
+
+ROOT = Path(__file__).parents[2]
+_BEGIN = "I0000 00:00:1795445616.381428   12990 "
+NOISE = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    _BEGIN + "port.cc:153] oneDNN custom operations are on. You may see slightly different",
+    _BEGIN + "cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be",
+    _BEGIN + "cpu_feature_guard.cc:227] This TensorFlow binary is optimized to use available CPU i",
+    "To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow with "
+    "the appropriate compiler flags.",
+    "E" + _BEGIN[1:] + "cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed "
+    "call to cuInit: UNKNOWN ERROR (303)",
+    "E" + _BEGIN[1:] + "cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register "
+    "factory for plugin cuDNN when one has already been registered",
+    "W" + _BEGIN[1:] + "computation_placer.cc:177] computation placer already registered. Please",
+    _BEGIN + "device_compiler.h:208] Compiled cluster using XLA!  This line is logged at most once",
+]
+SAID = [
+    "E" + _BEGIN[1:] + "cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed "
+    "call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+    "W" + _BEGIN[1:] + "gpu_device.cc:2365] Cannot dlopen some GPU libraries.",
+    "F" + _BEGIN[1:] + "port.cc:153] oneDNN custom operations are on.",
+    "my program: oneDNN custom operations are on.",
+    "  File a.py, line 3, To enable the following instructions: FMA",
+    "",
+    "Illegal instruction\r",
+]
+
+
+@pytest.mark.parametrize("line", NOISE)
+def test_what_tensorflow_says_at_every_start_is_noise(line: str) -> None:
+    assert is_noise(line.encode())
+
+
+def test_everything_else_stays_as_it_is_and_in_order() -> None:
+    mixed = [line for pair in zip(SAID, NOISE, strict=False) for line in pair]
+    assert remaining("\n".join(mixed).encode()) == "".join(f"{line}\n" for line in SAID).encode()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_lines_are_copied_however_they_come_in_pieces(size: int) -> None:
+    content = "\n".join([*NOISE, *SAID, "unfinished"]).encode() + b"<end>" + b"of another"
+    pieces: Iterator[bytes] = iter([content[i : i + size] for i in range(0, len(content), size)])
+    shown: list[bytes] = []
+    ends = [b"".join(shown) for _ in copied(lambda: next(pieces, b""), shown.append, b"<end>")]
+    expected = "\n".join([*SAID, "unfinished"]).encode()
+    assert ends == [expected]  # all of it before the end is told
+    assert b"".join(shown) == expected + b"of another"
+
+
+FAKE = f"""
+import os, sys
+os.write(2, {NOISE[1].encode()!r} + b"\\nno such instruction")
+"""
+IMPORTING = """
+import os, sys
+from eagerly.quiet import quiet_tensorflow
+print("before", file=sys.stderr)
+with quiet_tensorflow():
+    import tensorflow
+print("after", file=sys.stderr)
+"""
+
+
+def _said(
+    folder: Path, end: str = "", program: str = IMPORTING, shell: str = "", **variables: str
+) -> tuple[int, str]:
+    """What a program writes to standard error that imports a TensorFlow which writes and ends."""
+    (folder / "tensorflow.py").write_text(FAKE + end)
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    path = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {shell}', "sh", *command] if shell else command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment | path | variables,
+    )
+    return done.returncode, done.stderr
+
+
+def test_the_lines_around_and_between_stay(tmp_path: Path) -> None:
+    assert _said(tmp_path) == (0, "before\nno such instructionafter\n")
+
+
+def test_an_import_that_fails_or_aborts_shows_its_last_words(tmp_path: Path) -> None:
+    code, said = _said(tmp_path, "raise ImportError('broken build')")
+    assert code == 1
+    assert said.startswith("before\nno such instruction")
+    assert said.endswith("ImportError: broken build\n")
+    code, said = _said(tmp_path, "os.abort()")
+    assert (code, said) == (-6, "before\nno such instruction")
+
+
+def test_who_asks_for_more_gets_everything(tmp_path: Path) -> None:
+    for asked in ({"TF_CPP_MIN_LOG_LEVEL": "0"}, {"TF_CPP_MAX_VLOG_LEVEL": "1"}):
+        assert NOISE[1] in _said(tmp_path, **asked)[1]
+    program = f"{IMPORTING}\nprint(os.environ['TF_CPP_MIN_LOG_LEVEL'], file=sys.stderr)"
+    assert _said(tmp_path, program=program)[1].endswith("after\n1\n")
+    assert _said(tmp_path, program=program, TF_CPP_MIN_LOG_LEVEL="3")[1].endswith("after\n3\n")
+
+
+def test_without_standard_error_nothing_fails_and_no_other_file_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    program = "held = open('held', 'w')\n" + IMPORTING.replace("print", "(lambda *a, **b: 0)")
+    assert _said(tmp_path, program=f"{program}assert held.fileno() == 2", shell="2>&-")[0] == 0
+    assert (tmp_path / "held").read_text() == f"{NOISE[1]}\nno such instruction"
+
+
+def test_a_process_that_was_started_meanwhile_keeps_its_standard_error(tmp_path: Path) -> None:
+    started = "import subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.5; echo late >&2'])"
+    assert _said(tmp_path, started) == (0, "before\nno such instructionafter\nlate\n")
+
+
+def test_a_filter_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    end = "\nfrom eagerly.quiet import _filter"
+    end += "\n_filter._process.kill()\n_filter._process.wait()\nos.write(2, b'told later\\n')"
+    assert "told later\nafter\n" in _said(tmp_path, end)[1]
+
+
+def test_a_process_of_an_environment_is_quiet_from_when_it_is_sent_one(tmp_path: Path) -> None:
+    program = "from eagerly.quiet import quiet_when_imported\nquiet_when_imported()\n"
+    assert _said(tmp_path, program=program + "import tensorflow")[1] == "no such instruction"
+
+
+def test_threads_enter_and_leave_in_any_order(capfd: pytest.CaptureFixture[str]) -> None:
+    entered, leave = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
+
+    def inside(number: int) -> None:
+        with quiet._quiet():
+            entered[number].set()
+            leave[number].wait(30)
+
+    threads = [threading.Thread(target=inside, args=(number,)) for number in range(2)]
+    for thread, event in zip(threads, entered, strict=True):
+        thread.start()
+        assert event.wait(30)
+    os.write(2, NOISE[0].encode() + b"\nboth\n")
+    for thread, event in zip(threads, leave, strict=True):
+        event.set()
+        thread.join()
+        os.write(2, b"one less\n")
+    os.write(2, NOISE[0].encode() + b"\n")
+    assert capfd.readouterr().err == f"both\none less\none less\n{NOISE[0]}\n"

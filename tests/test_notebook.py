@@ -1,0 +1,84 @@
+"""A notebook does what README shows, and its cells show nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAM, PARTS = re.findall(
+    r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+)
+BAR = """
+from eagerly import ProgressBar
+trainer = Trainer(open_run(Path("runs/more"), "td3", settings), callbacks=[ProgressBar()])
+trainer.train()
+"""
+SWEEP = """
+short = {"env": "Pendulum-v1", "steps": 24, "warmup_steps": 20, "hidden_sizes": [8, 8]}
+for seed in range(6):
+    with Trainer(open_run(Path(f"runs/sweep-{seed}"), "td3", short | {"seed": seed})) as one:
+        one.train()
+async_settings = {"num_envs": 2, "vectorization": "async", "mode": "eager"}
+with Trainer(open_run(Path("runs/async"), "td3", short | async_settings)) as one:
+    one.train()
+"""
+EVALUATION = """
+from eagerly import evaluate
+policy = load_policy("runs/more", which="latest")
+evaluate(policy, gym.make("Pendulum-v1"), [0]).returns.shape
+"""
+PLOT = """
+import matplotlib.pyplot as plt
+table = np.genfromtxt("runs/own/evaluations.csv", delimiter=",", names=True)
+plt.plot(table["steps"], table["return_mean"]);
+"""
+
+
+def _shown(output: Any) -> str:
+    """What a cell has printed, with where; or displays; or the traceback of its error."""
+    if output.output_type == "stream":
+        return f"{output.name}: {output.text}"
+    if output.output_type == "error":
+        return "\n".join(output.traceback)
+    return output.data.get("text/plain", "")
+
+
+@pytest.mark.long
+def test_a_notebook_shows_what_it_is_asked_for_and_nothing_else(tmp_path: Path) -> None:
+    import nbclient
+    import nbformat
+
+    cells = [PROGRAM, "import sys; sys.executable", BAR, SWEEP, PARTS, EVALUATION, PLOT]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    (tmp_path / "work").mkdir()
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    environment |= {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}
+    resources = {"metadata": {"path": str(tmp_path / "work")}}
+    client = nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources=resources, allow_errors=True
+    )
+    client.execute(env=environment)
+    program, executable, bar, sweep, parts, evaluation, plot = (
+        [_shown(output) for output in cell.outputs] for cell in notebook.cells
+    )
+    number = r"-?\d+\.?\d*(e-?\d+)?"
+    assert len(program) == 1, program
+    assert re.fullmatch(rf"stdout: \[ ?{number}\]\n", program[0])
+    assert executable == [repr(sys.executable)]
+    *drawn, last = bar
+    pieces = re.split(r"[\r\n]", "".join(text.removeprefix("stderr: ") for text in drawn))
+    assert [p for p in pieces if not re.fullmatch(r"\s*(\d+%\|.*\d+/1500 \[.*)?", p)] == []
+    assert last == "StopSignals(received=None)"
+    assert sweep == []
+    assert len(parts) == 1, parts
+    assert re.fullmatch(rf"stdout: (\d+ critic loss {number}\n){{10}}", parts[0])
+    assert evaluation == ["(1,)"]
+    assert len(plot) == 1, plot
+    assert plot[0].startswith("<Figure size")
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["runs"]
