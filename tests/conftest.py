@@ -15,7 +15,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # What tests trust is remembered for them alone; processes that they start share it.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
-import tensorflow as tf
+from eagerly.quiet import quiet_tensorflow
+
+with quiet_tensorflow():
+    import tensorflow as tf
 
 from eagerly.agents.learner import Learner
 from eagerly.environments.rendering import report_mujoco_warnings
