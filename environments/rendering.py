@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
 from eagerly.importing import around_import
+
+_log = logging.getLogger(__name__)
 
 
 def choose_renderer() -> None:
@@ -24,7 +26,7 @@ def choose_renderer() -> None:
 
 
 def report_mujoco_warnings() -> None:
-    """Lets MuJoCo's warnings be Python's, from when something imports it.
+    """Logs MuJoCo's warnings, from when something imports it.
 
     By itself it appends them to a file MUJOCO_LOG.TXT in the working directory, whatever stands
     there, a link to another file for example. A handler that somebody has set stays.
@@ -54,6 +56,5 @@ def _set_handler() -> None:
 
 
 def _warn(text: str) -> None:
-    # What is deprecated concerns who writes a model: Python shows such warnings to developers.
-    kind = DeprecationWarning if "deprecated" in text else UserWarning
-    warnings.warn(f"MuJoCo: {text}", kind, stacklevel=2)
+    # What is deprecated concerns who writes a model, and not who trains on it.
+    _log.log(logging.DEBUG if "deprecated" in text else logging.WARNING, f"MuJoCo: {text.strip()}")
