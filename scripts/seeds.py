@@ -119,7 +119,7 @@ def train_seeds(plan: Plan, *, progress: bool = True) -> None:
         if manifests:
             job.steps = manifests[-1].steps
             # What overrides a finished run is refused by its process.
-            if is_finished(manifests[-1], job.run.config) and not job.run.overridden:
+            if is_finished(job.run.path, manifests[-1], job.run.config) and not job.run.overridden:
                 job.state = "finished"
     try:
         folder.mkdir(parents=True, exist_ok=True)

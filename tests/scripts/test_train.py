@@ -142,7 +142,7 @@ def test_without_a_run_directory_a_fresh_one_is_made(
         (["--env", "HalfCheeta-v5"], "Did you mean HalfCheetah-v5"),
         (["--env", "NeedsPackage-v0"], "package that is missing"),
         (["--env", "TextActions-v0"], "actions must be a Box, a discrete space"),
-        (["--env", "TextObservations-v0"], "observations must be a Box, a discrete space"),
+        (["--env", "TextObservations-v0"], "which no network reads"),
         ([], "needs an environment: give --env"),
         (["--env", "Long-v0", "--tau", "2"], r"tau must be in \(0, 1\]; got 2.0"),
         (["--env", "Long-v0", "--num-envs", "0"], r"num_envs must be in \[1, 4096\]; got 0"),
