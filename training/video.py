@@ -7,12 +7,14 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import imageio.v2 as imageio
 import numpy as np
@@ -55,6 +57,28 @@ def missing_library() -> str | None:
         "libEGL is missing, with which MuJoCo draws without a display: install it, on Debian and "
         "Ubuntu with `apt install libegl1`"
     )
+
+
+@dataclass(frozen=True)
+class _DrawnMaker:
+    """Makes an environment that draws itself, in the process that it is sent to.
+
+    The renderer is chosen there before the environment's package is imported, because some
+    packages, dm_control among them, look for a renderer while they are imported.
+    """
+
+    make: EnvironmentMaker
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        return _drawing(self.make)
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (cloudpickle.dumps(self.make),)
+
+
+def _unpickled(make: bytes) -> _DrawnMaker:
+    choose_renderer()
+    return _DrawnMaker(cloudpickle.loads(make))
 
 
 def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
@@ -135,7 +159,7 @@ class Camera:
 
     def __init__(self, make: EnvironmentMaker, *, timeout: float = 0.0) -> None:
         self._name = make.name
-        self._env = RemoteEnvironment(partial(_drawing, make), make, timeout=timeout)
+        self._env = RemoteEnvironment(_DrawnMaker(make), make, timeout=timeout)
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
         try:
             self._env.reset(seed=0)

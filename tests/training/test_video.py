@@ -11,13 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
+import cloudpickle
 import imageio.v2 as imageio
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from eagerly.environments import choose_renderer
-from eagerly.environments.factory import environment_maker
+from eagerly.environments.factory import EnvironmentMaker, environment_maker
 from eagerly.errors import RunError
 from eagerly.training import video
 from eagerly.training.video import Camera
@@ -133,6 +134,33 @@ def test_egl_is_chosen_only_where_there_is_no_display(monkeypatch: pytest.Monkey
     assert os.environ["MUJOCO_GL"] == "osmesa"
 
 
+_WHILE_IMPORTED: list[str | None] = []
+
+
+def _imported() -> object:
+    _WHILE_IMPORTED.append(os.environ.get("MUJOCO_GL"))
+    return Undrawable
+
+
+class LooksForARenderer:
+    """Does when it is unpickled what dm_control does when it is imported."""
+
+    def __reduce__(self) -> object:
+        return _imported, ()
+
+
+def test_the_renderer_is_chosen_before_the_package_of_the_environment_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
+        monkeypatch.setenv(name, "x")  # so that it is put back
+        monkeypatch.delenv(name)
+    sent = cloudpickle.dumps(video._DrawnMaker(EnvironmentMaker("any", LooksForARenderer())))
+    assert _WHILE_IMPORTED == []
+    cloudpickle.loads(sent)
+    assert _WHILE_IMPORTED == ["egl"]
+
+
 class Undrawable(toys.Counting):
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__()
@@ -164,7 +192,7 @@ def test_a_missing_libegl_is_named_with_its_package(tmp_path: Path, drawn_before
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_EGL)
     code = """
 from eagerly.errors import RunError
-from eagerly.environments.factory import environment_maker
+from eagerly.environments.factory import EnvironmentMaker, environment_maker
 from eagerly.training.video import Camera
 make = environment_maker("HalfCheetah-v5")
 MAKE
