@@ -1,0 +1,65 @@
+"""The environments of the table that `suites.py` makes, each as it is named on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment as it is named on the command line.
+
+    Attributes:
+        suite: What it belongs to.
+        env: Its id.
+        kwargs: Its arguments.
+        settings: What a run in it needs besides.
+        drawn: Whether it can draw itself.
+        note: Why it fails where it does, if that is known.
+    """
+
+    suite: str
+    env: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    drawn: bool = True
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The id without package and namespace."""
+        return self.env.rpartition(":")[2].rpartition("/")[2]
+
+
+# Episodes of 70 steps: the run is stopped within one, and a video of one is drawn in seconds.
+SHORT = {"max_episode_steps": 70}
+_MINIGRID = {"ignore_entries": "mission"}
+_MAZE: dict[str, Any] = {"continuing_task": False, "reset_target": False}
+_REUSED_WORLD = (
+    "Gymnasium keeps the Box2D world of this environment from one episode to the next, so an "
+    "episode depends on those before it and cannot be brought back from its seed and actions"
+)
+_ODD = "eagerly.benchmarks.odd_environments"
+TASKS = (
+    Task("MuJoCo", "HalfCheetah-v5", SHORT),
+    Task("MuJoCo", "Swimmer-v5", SHORT),
+    Task("MuJoCo", "Pusher-v5", SHORT),
+    Task("classic control", "Pendulum-v1", SHORT),
+    Task("classic control", "MountainCarContinuous-v0", SHORT),
+    Task("classic control", "CartPole-v1", SHORT),
+    Task("Box2D", "LunarLanderContinuous-v3", SHORT),
+    Task("Box2D", "BipedalWalker-v3", SHORT, note=_REUSED_WORLD),
+    Task("Box2D", "CarRacing-v3", SHORT),
+    Task("dm_control", "shimmy:dm_control/cheetah-run-v0", SHORT),
+    Task("dm_control", "shimmy:dm_control/cartpole-swingup-v0", SHORT),
+    Task("dm_control", "shimmy:dm_control/ball_in_cup-catch-v0", SHORT),
+    Task("gymnasium-robotics", "gymnasium_robotics:FetchReach-v4", SHORT),
+    Task("gymnasium-robotics", "gymnasium_robotics:PointMaze_UMaze-v3", SHORT | _MAZE),
+    Task("gymnasium-robotics", "gymnasium_robotics:AdroitHandDoor-v1", SHORT),
+    Task("MiniGrid", "minigrid:MiniGrid-Empty-5x5-v0", SHORT, _MINIGRID),
+    Task("MiniGrid", "minigrid:MiniGrid-DoorKey-5x5-v0", SHORT, _MINIGRID),
+    Task("own", f"{_ODD}:Bandit-v0", drawn=False),
+    Task("own", f"{_ODD}:Uneven-v0", drawn=False),
+    Task("own", f"{_ODD}:Nested-v0", drawn=False),
+)
