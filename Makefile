@@ -18,7 +18,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors clean
+.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -130,6 +130,13 @@ test-floors:  ## Run the tests with the oldest versions that setup.cfg allows
 	build/floors/bin/python -m pip install --quiet -r build/floors/floors.txt pytest pytest-xdist dm-sonnet
 	build/floors/bin/python -m pip install --quiet --no-deps --editable .
 	build/floors/bin/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-robotics:  ## Train in tasks of dm_control and gymnasium-robotics, with versions of their own
+	$(PYTHON) -m venv build/robotics
+	build/robotics/bin/python -m pip install --quiet --upgrade pip
+	build/robotics/bin/python -m pip install --quiet --editable '.[robotics]' pytest \
+	    --constraint tests/robotics/constraints.txt
+	build/robotics/bin/python -m pytest tests/robotics $(ARGS)
 
 clean:  ## Remove what can be made again; runs stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
