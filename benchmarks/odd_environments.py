@@ -91,5 +91,5 @@ class Nested(gymnasium.Env[Any, Any]):
         }
 
 
-for _class in (Bandit, Uneven, Nested):
-    gymnasium.register(f"{_class.__name__}-v0", entry_point=_class)
+for _name in ("Bandit", "Uneven", "Nested"):
+    gymnasium.register(f"{_name}-v0", entry_point=f"{__name__}:{_name}")
