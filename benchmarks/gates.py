@@ -17,6 +17,8 @@ from eagerly.benchmarks.grid import (
     CART_POLE_STEPS,
     CHEETAH,
     FLICKERING,
+    LUNAR_LANDER,
+    LUNAR_LANDER_STEPS,
     MEMORIES,
     MEMORY_STEPS,
     OWN_KINDS,
@@ -28,10 +30,13 @@ from eagerly.benchmarks.grid import (
     SEEDS,
     SOLVED,
     SOLVED_BY,
+    SWINGUP,
+    SWINGUP_STEPS,
     TAXI,
     TAXI_STEPS,
     THREE_SEEDS,
     WALKER,
+    table_name,
 )
 from eagerly.curves.statistics import difference, interquartile_mean
 from eagerly.curves.tables import Group, read_groups
@@ -97,6 +102,10 @@ class Gates:
                     ("discrete", "td3-gru", CART_POLE_POSITIONS, CART_POLE_POSITIONS_STEPS, 300),
                     ("discrete", "td3", TAXI, TAXI_STEPS, 5),
                     ("pixels", "td3", PENDULUM_PIXELS, PIXEL_STEPS, -300),
+                    # Uniformly random actions have -202 there, and the best constant one -139.
+                    ("box2d", "td3", LUNAR_LANDER, LUNAR_LANDER_STEPS, 0),
+                    # Random actions have 23, the best constant one 44, the best square wave 74.
+                    ("dm_control", "td3", table_name(SWINGUP), SWINGUP_STEPS, 150),
                 )
             ),
             *(

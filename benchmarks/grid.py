@@ -6,6 +6,7 @@ statistical precipice": whole runs over seeds that are fixed in advance, none of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,19 @@ _TAXI: dict[str, Any] = {
 }
 
 
+# Suites beside MuJoCo's: Box2D, and dm_control through Shimmy; networks and batches are small. The
+# engines of Lunar Lander ignore small actions, so it explores with noise that is large and lasts.
+# The cart-pole acts every 0.04 s instead of every 0.01 s, so an episode has 250 steps.
+LUNAR_LANDER, LUNAR_LANDER_STEPS = "LunarLanderContinuous-v3", 150_000
+SWINGUP, SWINGUP_STEPS = "shimmy:dm_control/cartpole-swingup-v0", 25_000
+_SMALL: dict[str, Any] = {
+    "actor_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "hidden_sizes": (128, 128),
+    "batch_size": 128,
+}
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run of the grid.
@@ -82,7 +96,16 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of its file, without ending."""
-        return f"{self.label}-{self.env}-{self.seed}"
+        return f"{self.label}-{table_name(self.env)}-{self.seed}"
+
+
+def table_name(env: str) -> str:
+    """Returns an id as the file names of tables have it, which cannot hold every character of one.
+
+    "shimmy:dm_control/cartpole-swingup-v0" becomes "dm_control_cartpole_swingup-v0".
+    """
+    name, _, version = env.rpartition(":")[2].rpartition("-")
+    return f"{re.sub('[-/]', '_', name)}-{version}"
 
 
 def cells(
@@ -187,5 +210,25 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             three,
             evaluate_every_steps=1000,
             evaluation_episodes=5,
+        ),
+        "box2d": cells(
+            "td3",
+            LUNAR_LANDER,
+            LUNAR_LANDER_STEPS,
+            three,
+            exploration="ornstein_uhlenbeck",
+            exploration_noise=0.3,
+            **_SMALL,
+        ),
+        "dm_control": cells(
+            "td3",
+            SWINGUP,
+            SWINGUP_STEPS,
+            three,
+            env_kwargs={"environment_kwargs": {"control_timestep": 0.04}},
+            warmup_steps=2500,
+            evaluate_every_steps=2500,
+            evaluation_episodes=5,
+            **_SMALL,
         ),
     }

@@ -9,12 +9,14 @@ import threading
 from pathlib import Path
 
 import click
+import gymnasium
 import mujoco
 import pytest
 
 from eagerly.benchmarks import reproduction
 from eagerly.benchmarks.grid import Cell, cells, parts
 from eagerly.benchmarks.reproduction import Reproduction, _given, _own_command
+from eagerly.curves.tables import read_groups
 from eagerly.scripts.train import main
 from eagerly.storage.evaluations import read_results
 
@@ -121,6 +123,26 @@ def test_what_was_made_with_other_settings_is_made_again(
     assert made.is_complete(CELL)
     made.origin(CELL).unlink()  # nobody knows how it was made
     assert not made.is_complete(CELL)
+
+
+def test_a_task_of_another_package_counts_with_the_mujoco_of_that_package(
+    made: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
+    cell = dataclasses.replace(CELL, env="shimmy:dm_control/cheetah-run-v0")
+    assert made.make([cell], 1) == []
+    assert made.table(cell).name == "td3-fake-dm_control_cheetah_run-v0-3.csv"
+    (group,) = read_groups([made.table(cell)])
+    assert (group.label, group.env) == ("td3-fake", "dm_control_cheetah_run-v0")
+    whole = made.origin(cell).read_text()
+    for package, version, counts in (
+        ("mujoco", mujoco.__version__, True),
+        ("gymnasium", gymnasium.__version__, False),
+    ):
+        other = whole.replace(f'"{package}": "{version}"', f'"{package}": "0.1"')
+        assert other != whole
+        made.origin(cell).write_text(other)
+        assert made.is_complete(cell) is counts
 
 
 def test_what_was_begun_with_other_settings_is_begun_again(
