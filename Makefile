@@ -110,6 +110,8 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	    --rename td3 "TD3, masked" --rename td3-unmasked "TD3, no mask" -o docs/pictures/taxi.png
 	$(PLOT) $(LEARNING)/td3-PendulumPixels-v1-*.csv --rename td3 "TD3, three pictures" \
 	    -o docs/pictures/pixels.png
+	$(PLOT) $(LEARNING)/td3-dm_control_cartpole_swingup-v0-*.csv \
+	    $(LEARNING)/td3-LunarLanderContinuous-v3-*.csv --rename td3 TD3 -o docs/pictures/suites.png
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
