@@ -25,7 +25,7 @@ help:  ## Show this list
 
 install: $(VENV)/installed  ## Set up .venv with everything
 
-$(VENV)/installed: setup.cfg pyproject.toml
+$(VENV)/installed: setup.cfg pyproject.toml setup/editable.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "eagerly needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
