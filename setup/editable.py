@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import tempfile
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ def build_editable(
     """Builds the editable wheel of setuptools with the added file and returns the wheel's name."""
     code = _CODE.format(file=str(Path(__file__).resolve().parents[1] / _ADDED)).encode()
     digest = base64.urlsafe_b64encode(hashlib.sha256(code).digest()).decode().rstrip("=")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # Setuptools warns of folders with the package's name; the added file makes them harmless.
+        warnings.filterwarnings("ignore", message="Editable installation")
         name = build_meta.build_editable(folder, config_settings, metadata_directory)
         with (
             zipfile.ZipFile(Path(folder, name)) as built,
