@@ -325,7 +325,7 @@ def test_unsupported_spaces_are_refused(make: Make) -> None:
     kind, box = type(make()), gymnasium.spaces.Box
     with pytest.raises(ValueError, match="actions must be a Box, a discrete space"):
         kind(box(-1, 1, (3,)), gymnasium.spaces.Text(2))
-    with pytest.raises(ValueError, match="observations must be a Box, a discrete space"):
+    with pytest.raises(ValueError, match=r"observations are Text\(.*, which no network reads"):
         kind(gymnasium.spaces.Text(2), box(-1, 1, (2,)))
 
 
