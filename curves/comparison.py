@@ -38,6 +38,7 @@ RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
         "CartPole-v1": 24.09,
         "CartPolePositions-v1": 24.09,
         "Taxi-v4": -773.49,
+        "LunarLanderContinuous-v3": -212.40,
     }
 )
 

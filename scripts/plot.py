@@ -131,7 +131,7 @@ def main(
             _print_comparisons(comparisons, baseline)
     except (RunError, ValueError, OSError) as error:
         raise Failure(error) from error
-    _print_notes(groups)
+    _print_notes(groups, "drawn and scored" if axis == "steps" else "scored")
 
 
 def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
@@ -152,29 +152,29 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
         _note(_NOTHING)
         return
     _print_scores(groups)
-    _print_notes(groups)
+    _print_notes(groups, "scored")
 
 
-def _print_notes(groups: Sequence[Group]) -> None:
-    """Says what is to be known about the table."""
+def _print_notes(groups: Sequence[Group], treated: str) -> None:
+    """Says what is to be known about the table, and what is `treated` at common steps alone."""
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
         _note(
             f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"
         )
     for group in groups:
-        if line := _what_is_left_out(group):
+        if line := _what_is_left_out(group, treated):
             _note(line)
 
 
-def _what_is_left_out(group: Group) -> str:
-    """Says which evaluations of a group are not drawn, because not all of its runs have them."""
+def _what_is_left_out(group: Group, treated: str) -> str:
+    """Says which evaluations of a group do not count, because not all of its runs have them."""
     shared = group.over_steps()[0]
     about = f"{group.label}, {group.env}"
     shortest = min(int(curve.steps[-1]) for curve in group.curves)
     if any((curve.steps <= shortest).sum() > len(shared) for curve in group.curves):
         count = f"{len(shared)} steps" if len(shared) > 1 else "one step"
         return (
-            f"{about}: its runs were evaluated at different steps; all are drawn and scored at "
+            f"{about}: its runs were evaluated at different steps; all are {treated} at "
             f"the {count} that they share, until step {group.last:,}"
         )
     longer = sum(int(curve.steps[-1]) > shortest for curve in group.curves)
@@ -182,7 +182,7 @@ def _what_is_left_out(group: Group) -> str:
         return ""
     return (
         f"{about}: {longer} of {len(group.curves)} runs are longer than the shortest; all are "
-        f"drawn and scored until step {group.last:,}"
+        f"{treated} until step {group.last:,}"
     )
 
 

@@ -170,8 +170,9 @@ class Trainer:
                 while not (self.has_ended or signals.received or self.stop_reason):
                     self._round(signals)
                 self.checkpoint()
-                missing = "Only the evaluation at its end is missing."
+                missing = "Everything is saved."
                 if not (self.finished or signals.received or self.stop_reason):
+                    missing = "Only the evaluation at its end is missing."
                     # After the checkpoint: whatever extends the run cuts it off again.
                     self._evaluate()
                 self._tell("on_end")

@@ -35,7 +35,8 @@ def random_returns(env: str, seeds: Iterable[int]) -> np.ndarray:
 
 
 def test_every_environment_with_a_preset_or_a_curve_has_one() -> None:
-    drawn = {cell.env for part in parts().values() for cell in part}
+    # What random actions reach in a task of another package depends on its arguments.
+    drawn = {cell.env for part in parts().values() for cell in part if ":" not in cell.env}
     assert set(RANDOM_RETURNS) == set(ENVIRONMENTS) | drawn
 
 
