@@ -198,7 +198,8 @@ def table(rows: dict[str, Any]) -> list[str]:
         "compared with a run that was not interrupted (`same bits`: weights, optimisers, replay "
         "buffer, random states, evaluations). Its evaluation is repeated and compared with what "
         "was recorded, an episode is drawn (–: the environment cannot), and the policy is loaded "
-        'and acts. Episodes end after 70 steps, but for those of the suite "own". Made by `python -m eagerly.benchmarks.suites`.',
+        "and acts. Episodes end after 70 steps, but for those of the suite `own`. Made by "
+        "`python -m eagerly.benchmarks.suites`.",
         "",
         f"| suite | `--env` | observations | actions | {' | '.join(STAGES)} |",
         "|---" * (4 + len(STAGES)) + "|",
