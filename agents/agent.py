@@ -91,11 +91,13 @@ class Agent(Algorithm):
         self._statistics = Statistics(self.normalization, self.rewards)
         self.outputs = outputs_of(self.actions, config.discrete, self.inputs.rows_per_update)
         self.modules = self._built(builder)
+        self._rates.check_reach(self.modules)
         self.acting = self.acting_model()
         if type(self).acting_model is not Algorithm.acting_model:
             check_loadable(self.acting, builder.policy_actor())
         self.policy = acting_policy(self.acting, self.actions.size)
         self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+        self._rates.count_with(self._counter)
         self.learner = Learner(
             self._made_update,
             self.inputs,
@@ -126,6 +128,8 @@ class Agent(Algorithm):
         if not more:
             return results
         metrics, per_row = checked(results, self.inputs.rows_per_update, self.inputs.dtype)
+        if taken := metrics.keys() & more.keys():
+            raise ValueError(f"the metric {min(taken)} is the agent's own: give yours another name")
         return metrics | more, per_row
 
     @property

@@ -146,6 +146,11 @@ class AgentConfig(Settings):
         if "models" in own and len(own) > 1:
             raise ValueError(f"models makes actor and critics: leave {own[0]} out")
         self.check_acting()
+        if self.optimizer.weight_decay and self.shared_gradient == "both":
+            raise ValueError(
+                "weight_decay would act twice on what actor and critics share, once with each of "
+                "them: set shared_gradient to critic or actor"
+            )
         if own and self.remembers:
             raise ValueError(
                 f"memory {self.memory.kind} is not for models of your own: leave it out"

@@ -150,6 +150,7 @@ class RewardConfig(Settings):
         False,
         "Divide rewards by the running deviation of the discounted return",
         name="normalize_rewards",
+        fixed=True,
     )
     scale: float = setting(
         1.0, "Multiply rewards, after they are normalised", name="reward_scale", above=0
@@ -162,17 +163,21 @@ class OptimizerConfig(Settings):
 
     clip_gradients: float = setting(
         0.0,
-        "Largest norm of a gradient, over all weights of the actor or of the critics; 0: any",
+        "Largest norm of a gradient, over all weights of the actor or of the critics; 0: no "
+        "clipping",
         at_least=0,
     )
     weight_decay: float = setting(
         0.0,
-        "Share of each weight taken off per step, times the learning rate (AdamW, Loshchilov and "
-        "Hutter 2019)",
+        "Decoupled weight decay, multiplied by the learning rate (AdamW, Loshchilov and Hutter "
+        "2019)",
         at_least=0,
     )
     schedule: str = setting(
-        "constant", "How learning rates fall over schedule_steps", choices=SCHEDULES
+        "constant",
+        "How learning rates fall over schedule_steps",
+        choices=SCHEDULES,
+        fixed=True,
     )
     schedule_steps: int = setting(
         0,

@@ -12,6 +12,7 @@ from keras.optimizers import schedules
 from eagerly.agents.adam import Adam
 from eagerly.agents.conditions import CONSTANT
 from eagerly.agents.config_groups import OptimizerConfig
+from eagerly.agents.modules import Modules
 
 
 class LearningRates:
@@ -24,8 +25,10 @@ class LearningRates:
 
     def __init__(self, config: OptimizerConfig, epsilon: float) -> None:
         self._config, self._epsilon = config, epsilon
-        self._made: dict[str, schedules.LearningRateSchedule] = {}
+        self._made: list[Adam] = []
+        self._schedules: dict[str, schedules.LearningRateSchedule] = {}
         self._update: tf.Tensor | None = None
+        self._counter: tf.Variable | None = None
 
     def optimizer(self, rate: float, name: str) -> Adam:
         """Makes an Adam that clips, decays and follows the schedule as the settings say.
@@ -38,14 +41,37 @@ class LearningRates:
         follows: float | schedules.LearningRateSchedule = rate
         if config.schedule != CONSTANT:
             follows = _OfUpdate(self, self._schedule(rate))
-            self._made[name.removesuffix("_optimizer")] = follows
-        return Adam(
+            self._schedules[name.removesuffix("_optimizer")] = follows
+        made = Adam(
             follows,
             epsilon=self._epsilon,
             global_clipnorm=config.clip_gradients or None,
             weight_decay=config.weight_decay or None,
             name=name,
         )
+        self._made.append(made)
+        return made
+
+    def check_reach(self, modules: Modules) -> None:
+        """Refuses settings that do not act on the optimiser of every module.
+
+        Raises:
+            ValueError: Naming the module and the settings.
+        """
+        settings = self._config.flat().items()
+        default = OptimizerConfig().flat()
+        changed = ", ".join(name for name, value in settings if value != default[name])
+        for name, module in modules.items():
+            optimizer = module.optimizer
+            if changed and optimizer is not None and all(optimizer is not m for m in self._made):
+                raise ValueError(
+                    f"{changed} would not act on the module {name!r}: make its optimizer in `build`"
+                    f' with builder.rates.optimizer(rate, "{name}_optimizer"), or leave them out'
+                )
+
+    def count_with(self, counter: tf.Variable) -> None:
+        """Takes the number of the newest update, for steps that are made between updates."""
+        self._counter = counter
 
     def _schedule(self, rate: float) -> schedules.LearningRateSchedule:
         steps, end = self._config.schedule_steps, self._config.schedule_end
@@ -64,12 +90,14 @@ class LearningRates:
 
     def metrics(self) -> dict[str, tf.Tensor]:
         """Returns the learning rates of the update that is under way, where they fall."""
-        return {f"learning_rate/{name}": each(None) for name, each in self._made.items()}
+        return {f"learning_rate/{name}": each(None) for name, each in self._schedules.items()}
 
     @property
     def passed(self) -> Any:
-        """How many updates were made before the one that is under way; 0 while none is."""
-        return 0 if self._update is None else self._update - 1
+        """How many updates were made before the one that is under way, or until now."""
+        if self._update is not None:
+            return self._update - 1
+        return 0 if self._counter is None else self._counter.value()
 
 
 class _OfUpdate(schedules.LearningRateSchedule):

@@ -9,6 +9,7 @@ import numpy as np
 
 from eagerly.agents.rewards import RewardScaling
 from eagerly.networks import ObservationNormalization
+from eagerly.networks.moments import RunningMoments
 
 _KEPT_AS = {"observations": "normalization", "rewards": "rewards"}  # in checkpoints
 
@@ -76,5 +77,11 @@ class Statistics:
         Raises:
             ValueError: If they are of something else.
         """
+        states = {
+            group: {name: arrays[f"{group}/{name}"] for name in moments.state()}
+            for group, moments in self._moments.items()
+        }
+        for group, moments in self._moments.items():  # all or none
+            RunningMoments(moments.name, len(moments.mean)).restore(states[group])
         for group, moments in self._moments.items():
-            moments.restore({name: arrays[f"{group}/{name}"] for name in moments.state()})
+            moments.restore(states[group])

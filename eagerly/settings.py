@@ -46,6 +46,7 @@ class Setting:
         choices: The allowed words.
         names: What a text names that is imported, "module:factory" for example.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
+        fixed: Whether a saved run keeps it for good, because it decides what a checkpoint holds.
         acts: Where it acts; everywhere without.
         kinds: The types of its values, the main one first; from its annotation.
         path: The attributes that lead to it from the settings it belongs to.
@@ -64,6 +65,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     names: str = ""
     free: bool = False
+    fixed: bool = False
     acts: Condition | tuple[Condition, ...] = ()
     kinds: tuple[Any, ...] = ()
     path: tuple[str, ...] = ()

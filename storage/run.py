@@ -14,6 +14,7 @@ from eagerly.conditions import flag_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
+from eagerly.settings import settings_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.documents import check_format, read_document, sealed, unsealed
 from eagerly.storage.files import LINK, RunFiles
@@ -301,6 +302,7 @@ def _continued(
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = as_saved(config) | as_saved(agent_config)
     settings, _ = with_preset(saved_agent, given, saved["env"], None)
+    _check_fixed(path, agent_config, saved, settings)
     config, agent_config = build(saved_agent, saved | settings)
     _check_acting(config, agent_config, given)
     wanted = as_saved(config) | as_saved(agent_config)
@@ -327,6 +329,19 @@ def _continued(
         trusts_init_from=trusted and "init_from" in given,
         untrusted=untrusted,
     )
+
+
+def _check_fixed(
+    path: Path, agent_config: Any, saved: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    """Refuses other values of settings that a saved run keeps for good."""
+    for name, each in settings_of(type(agent_config)).items():
+        if each.fixed and name in given and given[name] != saved[name]:
+            raise RunError(
+                f"{flag_name(name)} of {path} stays {format_setting(saved[name])}, also with "
+                "--override, because its checkpoints depend on it: begin a new run, with "
+                f"--init-from {path} if it is to start from this policy"
+            )
 
 
 def _vouched_for(

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config_groups import OptimizerConfig
+from eagerly.agents.modules import Module, Modules
 from eagerly.agents.rates import LearningRates
-from tests.helpers import equal_weights, filled_buffer, small_agent, weights_of
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
+from tests.helpers import equal_weights, filled_buffer, small_agent, spaces, weights_of
 
 
 def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
@@ -76,6 +80,38 @@ def test_weight_decay_takes_off_a_share_of_the_weight_beside_adams_step() -> Non
     decayed = 1 - 0.125 * 0.5
     # Adam's first step is the learning rate, however large the gradient is.
     np.testing.assert_allclose(found, [decayed, decayed - 0.125], 1e-6)
+
+
+class WithItsOwnOptimizer(TD3):
+    """An algorithm whose `build` does not ask the builder for optimisers."""
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        actor, critic = builder.models()
+        return Modules(
+            Module("actor", actor, optimizer=keras.optimizers.Adam(1e-3)),
+            Module("critic", critic, optimizer=builder.rates.optimizer(1e-3, "critic_optimizer")),
+        )
+
+
+@pytest.mark.parametrize("setting", ["clip_gradients", "weight_decay"])
+def test_settings_that_do_not_reach_every_optimizer_are_refused(setting: str) -> None:
+    WithItsOwnOptimizer(*spaces())
+    with pytest.raises(ValueError, match=rf"{setting} would not act on the module 'actor': make"):
+        WithItsOwnOptimizer(*spaces(), TD3Config.from_flat(**{setting: 0.5}))
+
+
+def test_a_step_between_updates_has_the_rate_of_the_next_one() -> None:
+    agent = small_agent("td3", schedule="linear", schedule_steps=4, critic_learning_rate=0.2)
+    rates = [float(agent.critic.optimizer.learning_rate)]
+    for _ in range(2):
+        agent.train(filled_buffer(), 1)
+        rates.append(float(agent.critic.optimizer.learning_rate))
+    np.testing.assert_allclose(rates, [0.2, 0.15, 0.1], 1e-6)
+
+
+def test_weight_decay_is_refused_for_what_two_optimizers_move() -> None:
+    with pytest.raises(ValueError, match="weight_decay would act twice on what actor and critics"):
+        TD3Config.from_flat(weight_decay=0.1, shared_gradient="both", models="a:b")
 
 
 def test_settings_of_a_schedule_are_refused_where_they_mean_nothing() -> None:

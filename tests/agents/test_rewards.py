@@ -112,3 +112,13 @@ def test_weights_bring_the_statistics_of_rewards_along() -> None:
     assert weights["rewards/count"] == 6
     other.set_weights(weights)
     assert equal_weights(other.get_weights(), weights)
+
+
+def test_weights_with_refused_statistics_change_nothing() -> None:
+    agent = small_agent("td3", normalize_rewards=True, normalize_observations=True)
+    observe(agent.behavior())
+    weights = agent.get_weights()
+    wrong = {"observations/count": np.array(9), "rewards/count": np.array(-1)}
+    with pytest.raises(ValueError, match="count of discounted returns must be at least 0; got -1"):
+        agent.set_weights(weights | wrong)
+    assert equal_weights(agent.get_weights(), weights)

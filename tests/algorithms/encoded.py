@@ -18,7 +18,6 @@ import keras
 import tensorflow as tf
 
 from eagerly.agents.actor_critic import actor_critic
-from eagerly.agents.adam import Adam
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.inputs import Batch
 from eagerly.agents.modules import Module, Modules
@@ -96,7 +95,7 @@ class EncodedTD3(TD3):
         size, dtype = builder.observations.size, self.config.variable_dtype
         network = Encoder(size, self.config.features, dtype)
         network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))  # has variables
-        optimizer = Adam(self.config.encoder_learning_rate, name="encoder_optimizer")
+        optimizer = builder.rates.optimizer(self.config.encoder_learning_rate, "encoder_optimizer")
         return Modules(
             *actor_critic(builder).values(), Module("encoder", network, optimizer=optimizer)
         )

@@ -72,6 +72,20 @@ def test_given_settings_may_be_lists_and_unknown_ones_are_named(tmp_path: Path) 
         open_run(path, "td3", {"tua": 1})
 
 
+@pytest.mark.parametrize("override", [False, True])
+def test_what_a_saved_run_keeps_for_good_is_refused_with_a_way_on(
+    tmp_path: Path, override: bool
+) -> None:
+    path = started(tmp_path, schedule="linear", schedule_steps=10)
+    for given, (flag, kept) in (
+        ({"schedule": "constant"}, ("--schedule", "linear")),
+        ({"normalize_rewards": True}, ("--normalize-rewards", "False")),
+    ):
+        with pytest.raises(RunError, match=f"{flag} of .* stays {kept}, .* with --init-from"):
+            open_run(path, "td3", given, override=override)
+    assert not open_run(path, "td3", {"schedule": "linear"}).overridden
+
+
 def test_an_override_is_recorded(tmp_path: Path) -> None:
     path = started(tmp_path)
     run = open_run(path, "td3", {"tau": 0.5, "steps": 5}, override=True)
