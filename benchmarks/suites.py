@@ -24,6 +24,7 @@ import numpy as np
 
 from eagerly import Trainer, evaluate, load_policy, open_run
 from eagerly.benchmarks.tasks import SHORT, TASKS, Task
+from eagerly.spaces import text_of
 from eagerly.storage.digests import digests
 from eagerly.storage.evaluations import read_results
 from eagerly.training.evaluation import evaluation_seeds
@@ -140,7 +141,7 @@ def _short(space: Any) -> str:
         return f"{kind}({', '.join(inside)})"
     if kind == "Box":
         return f"{np.dtype(space.dtype).name} {list(space.shape)}"
-    return str(space)
+    return text_of(space)
 
 
 def _examine(task: Task) -> dict[str, Any]:
