@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from typing import Any
 
 import keras
@@ -21,7 +20,6 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from eagerly.agents import agent_names, config_class
 from eagerly.agents.agent import Agent
 from eagerly.conditions import Situation
 from eagerly.environments.vector import VectorStep
@@ -130,12 +128,12 @@ class Summaries(Callback):
         """
         settings = run.settings()
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        acting = _acting([RunConfig, type(agent.config)], settings, agent)
-        known = {"agent": run.agent} | {name: settings[name] for name in acting}
+        acting = {name: settings[name] for name in _acting(settings, agent)}
+        known = {"agent": run.agent} | acting
         self._add_all(
             steps,
             text_pb("settings", f"| setting | value |\n|---|---|\n{rows}"),
-            hp.hparams_config_pb(hparams=_hyperparameters(run, agent), metrics=_METRICS),
+            hp.hparams_config_pb(hparams=[hp.HParam(name) for name in known], metrics=_METRICS),
             hp.hparams_pb(
                 {name: _plain(value) for name, value in known.items()}, trial_id=run.path.name
             ),
@@ -253,24 +251,15 @@ def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:
     return {f"{group}/{name}": value for name, value in evaluation.summary().items()}
 
 
-def _acting(kinds: Iterable[Any], settings: Mapping[str, Any], agent: Agent) -> list[str]:
+def _acting(settings: Mapping[str, Any], agent: Agent) -> list[str]:
     """Names the settings that act in a run, without those that cannot change its result."""
-    known = {name: each for kind in kinds for name, each in settings_of(kind).items()}
-
-    def value(name: str) -> Any:
-        return settings[name] if name in settings else known[name].default
-
-    situation = Situation(value, agent.observations, agent.actions)
-    compared = known.keys() - (FREE_SETTINGS - {"steps"})
-    return [name for name in known if name in compared and not known[name].hindrance(situation)]
-
-
-def _hyperparameters(run: Run, agent: Agent) -> list[hp.HParam]:
-    """Lists what acts here, and what would with the other agents, so that runs share a table."""
-    settings = run.settings()
-    kinds = [type(agent.config), *(config_class(name) for name in agent_names())]
-    names = (_acting([RunConfig, kind], settings, agent) for kind in kinds)
-    return [hp.HParam(name) for name in dict.fromkeys(("agent", *chain(*names)))]
+    situation = Situation(settings.__getitem__, agent.observations, agent.actions)
+    declared = {**settings_of(RunConfig), **settings_of(type(agent.config))}
+    return [
+        name
+        for name, each in declared.items()
+        if name not in FREE_SETTINGS - {"steps"} and not each.hindrance(situation)
+    ]
 
 
 def _plain(value: Any) -> Any:
