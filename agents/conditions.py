@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eagerly.conditions import Condition, Situation, with_setting
-from eagerly.spaces.ignoring import inner_spaces
+from eagerly.spaces.description import inner_spaces
 
 # Names of what is in TensorFlow's half: no declaration of a setting needs that.
 MEMORIES = ("lstm", "gru", "attention")

@@ -4,7 +4,7 @@ Nothing here imports TensorFlow: environments in processes of their own use it, 
 """
 
 from eagerly.spaces.actions import Actions
-from eagerly.spaces.description import text_of
+from eagerly.spaces.description import outside, text_of
 from eagerly.spaces.observations import Entry, Observations
 from eagerly.spaces.serialization import document_of, space_of
 
@@ -13,6 +13,7 @@ __all__ = [
     "Entry",
     "Observations",
     "document_of",
+    "outside",
     "space_of",
     "text_of",
 ]

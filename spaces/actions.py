@@ -10,8 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from eagerly.spaces.description import text_of
-from eagerly.spaces.ignoring import inner_spaces
+from eagerly.spaces.description import inner_spaces, text_of
 from eagerly.spaces.observations import choices_of, leaves, one_hot
 
 INVALID = -1e9  # the score of a choice that a mask rules out; its probability is exactly 0
@@ -57,7 +56,7 @@ class Actions:
             else:
                 self.choices, firsts = self.choices + choices[0], firsts + choices[1]
         if not lows and not self.choices:
-            raise ValueError(f"{_SUPPORTED}; got {space}")
+            raise ValueError(f"{_SUPPORTED}; got {text_of(space)}")
         low = np.concatenate(lows) if lows else np.zeros(0)
         if self.choices:
             low = low.astype(np.float64)  # holds every value of a choice, other dtypes do not
@@ -198,17 +197,20 @@ def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
     """Returns a space that is a bounded `Box`, and refuses others."""
     supported = "actions must be a bounded, floating-point Box"
     if not isinstance(space, spaces.Box):
-        raise ValueError(f"{_SUPPORTED}; got {space}")
+        raise ValueError(f"{_SUPPORTED}; got {text_of(space)}")
     at = f" in {path!r}" if path else ""
     if not math.prod(space.shape):
         raise ValueError(f"{supported} of at least one dimension{at}; got shape {space.shape}")
     if not np.issubdtype(space.dtype, np.floating):
         raise ValueError(f"{supported}{at}; got dtype {space.dtype}.")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        bounded = "gymnasium.spaces.Box(low, high, shape))."
+        if path:
+            bounded = f"space), where space is the whole action space with {path!r} bounded."
         raise ValueError(
             f"{supported}{at}; got {text_of(space)}. Give it finite bounds: in the action_space of "
             "the environment, or around it with gymnasium.wrappers.TransformAction(env, lambda "
-            "action: action, gymnasium.spaces.Box(low, high, shape))."
+            f"action: action, {bounded}"
         )
     if not (space.low < space.high).all():
         raise ValueError(
@@ -222,7 +224,9 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
     inner = inner_spaces(space)
     if inner is not None:
         if given is not None and not isinstance(given, Mapping | tuple):
-            raise ValueError(f"{path} must have the structure of {space}; got {type(given)}")
+            raise ValueError(
+                f"{path} must have the structure of {text_of(space)}; got {type(given)}"
+            )
         keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
         # Gymnasium's vectors say of each key whether it was there.
         keys -= {f"_{key}" for key in keys} - set(inner)
@@ -256,7 +260,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         bits = np.moveaxis(asked.reshape(*lead, -1), -1, 0)
         given = tuple(np.stack([part != 1, part != 0], axis=-1) for part in bits)
     elif len(space.shape or ()) != 1:
-        raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {space}")
+        raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got {text_of(space)}")
     if not isinstance(given, tuple) or len(given) != len(sizes):
         got = len(given) if isinstance(given, tuple) else type(given)
         raise ValueError(

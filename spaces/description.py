@@ -1,30 +1,75 @@
-"""Spaces as people read them."""
+"""What is in a space, and how people read it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from eagerly.spaces.ignoring import described
-
 _MOST = 8  # numbers of a bound that are written out
+_MOST_LETTERS = 16
+
+
+def described(space: gymnasium.Space[Any]) -> str:
+    """Describes a space without addresses in memory, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(space))
+
+
+def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[Any]] | None:
+    """Returns the spaces in a `Dict` or `Tuple` by key or index, in their order; else None."""
+    if isinstance(space, spaces.Dict):
+        return space.spaces
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
+
+
+def below(path: str, key: Any) -> str:
+    """Returns the path of an entry inside the one at `path`."""
+    return f"{path}/{key}".lstrip("/")
+
+
+def outside(
+    space: gymnasium.Space[Any], value: Any, path: str = ""
+) -> tuple[str, gymnasium.Space[Any], Any] | None:
+    """Finds the first part of a value that its space does not contain.
+
+    Returns:
+        The part's path, its space and its value; None if all of them are in their spaces. A
+        dictionary or tuple of another structure is such a part itself.
+    """
+    inner = inner_spaces(space)
+    if isinstance(space, spaces.Dict):
+        fits = isinstance(value, dict) and value.keys() == space.spaces.keys()
+    else:
+        fits = isinstance(value, tuple | list) and len(value) == len(inner or ())
+    if inner is not None and fits:
+        found = (outside(part, value[key], below(path, key)) for key, part in inner.items())
+        return next(filter(None, found), None)
+    return None if value in space else (path, space, value)
 
 
 def text_of(space: gymnasium.Space[Any]) -> str:
-    """Writes a space on one line, as Gymnasium does; of many different bounds only the range."""
+    """Writes a space on one line, much as Gymnasium does, and shortens what is long.
+
+    Of many different bounds it shows the range, and of a text with many letters the lengths.
+    """
     if isinstance(space, spaces.Dict):
         return f"Dict({', '.join(f'{k!r}: {text_of(v)}' for k, v in space.spaces.items())})"
-    if isinstance(space, spaces.Tuple):
-        return f"Tuple({', '.join(text_of(inner) for inner in space.spaces)})"
+    if isinstance(space, spaces.Tuple | spaces.OneOf):
+        return f"{type(space).__name__}({', '.join(text_of(inner) for inner in space.spaces)})"
+    if isinstance(space, spaces.Sequence):
+        return f"Sequence({text_of(space.feature_space)}, stack={space.stack})"
     if isinstance(space, spaces.Box):
         low, high = _folded(space.low), _folded(space.high)
         return f"Box({low}, {high}, {space.shape}, {space.dtype})"
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.size > _MOST:
         return f"MultiDiscrete({_folded(space.nvec)}, {space.shape})"
-    return described(space)
+    if isinstance(space, spaces.Text) and len(space.character_set) > _MOST_LETTERS:
+        return f"Text({space.min_length}, {space.max_length})"
+    return " ".join(described(space).split())
 
 
 def _folded(numbers: np.ndarray) -> str:

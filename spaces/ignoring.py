@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import gymnasium
 from gymnasium import spaces
 
+from eagerly.spaces.description import below, inner_spaces, text_of
+
 
 class UnreadSpace(spaces.Space[Any]):
     """Stands in a saved policy for a space of which only the description was kept.
 
-    Such a space belongs to an entry that is left out, so that anything is in it.
+    Such a space belongs to an entry that is left out, so it contains everything.
 
     Args:
         description: What the space was called.
@@ -42,23 +43,6 @@ class UnreadSpace(spaces.Space[Any]):
         return f"UnreadSpace({self.description!r})"
 
 
-def described(space: gymnasium.Space[Any]) -> str:
-    """Describes a space without addresses in memory, which differ from process to process."""
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(space))
-
-
-def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[Any]] | None:
-    """Returns the spaces in a `Dict` or `Tuple` by key or index, in their order; else None."""
-    if isinstance(space, spaces.Dict):
-        return space.spaces
-    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
-
-
-def below(path: str, key: Any) -> str:
-    """Returns the path of an entry inside the one at `path`."""
-    return f"{path}/{key}".lstrip("/")
-
-
 def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozenset[str]:
     """Finds what is left out of observations.
 
@@ -76,7 +60,9 @@ def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozen
         return frozenset()
     inside = _inside(space, "")
     if unknown := [name for name in names if name not in inside]:
-        has = f"the entries {', '.join(inside)}" if inside else f"no entries; they are {space}"
+        has = f"the entries {', '.join(inside)}"
+        if not inside:
+            has = f"no entries; they are {text_of(space)}"
         raise ValueError(f"ignore_entries names {unknown[0]!r}, but observations have {has}")
     ignored: set[str] = set()
     for path in reversed(inside):  # what is inside comes before what holds it
@@ -126,6 +112,37 @@ def without(
     )
 
 
+def without_values(
+    space: gymnasium.Space[Any], observation: Any, ignored: Collection[str], path: str = ""
+) -> Any:
+    """Returns an observation as `without` returns its space: without what is left out.
+
+    What does not have the structure of the space stays as it is.
+
+    Args:
+        space: The space of the observation.
+        observation: An observation.
+        ignored: What `ignored_paths` found.
+        path: Where the observation stands.
+    """
+    inner = inner_spaces(space)
+    if not ignored or inner is None:
+        return observation
+
+    def kept(values: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            key: without_values(inner[key], value, ignored, own) if key in inner else value
+            for key, value in values.items()
+            if (own := below(path, key)) not in ignored
+        }
+
+    if isinstance(space, spaces.Dict):
+        return kept(observation) if isinstance(observation, dict) else observation
+    if not isinstance(observation, tuple) or len(observation) != len(inner):
+        return observation
+    return tuple(kept(dict(enumerate(observation))).values())
+
+
 def unread_message(
     unread: Mapping[str, gymnasium.Space[Any]], ignored: str, *, others: bool
 ) -> str:
@@ -143,4 +160,4 @@ def unread_message(
     if others and not any("," in name for name in unread):
         names = ",".join([*filter(None, [ignored]), *unread])
         advice = f"leave it out with --ignore-entries {names}, or {advice}"
-    return f"{what} {described(space)}, which no network reads: {advice}"
+    return f"{what} {text_of(space)}, which no network reads: {advice}"

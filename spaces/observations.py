@@ -11,7 +11,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from eagerly.spaces.ignoring import below, ignored_paths, inner_spaces, unread_message, without
+from eagerly.spaces.description import below, inner_spaces, text_of
+from eagerly.spaces.ignoring import (
+    ignored_paths,
+    unread_message,
+    without,
+    without_values,
+)
 
 VECTOR, IMAGE, CHOICE = "vector", "image", "choice"
 
@@ -106,7 +112,7 @@ class Observations:
         if not stop:
             raise ValueError(
                 "observations must be a Box, a discrete space, or a Dict or Tuple of these, and "
-                f"not empty; got {space}"
+                f"not empty; got {text_of(space)}"
             )
         paths = [entry.path for entry in self.entries]
         if len(set(paths)) < len(paths):
@@ -117,6 +123,10 @@ class Observations:
     def kept_space(self) -> gymnasium.Space[Any]:
         """The space without what is left out; the space itself, if that is nothing."""
         return without(self.space, self.ignored)
+
+    def kept(self, observation: Any) -> Any:
+        """Returns an observation as `kept_space` has it; itself, if nothing is left out."""
+        return without_values(self.space, observation, self.ignored)
 
     @property
     def is_row(self) -> bool:

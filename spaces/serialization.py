@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from eagerly.spaces.actions import Actions
-from eagerly.spaces.ignoring import UnreadSpace, described
+from eagerly.spaces.description import described
+from eagerly.spaces.ignoring import UnreadSpace
 from eagerly.spaces.observations import Observations
 
 _LARGEST = 2**24  # numbers in one part of a space that a file may ask for

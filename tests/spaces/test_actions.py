@@ -52,7 +52,10 @@ def test_rounding_never_leaves_the_box(dtype: type) -> None:
         (Box(np.array([-1, -np.inf], np.float32), np.ones(2, np.float32)), "got Box"),
         (Box(0, 5, (2,), dtype=np.int32), "got dtype int32"),
         (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "low < high"),
-        (Dict({"arm": Box(0, np.inf, (1,))}), "bounded.* in 'arm'; got Box"),
+        (
+            Dict({"arm": Box(0, np.inf, (1,))}),
+            "bounded.* in 'arm'; got Box.* the whole action space with 'arm' bounded",
+        ),
     ],
 )
 def test_unsupported_actions_are_named(space: gymnasium.Space, message: str) -> None:

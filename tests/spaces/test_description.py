@@ -1,4 +1,4 @@
-"""Spaces on one line."""
+"""Spaces on one line, and what is not in them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, OneOf, Sequence, Text, Tuple
 
-from eagerly.spaces import text_of
+from eagerly.spaces import outside, text_of
 
 SMALL = Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32))
 LARGE = Box(-np.arange(1, 22, dtype=np.float32), np.full(21, 0.5, np.float32))
@@ -27,7 +27,32 @@ LARGE = Box(-np.arange(1, 22, dtype=np.float32), np.full(21, 0.5, np.float32))
         (Tuple([LARGE, Discrete(2)]), f"Tuple({text_of(LARGE)}, Discrete(2))"),
         (MultiDiscrete([2, 3]), "MultiDiscrete([2 3])"),
         (MultiDiscrete(range(2, 42)), "MultiDiscrete(2 to 41, (40,))"),
+        (MultiDiscrete([[2, 3], [4, 5]]), "MultiDiscrete([[2 3] [4 5]])"),
+        (Text(9), "Text(1, 9)"),
+        (Text(9, charset="a"), "Text(1, 9, charset=a)"),
+        (Sequence(LARGE), f"Sequence({text_of(LARGE)}, stack=False)"),
+        (OneOf([LARGE, Text(9)]), f"OneOf({text_of(LARGE)}, Text(1, 9))"),
     ],
 )
 def test_a_space_takes_one_line_however_large(space: gymnasium.Space[Any], text: str) -> None:
     assert text_of(space) == text
+
+
+NESTED = Dict({"gear": Discrete(3), "robot": Tuple([Discrete(2), SMALL])})
+ARM = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"gear": 2, "robot": (1, ARM)}, None),
+        ({"gear": 3, "robot": (1, ARM - 1)}, "gear"),
+        ({"gear": 2, "robot": (1, ARM - 1)}, "robot/1"),
+        ({"gear": 2, "robot": (1,)}, "robot"),
+        ({"gear": 2}, ""),
+    ],
+)
+def test_the_first_part_outside_its_space_is_found(value: Any, path: str | None) -> None:
+    found = outside(NESTED, value)
+    assert (found and found[0]) == path
+    assert (found is None) == NESTED.contains(value)

@@ -52,6 +52,16 @@ def test_a_dictionary_may_come_without_what_is_left_out() -> None:
             laid.flatten(wrong)
 
 
+def test_an_observation_without_what_is_left_out_is_in_the_space_that_is_kept() -> None:
+    laid = Observations(ROBOT, ignored=IGNORED)
+    broken = {**SEEN, "mission": np.nan, "tool": (2, None)}
+    assert laid.kept_space.contains(laid.kept(broken))
+    for wrong in ({**SEEN, "more": 1}, {**SEEN, "tool": 2}, {**SEEN, "robot": 3}, None):
+        assert not laid.kept_space.contains(laid.kept(wrong))
+    everything = Observations(INNER["arm"])
+    assert everything.kept(SEEN) is SEEN
+
+
 def test_a_whole_dictionary_is_left_out_by_its_name_or_by_those_of_all_it_holds() -> None:
     for names in (("robot",), ("robot/notes", "robot/arm")):
         laid = Observations(ROBOT, ignored=(*names, "mission", "sounds", "tool/1"))
@@ -68,6 +78,7 @@ def test_a_whole_dictionary_is_left_out_by_its_name_or_by_those_of_all_it_holds(
             "ignore_entries names 'mision', but observations have the entries mission, robot, "
             "robot/arm, robot/notes, sounds, tool, tool/0, tool/1",
         ),
+        (Box(0, np.arange(1.0, 31.0)), ["x"], r"no entries; they are Box\(0.0, 1.0 to 30.0, \("),
         (Box(-1, 1, (2,)), ["x"], "names 'x', but observations have no entries; they are Box"),
         (INNER, ["notes", "arm"], "notes,arm would leave nothing to observe: keep one of arm, n"),
         (
