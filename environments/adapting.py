@@ -1,13 +1,16 @@
-"""Environments that keep to Gymnasium's interface in part, made to keep to all that is used."""
+"""Adapts environments that implement Gymnasium's interface only in part."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import ClipAction
+
+_log = logging.getLogger(__name__)
 
 
 class ClippedActions(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -43,7 +46,7 @@ def adapted(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Returns an environment that takes seed and options, and has the bounds it clips to."""
     env = _with_full_reset(env)
     space = _clipped_to(env)
-    return env if space is env.action_space else ClippedActions(env, space)
+    return env if space is None else ClippedActions(env, space)
 
 
 def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Env[Any, Any]]:
@@ -52,6 +55,26 @@ def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Env[Any, Any]]:
     while isinstance(env, gymnasium.Wrapper):
         env = env.env
         yield env
+
+
+def takes_seed(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether `reset` of an adapted environment, and of all that it wraps, takes a seed."""
+    return not any(isinstance(each, PartialReset) and not each.takes_seed for each in layers(env))
+
+
+def warn_if_unseeded(env: gymnasium.Env[Any, Any], name: str) -> None:
+    """Logs a warning if `reset` of an adapted environment takes no seed.
+
+    Args:
+        env: The environment; nothing of it is called.
+        name: Its name in messages.
+    """
+    if not takes_seed(env):
+        _log.warning(
+            f"environment {name!r}: reset takes no seed. It is called without one; only what it "
+            "draws from self.np_random follows the seed of the run. Better: "
+            "def reset(self, *, seed=None, options=None), beginning with super().reset(seed=seed)"
+        )
 
 
 def _with_full_reset(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -69,11 +92,14 @@ def _with_full_reset(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     return env if len(taken) == 2 else PartialReset(env, taken)
 
 
-def _clipped_to(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any]:
-    """Finds the space that actions of a `ClipAction` end up in, or that of the environment."""
+def _clipped_to(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any] | None:
+    """Finds the space that a `ClipAction` clips actions to; None if there is none to be known."""
     if isinstance(env, ClipAction):
-        return _clipped_to(env.env)
+        inner = _clipped_to(env.env)
+        return env.env.action_space if inner is None else inner
+    if isinstance(env, gymnasium.ActionWrapper):  # what it makes of an action is not known
+        return None
     # A wrapper without a space of its own hands on the object of what it wraps.
     if isinstance(env, gymnasium.Wrapper) and env.action_space is env.env.action_space:
         return _clipped_to(env.env)
-    return env.action_space
+    return None

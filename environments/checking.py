@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import reprlib
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -15,10 +17,10 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
-from eagerly.environments.adapting import PartialReset, layers
+from eagerly.environments.adapting import layers, takes_seed
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
-from eagerly.spaces import Actions, Observations, text_of
+from eagerly.spaces import Actions, Observations, outside, text_of
 
 _log = logging.getLogger(__name__)
 # Advice for other kinds of agents; unbounded observations and any action bounds are fine here. So
@@ -39,6 +41,7 @@ _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]],
         "(--normalize-observations keeps them with the policy)"
     ),
 }
+_LONGEST = 10  # steps of an episode that is compared
 # Whether it is deterministic is seen here, and no error.
 _UNDETERMINED = EnvSpec("Checked-v0", nondeterministic=True)
 
@@ -46,12 +49,23 @@ _UNDETERMINED = EnvSpec("Checked-v0", nondeterministic=True)
 class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """What Gymnasium's checker sees of an environment.
 
-    It takes random valid actions in the place of others, because the checker knows no masks. And
-    it answers for what is looked at here, and no error: determinism and `super().reset(seed=seed)`.
+    It takes random valid actions in the place of others, because the checker knows no masks. It
+    hides what no network reads, which may be anything. And it keeps the checker from refusing two
+    things that are checked here, and only warned of: determinism and `super().reset(seed=seed)`.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str, *, masks: bool) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        name: str,
+        *,
+        masks: bool,
+        observations: Observations | None = None,
+    ) -> None:
         super().__init__(env)
+        self._observations = observations
+        if observations is not None:
+            self.observation_space = observations.kept_space
         self.actions, self._name = Actions(env.action_space), name
         self._masks = masks and bool(self.actions.choices)
         self.keys: set[str] = set()  # what every `info` had, together
@@ -80,7 +94,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self._generator = np.random.default_rng(seed)
             self.seeds_generator &= getattr(inner, "_np_random", None) is not before
-        return self._remembered(result)
+        return self._seen(result)
 
     def step(self, action: Any) -> Any:
         try:
@@ -91,9 +105,12 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             ) from error
         valid = self.actions.to_environment(self.actions.random(self._draws, 1, mask))[0]
         self._step += 1
-        return self._remembered(self.env.step(self.actions.unflatten(valid)))
+        return self._seen(self.env.step(self.actions.unflatten(valid)))
 
-    def _remembered(self, result: Any) -> Any:
+    def _seen(self, result: Any) -> Any:
+        """Remembers a result, and returns it without what no network reads."""
+        if self._observations is not None and isinstance(result, tuple) and result:
+            result = self._observations.kept(result[0]), *result[1:]
         self._result = result
         info = result[-1] if isinstance(result, tuple) and result else None
         self._given: Any = None
@@ -103,17 +120,20 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def shown(self) -> str:
-        """Says what the last observation was beside its space, if that is one array."""
-        space = self.env.observation_space
-        if not isinstance(space, gymnasium.spaces.Box) or not isinstance(self._result, tuple):
+        """Says which part of the last observation is not in its space, and what it was."""
+        found = None
+        if isinstance(self._result, tuple) and self._result:
+            found = outside(self.observation_space, self._result[0])
+        if found is None:
             return ""
-        value = self._result[0]
-        came = str(type(value))
+        path, space, value = found
+        came = f"{type(value).__name__} {reprlib.repr(value)}"
         if isinstance(value, np.ndarray):
             came = f"{value.dtype} of shape {value.shape}"
             if value.size and value.dtype.kind in "biuf":
                 came += f", from {value.min()} to {value.max()}"
-        return f" ({text_of(space)} is declared; {came} came)"
+        at = f"entry {path!r}: " if path else ""
+        return f" ({at}{text_of(space)} is declared; {came} came)"
 
 
 def check_environment(
@@ -128,20 +148,28 @@ def check_environment(
     What is odd but can be trained on is logged as a warning.
 
     Args:
-        env: The environment; it is reset and stepped.
+        env: The environment, not used yet; it is reset and stepped.
         name: Its name in messages.
         observations: How its observations are laid out, where that is more than its space says.
         masks: Whether what is not valid, by its masks, is left out.
 
     Returns:
-        Whether two short episodes from the same seed were the same.
+        Whether two short episodes from the same seed, with another one between them, were the same.
 
     Raises:
         RunError: If it does not keep to Gymnasium's interface.
     """
+    guarded = GuardedEnvironment(env, f"environment {name!r}", observations=observations)
+    plays = _ValidActions(guarded, name, masks=masks)
+    laid_out = observations or Observations(env.observation_space)
+    repeats: bool | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        checked = _ValidActions(env, name, masks=masks)
+        # Before the checker resets it: some differences show only in the first episodes. What fails
+        # here the checker explains better; what the checker lets pass fails again below.
+        with suppress(RunError, ValueError):
+            repeats = _repeats_itself(plays, laid_out)
+        checked = _ValidActions(env, name, masks=masks, observations=observations)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
         except RunError:
@@ -164,24 +192,14 @@ def check_environment(
             f"environment {name!r}: info holds {near[0]!r}, but no 'action_mask': every choice is "
             "taken as valid"
         )
-    around = list(layers(env))
-    if any(isinstance(each, PartialReset) and not each.takes_seed for each in around):
-        _log.warning(
-            f"environment {name!r}: reset takes no seed. It is called without one; only what it "
-            "draws from self.np_random follows the seed of the run. Better: "
-            "def reset(self, *, seed=None, options=None), beginning with super().reset(seed=seed)"
-        )
-    elif not checked.seeds_generator:
+    if takes_seed(env) and not checked.seeds_generator:
         _log.warning(
             f"environment {name!r}: reset does not call super().reset(seed=seed): what it draws "
             "from self.np_random does not follow the seed"
         )
-    guarded = GuardedEnvironment(env, f"environment {name!r}", observations=observations)
-    repeats = _repeats_itself(
-        _ValidActions(guarded, name, masks=masks),
-        observations or Observations(env.observation_space),
-    )
-    carries = False
+    if repeats is None:
+        repeats = _repeats_itself(plays, laid_out)
+    carries, around = False, list(layers(env))
     for kind, meaning in _CARRIES.items():
         if any(isinstance(each, kind) and each.update_running_mean for each in around):
             carries = True
@@ -191,22 +209,24 @@ def check_environment(
             )
     if not (repeats or carries):
         _log.warning(
-            f"environment {name!r} does not repeat itself from its seed: runs differ from one "
-            "another, and a continued run begins a fresh episode where it cannot bring one back"
+            f"environment {name!r} does not repeat itself from its seed: runs may differ from "
+            "one another, and a continued run begins a fresh episode where it cannot bring one back"
         )
     return repeats and not carries
 
 
 def _repeats_itself(env: _ValidActions, observations: Observations) -> bool:
-    seen = []
-    for _ in range(2):
-        trace = [observations.flatten(env.reset(seed=0)[0])]
-        for _ in range(3):
-            observation, reward, terminated, truncated, _ = env.step(None)
-            trace += [observations.flatten(observation), np.array(reward)]
-            if terminated or truncated:
-                break
-        seen.append(trace)
-    return len(seen[0]) == len(seen[1]) and all(
-        np.array_equal(one, other) for one, other in zip(*seen, strict=True)
-    )
+    # The episode between them shows whether something is carried from one into the next.
+    first, _, last = (_episode(env, observations, seed) for seed in (0, 1, 0))
+    return len(first) == len(last) and all(map(np.array_equal, first, last))
+
+
+def _episode(env: _ValidActions, observations: Observations, seed: int) -> list[np.ndarray]:
+    """Returns the observations and rewards of the first steps of an episode."""
+    seen = [observations.flatten(env.reset(seed=seed)[0])]
+    for _ in range(_LONGEST):
+        observation, reward, terminated, truncated, _ = env.step(None)
+        seen += [observations.flatten(observation), np.array(reward)]
+        if terminated or truncated:
+            break
+    return seen

@@ -15,6 +15,7 @@ from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import Budget
 from eagerly.buffers import Buffer, Layout
+from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.guard import GuardedEnvironment
@@ -105,6 +106,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         raise RunError(f"environment {make.name!r}: {error}") from error
     guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
     opened.enter_context(closing(guarded))
+    warn_if_unseeded(env, make.name)
     repeats = None
     if run.is_new and config.check_env:
         what = f"checking environment {make.name!r}"

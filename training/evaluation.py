@@ -123,7 +123,8 @@ def evaluate(
     Args:
         policy: Maps an observation `[O]` to an action `[A]` in the environment's units, or begins
             an episode that does, such as `Policy`.
-        env: An environment that nothing else steps.
+        env: An environment that nothing else steps. All numbers in its observations must be finite;
+            those in entries that a `Policy` ignores need not be.
         seeds: Reset seeds.
         watch: Called after every reset and step.
         begin: Called before every episode with its number, from 0 on.

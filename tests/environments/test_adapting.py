@@ -16,6 +16,17 @@ from tests.toys import Bandit, Counting, UnboundedActions
 INFINITE = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
 
 
+class Reversed(gymnasium.ActionWrapper):
+    def action(self, action: np.ndarray) -> np.ndarray:
+        return -action
+
+
+class NewSpaces(Counting):
+    @property
+    def action_space(self) -> Any:  # type: ignore[override]
+        return gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
 def halved(env: gymnasium.Env) -> gymnasium.Env:
     return RescaleAction(env, np.float32(-0.5), np.float32(0.5))
 
@@ -43,6 +54,7 @@ def test_the_bounds_are_those_that_actions_are_clipped_to(
         ClipAction(UnboundedActions()),
         # What this makes of an action before it is clipped is not known.
         TransformAction(ClipAction(Bandit()), lambda action: action / 10, INFINITE),
+        TimeLimit(Reversed(ClipAction(Bandit())), 9),
     ],
 )
 def test_bounds_are_not_made_up(env: gymnasium.Env) -> None:
@@ -54,6 +66,8 @@ def test_an_environment_that_needs_nothing_stays_itself() -> None:
     env = TimeLimit(Counting(), 9)
     assert adapted(env) is env
     assert isinstance(env.env, Counting)
+    fresh = NewSpaces()
+    assert adapted(fresh) is fresh
 
 
 class NoSeed(Counting):

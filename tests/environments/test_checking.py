@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import ClipAction, NormalizeObservation, NormalizeReward
 
+from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.vector import Environments
 from eagerly.errors import RunError
+from eagerly.spaces import Observations
 from tests.small_runs import logged
 
 
@@ -45,6 +47,39 @@ class Walk(gymnasium.Env):
 class NoisyStep(Walk):
     def step(self, action: np.ndarray) -> Any:
         return super().step((action * np.random.default_rng().uniform()).astype(np.float32))
+
+
+class NoisyLate(NoisyStep):
+    """Draws from nowhere where a short look does not see it."""
+
+    length = 9
+
+    def step(self, action: np.ndarray) -> Any:
+        return (super(NoisyStep, self) if self.count < 3 else super()).step(action)
+
+
+class Experienced(Walk):
+    """Carries over how many different starts it has had: a start that comes again adds nothing."""
+
+    had: set[bytes] | None = None
+
+    def begin(self, draws: Any) -> tuple[Any, dict]:
+        super().begin(draws)
+        self.had = (self.had or set()) | {self.at.tobytes()}
+        self.at = self.at / len(self.had)
+        return self.seen(), {}
+
+
+class OddThird(Walk):
+    """Its third episode alone depends on those before, as in Gymnasium's Box2D environments."""
+
+    resets = 0
+
+    def begin(self, draws: Any) -> tuple[Any, dict]:
+        super().begin(draws)
+        self.resets += 1
+        self.at += self.resets == 3
+        return self.seen(), {}
 
 
 class TruthValues(Walk):
@@ -115,6 +150,8 @@ UNSEEDED = r"reset does not call super\(\)\.reset\(seed=seed\)"
 # Of each: whether it repeats itself, and what is logged.
 ODD: dict[Callable[[], gymnasium.Env], tuple[bool, list[str]]] = {
     NoisyStep: (False, [DIFFERS]),
+    NoisyLate: (False, [DIFFERS]),
+    Experienced: (False, [DIFFERS]),
     TruthValues: (True, []),
     OneStep: (True, []),
     OwnGenerator: (True, [UNSEEDED]),
@@ -147,6 +184,7 @@ def test_an_odd_environment_is_taken_with_a_warning_where_something_is_lost(
     repeats, warnings = ODD[make]
     maker = environment_maker(named(make, given))
     with logged() as lines:
+        warn_if_unseeded(maker(), maker.name)
         assert check_environment(maker(), maker.name) is repeats
     assert len(lines) == len(warnings), lines
     for line, words in zip(lines, warnings, strict=True):
@@ -161,6 +199,30 @@ def test_what_is_refused_is_shown(make: Callable[[], gymnasium.Env], given: str)
     maker = environment_maker(named(make, given))
     with pytest.raises(RunError, match=REFUSED[make]):
         check_environment(maker(), maker.name)
+
+
+def test_episodes_are_compared_before_the_checker_resets_the_environment() -> None:
+    assert check_environment(OddThird(), "odd") is False
+
+
+class Told(Walk):
+    """Measures, beside its place, a heat that is not to be trusted, in a tuple."""
+
+    observation_space = gymnasium.spaces.Tuple(  # type: ignore[assignment]
+        [gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32), Walk.observation_space]
+    )
+
+    def seen(self) -> Any:
+        return np.full(1, np.nan, np.float32), super().seen()
+
+
+def test_the_entry_that_is_not_in_its_space_is_named_unless_it_is_left_out() -> None:
+    with pytest.raises(
+        RunError, match=r"\(entry '0': Box\(-1.0, .* is declared; float32 of shape \(1,\), from nan"
+    ):
+        check_environment(Told(), "told")
+    observations = Observations(Told.observation_space, ignored=["0"])
+    assert check_environment(Told(), "told", observations=observations)
 
 
 @pytest.mark.parametrize("given", ["id", "class"])

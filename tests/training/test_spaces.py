@@ -126,7 +126,7 @@ def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
 ) -> None:
     pendulum = {"env_kwargs": {"max_episode_steps": 40}}
     straight = train("straight", **settings, steps=200, **pendulum)
-    settings = settings | {"env": Told, "ignore_entries": "mission, heat", "check_env": False}
+    settings = settings | {"env": Told, "ignore_entries": "mission, heat"}
     train("parts", **settings, steps=120)
     trainer = train("parts", env=Told, steps=200)
     assert equal_weights(weights_of(trainer.agent), weights_of(straight.agent))
