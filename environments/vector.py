@@ -117,7 +117,8 @@ class Environments:
             looked at.
 
     Attributes:
-        repeats: As given; after `restore` whether episodes that were repeated came back.
+        repeats: As given; after `restore` whether episodes that were repeated came back. Once it
+            is False it stays so, also in `state`.
         observations: `[N, O]`, float32, the current ones.
         lost: `[N]` bool, which of them `restore` could not bring back.
         why_lost: Why, in words.
@@ -221,8 +222,11 @@ class Environments:
         return copied
 
     def state(self) -> dict[str, Any]:
-        """Returns what `restore` needs: episode numbers, actions and returns, the observations."""
-        return {
+        """Returns what `restore` needs: episode numbers, actions and returns, the observations.
+
+        Under "repeats" it has False, if it was seen that episodes do not repeat themselves.
+        """
+        state = {
             "episodes": list(self._episodes),
             "actions": [
                 np.array(log).reshape(len(log), *(self.action_space.shape or ()))
@@ -232,6 +236,7 @@ class Environments:
             "restorable": self._restorable,
             "observations": self.observations,
         }
+        return state | {"repeats": False} if self.repeats is False else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Brings every environment back to where `state` was taken, and says in `lost` which not.
@@ -248,6 +253,8 @@ class Environments:
         if not len(episodes) == len(state["actions"]) == len(state["returns"]):
             raise ValueError(f"the episodes {episodes} have not all their actions and returns")
         self._episodes = (episodes + [0] * count)[:count]
+        if state.get("repeats") is False:
+            self.repeats = False
         self.why_lost = ""
         if not self._restorable:
             self.why_lost = "--restore-episodes no"
@@ -271,10 +278,11 @@ class Environments:
         lost = (self.observations != state["observations"]).any(axis=1)
         self._returns[:] = [np.nan if total is None else total for _, total in restored]
         lost |= self._returns != np.array(state["returns"], np.float64)
-        if lost.any() or self._lengths.any():
-            self.repeats = not lost.any()
         if lost.any():
+            self.repeats = False
             self._reset(lost)
+        elif self._lengths.any() and self.repeats is not False:  # one may come back by chance
+            self.repeats = True
         self.lost, self.why_lost = lost, "they did not come back to where they were"
 
     def close(self) -> None:

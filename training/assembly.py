@@ -26,6 +26,7 @@ from eagerly.importing import while_used
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.state import Stateful
 from eagerly.storage.config import RunConfig
+from eagerly.storage.manifest import published
 from eagerly.storage.run import Run
 from eagerly.training.best_policy import Policies
 from eagerly.training.collector import Collector
@@ -108,7 +109,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
     repeats = None
-    if run.is_new and config.check_env:
+    if config.check_env and not published(run.path):  # a checkpoint has what was found
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
             masks = run.agent_config.discrete.action_masks

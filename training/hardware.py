@@ -94,7 +94,8 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
 
     Args:
         restores: Whether episodes in progress are brought back.
-        repeats: Whether the environment was seen to repeat itself from its seed; None: not checked.
+        repeats: Whether the environment was seen to repeat itself from its seed; None: that is
+            not known.
     """
     kept = "networks, replay buffer and random states are restored"
     if not restores:
@@ -104,7 +105,7 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
             "not bit for bit: the environment does not repeat itself from its seed, and an episode "
             f"that does not come back begins afresh; {kept}"
         )
-    seen = "as it just did" if repeats else "which was not checked"
+    seen = "as it just did" if repeats else "which this start did not check"
     condition = f"if the environment repeats itself from its seed, {seen}"
     if gpu() is None:
         return f"bit for bit, with the same versions, threads and processor, {condition}"

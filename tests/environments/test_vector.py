@@ -224,3 +224,22 @@ def test_what_does_not_come_back_is_noticed_where_it_has_shown(shows: str, lost:
     restored = Environments(make, 1, seed=0)
     restored.restore(environments.state())
     assert restored.lost.nonzero()[0].tolist() == lost
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_that_episodes_do_not_repeat_themselves_is_remembered(kept: bool) -> None:
+    make = environment_maker(Fickle, {"shows": "nowhere"})
+    environments = Environments(make, 1, seed=0, repeats=False)
+    environments.start()
+    environments.step(actions(1))
+    state = environments.state()
+    restored = Environments(make, 1, seed=0, restorable=kept)
+    restored.restore(state)
+    assert restored.lost.any() != kept
+    assert restored.repeats is False  # although it came back
+    assert restored.state()["repeats"] is False
+    del state["repeats"]  # as it was saved before
+    restored = Environments(make, 1, seed=0, restorable=kept)
+    restored.restore(state)
+    assert restored.repeats is (True if kept else None)
+    assert restored.state().keys() == state.keys()

@@ -43,7 +43,7 @@ def continues(*, restores: bool = True, repeats: bool | None = None) -> str:
 def test_bit_exact_continuation_is_promised_only_where_episodes_come_back(
     repeats: bool | None,
 ) -> None:
-    seen = {True: "as it just did", None: "which was not checked", False: "not bit for bit"}
+    seen = {True: "as it just did", None: "this start did not check", False: "not bit for bit"}
     assert seen[repeats] in continues(repeats=repeats)
     assert "not bit for bit" in continues(restores=False, repeats=repeats)
     assert "--restore-episodes no" in continues(restores=False, repeats=repeats)

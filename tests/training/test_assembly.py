@@ -1,0 +1,52 @@
+"""Runs in odd environments: what is said at each start, and what a continued run knows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import ClipAction
+
+from eagerly import evaluate, load_policy
+from eagerly.environments.factory import environment_maker
+from tests.environments import test_checking as odd
+from tests.small_runs import TrainRun
+from tests.training.test_trainer import _same
+
+FEW: dict[str, Any] = {"steps": 130, "evaluate_every_steps": 125, "checkpoint_every_steps": 1000}
+
+
+def clipped_without_a_seed() -> gymnasium.Env:
+    return ClipAction(odd.TakesNoSeed())
+
+
+def test_an_odd_environment_trains_continues_and_leaves_a_policy(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    make = clipped_without_a_seed
+    straight = train("straight", **FEW | {"env": make})
+    unchecked = train("parts", **FEW | {"env": make, "steps": 121, "check_env": False})
+    assert unchecked.collector.environments.repeats is None
+    continued = train("parts", env=make, steps=130)
+    assert continued.collector.environments.repeats is True
+    _same(continued, straight)
+    for trainer in (straight, unchecked, continued):
+        assert sum("reset takes no seed" in line for line in trainer.lines) == 1
+    np.testing.assert_array_equal(straight.actions.low, [-1, -1])
+    env = environment_maker(make)()
+    assert np.isfinite(evaluate(load_policy(tmp_path / "parts", "latest"), env, [0]).returns).all()
+
+
+def test_what_the_check_found_is_known_when_the_run_continues(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    told = ["does not repeat itself" in line for line in train(env=odd.NoisyStep, steps=3).lines]
+    assert any(told)
+    continued = train(env=odd.NoisyStep, steps=6)  # between two episodes: nothing is brought back
+    assert continued.collector.environments.repeats is False
+    assert not any("does not repeat itself" in line for line in continued.lines)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if it was killed before the first one
+    assert any("does not repeat" in line for line in train(env=odd.NoisyStep, steps=9).lines)
