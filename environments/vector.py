@@ -270,7 +270,7 @@ class Environments:
         self.start()
         self._actions = [list(actions) for actions in state["actions"]]
         self._lengths[:] = [len(actions) for actions in self._actions]
-        longest = {"steps": int(self._lengths.max())}
+        longest = {"steps": int(np.max(self._lengths))}
         patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
         restored = self._envs.call("restore_episode", self._seeds(), state["actions"], **patience)
         reached = np.array([observation for observation, _ in restored], np.float32)

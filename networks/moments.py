@@ -85,7 +85,7 @@ class RunningMoments:
             raise ValueError(f"{name} must be numbers: {error}") from error
         if mean.shape != self.mean.shape or squares.shape != mean.shape:
             raise ValueError(f"{name} must have shape {self.mean.shape}; got {mean.shape}")
-        if not (np.isfinite(mean).all() and np.isfinite(squares).all() and squares.min() >= 0):
+        if not (np.isfinite(mean).all() and np.isfinite(squares).all() and (squares >= 0).all()):
             raise ValueError(f"{name} must be finite, and squares at least 0")
         if count < 0:
             raise ValueError(f"count of {self.name} must be at least 0; got {count}")

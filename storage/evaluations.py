@@ -38,7 +38,7 @@ class Results:
         """The index of the best evaluation since the first update; None without one."""
         if not self.trained.any():
             return None
-        return int(np.where(self.trained, self.return_mean, -np.inf).argmax())
+        return int(np.argmax(np.where(self.trained, self.return_mean, -np.inf)))
 
     def __str__(self) -> str:
         if not self.steps.size:

@@ -81,8 +81,8 @@ class Evaluations(BaseCallback):
                 "episodes": len(self.seeds),
                 "return_mean": float(returns.mean()),
                 "return_std": float(returns.std()),
-                "return_min": float(returns.min()),
-                "return_max": float(returns.max()),
+                "return_min": float(np.min(returns)),
+                "return_max": float(np.max(returns)),
                 "length_mean": float(lengths.mean()),
                 "seconds": self.seconds,
             }
