@@ -22,7 +22,7 @@ from eagerly.importing import around_import
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Whoever sets one of these wants to read more than TensorFlow says by itself.
 _VERBOSE = ("TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE")
-_PATIENCE = 5.0  # seconds to wait for the filter's last words
+_PATIENCE = 5000  # milliseconds to wait for the filter's last words
 _GRACE = 0.2  # seconds to wait for its end
 
 _lock = threading.Lock()
@@ -137,17 +137,21 @@ class _Filter:
         with suppress(OSError):  # somebody has closed it
             if os.path.sameopenfile(2, self._into):  # else somebody leads it elsewhere
                 os.dup2(self._screen, 2)
-        os.write(self._into, self._end)
         said = self._process.stdout
         assert said is not None
-        came = select.select([said], [], [], _PATIENCE)[0] and os.read(said.fileno(), 1)
-        if not came:  # it was killed: what it has not read is shown whole
-            os.set_blocking(self._held, False)
-            with suppress(OSError):
-                os.write(self._screen, os.read(self._held, 1 << 20).replace(self._end, b""))
-        said.close()
-        for descriptor in (self._into, self._held, self._screen):
-            os.close(descriptor)
+        try:
+            os.write(self._into, self._end)
+            ready = select.poll()  # select() fails where many files are open
+            ready.register(said, select.POLLIN)
+            came = ready.poll(_PATIENCE) and os.read(said.fileno(), 1)
+            if not came:  # it was killed: what it has not read is shown whole
+                os.set_blocking(self._held, False)
+                with suppress(OSError):
+                    os.write(self._screen, os.read(self._held, 1 << 20).replace(self._end, b""))
+        finally:
+            said.close()
+            for descriptor in (self._into, self._held, self._screen):
+                os.close(descriptor)
         try:
             self._process.wait(_GRACE)
         except subprocess.TimeoutExpired:  # a process that was started meanwhile writes to it

@@ -36,7 +36,8 @@ def set_device(device: str) -> None:
         built = "" if tf.test.is_built_with_cuda() else " This TensorFlow is built without CUDA."
         raise RunError(
             f"--device gpu: TensorFlow finds no GPU.{built} On Linux with an NVIDIA driver: "
-            "pip install 'eagerly[gpu]'"
+            "pip install 'eagerly[gpu]'. If that is installed, TF_CPP_MIN_LOG_LEVEL=0 shows why "
+            "TensorFlow does not use the GPU."
         )
     used = [] if device == "cpu" else gpus[:1]
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import subprocess
 import sys
 import threading
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eagerly import quiet
+from eagerly import noise, quiet
 from eagerly.noise import copied, is_noise, remaining
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,9 @@ NOISE = [
     "the appropriate compiler flags.",
     "E" + _BEGIN[1:] + "cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed "
     "call to cuInit: UNKNOWN ERROR (303)",
+    "E" + _BEGIN[1:] + "cuda_executor.cc:1743] Could not get CUDA version: INTERNAL: CUDA Runtime "
+    "error: Failed call to cudaGetRuntimeVersion: Error loading CUDA libraries. GPU will not be "
+    "used.",
     "E" + _BEGIN[1:] + "cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register "
     "factory for plugin cuDNN when one has already been registered",
     "W" + _BEGIN[1:] + "computation_placer.cc:177] computation placer already registered. Please",
@@ -45,6 +50,41 @@ SAID = [
 @pytest.mark.parametrize("line", NOISE)
 def test_what_tensorflow_says_at_every_start_is_noise(line: str) -> None:
     assert is_noise(line.encode())
+
+
+REASONS = [line for line in NOISE if re.search("cuda drivers|303|Error loading CUDA", line)]
+
+
+@pytest.mark.parametrize("line", REASONS)
+def test_why_no_gpu_is_used_is_shown_on_a_machine_that_has_one(line: str) -> None:
+    assert not is_noise(line.encode(), gpu=True)
+
+
+def test_other_noise_is_left_out_beside_a_gpu_too() -> None:
+    assert len(REASONS) == 3
+    content = "".join(f"{line}\n" for line in NOISE).encode()
+    shown = "".join(f"{line}\n" for line in REASONS).encode()
+    assert remaining(content, gpu=True) == shown
+    pieces = iter([content])
+    written: list[bytes] = []
+    assert not list(copied(lambda: next(pieces, b""), written.append, b"<end>", gpu=True))
+    assert b"".join(written) == shown
+
+
+def test_a_gpu_is_noticed_by_its_device_or_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise, "_DEVICES", str(tmp_path / "dev"))
+    monkeypatch.setattr(noise, "_DRIVER", str(tmp_path / "driver"))
+    assert not noise.has_gpu()
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/null").touch()
+    assert not noise.has_gpu()
+    (tmp_path / "dev/nvidia0").touch()
+    assert noise.has_gpu()
+    (tmp_path / "dev/nvidia0").unlink()
+    (tmp_path / "driver").mkdir()
+    assert noise.has_gpu()
 
 
 def test_everything_else_stays_as_it_is_and_in_order() -> None:
@@ -133,6 +173,17 @@ def test_a_filter_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     end = "\nfrom eagerly.quiet import _filter"
     end += "\n_filter._process.kill()\n_filter._process.wait()\nos.write(2, b'told later\\n')"
     assert "told later\nafter\n" in _said(tmp_path, end)[1]
+
+
+def test_a_process_with_more_files_than_select_takes_is_quiet_too(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip(f"a process may open {hard} files here")
+    opening = "import resource\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+    opening += "resource.setrlimit(resource.RLIMIT_NOFILE, (1200, hard))\n"
+    opening += "held = [open('/dev/null') for _ in range(1100)]\n"
+    program = opening + IMPORTING + "assert len(os.listdir('/proc/self/fd')) < 1120\n"
+    assert _said(tmp_path, program=program) == (0, "before\nno such instructionafter\n")
 
 
 def test_a_process_of_an_environment_is_quiet_from_when_it_is_sent_one(tmp_path: Path) -> None:
