@@ -16,12 +16,18 @@ from tqdm import tqdm
 from eagerly.errors import RunError
 from eagerly.scripts.output import tell
 from eagerly.storage.evaluations import read_results
+from eagerly.storage.lock import lock_for_child
 from eagerly.storage.run import Run
 from eagerly.training.processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 
 _TICK = 0.1  # seconds between two looks at the processes
 _END_OF_OUTPUT = 2000  # characters that are shown of a process that failed without a message
+
+
+def log_of(run: Path) -> Path:
+    """Returns the path of the log of a run that is trained beside others."""
+    return run.with_name(f"{run.name}.log")
 
 
 @dataclass
@@ -50,7 +56,7 @@ class Job:
     @property
     def log(self) -> Path:
         """The file with what its process prints, beside the run directory."""
-        return self.run.path.with_name(f"{self.run.path.name}.log")
+        return log_of(self.run.path)
 
     @property
     def process(self) -> TrainingProcess:
@@ -61,6 +67,8 @@ class Job:
     def start(self) -> None:
         """Starts its process, which reports through a pipe (`ProgressReports`).
 
+        While it lives its log is locked, also before it has loaded what it needs to lock its run.
+
         Raises:
             OSError: If that fails.
             ValueError: If no log can be written.
@@ -70,7 +78,9 @@ class Job:
             for end in (self._reports, write_end):
                 os.set_blocking(end, False)
             words = [*self.command, "--report-to", str(write_end)]
-            self._process = TrainingProcess(words, self.log, pass_fds=[write_end])
+            with lock_for_child(self.log) as lock:
+                inherited = [write_end, lock.fileno()]
+                self._process = TrainingProcess(words, self.log, pass_fds=inherited)
         except BaseException:
             os.close(self._reports)
             raise
@@ -171,8 +181,8 @@ class Jobs:
         """Starts what is due, passes on what the processes report, and notices their ends."""
         if self._signals.received and not self._stopping:
             self._stopping = True
-            names = ", ".join(job.name for job in self._running)
-            self._say(f"stopping once these are saved: {names} (a second Ctrl-C stops at once)")
+            if names := ", ".join(job.name for job in self._running):
+                self._say(f"stopping once these are saved: {names} (a second Ctrl-C stops at once)")
             for job in self._running:
                 job.process.terminate()
         while self._waiting and len(self._running) < self._at_a_time and not self._stopping:

@@ -16,13 +16,13 @@ import click
 
 from eagerly.errors import RunError
 from eagerly.scripts.flags import command, format_seeds, parse_seeds
-from eagerly.scripts.jobs import Job, Jobs
+from eagerly.scripts.jobs import Job, Jobs, log_of
 from eagerly.scripts.output import Failure, echo, tell
 from eagerly.scripts.threads import described_threads, threads_of_new_runs
 from eagerly.storage.files import RunFiles
-from eagerly.storage.lock import is_locked
+from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child
 from eagerly.storage.manifest import is_finished, published
-from eagerly.storage.run import Run, open_run, readable_name
+from eagerly.storage.run import open_run, readable_name
 from eagerly.storage.settings import flag_words
 from eagerly.training.processes import train_command
 from eagerly.training.signals import StopSignals
@@ -111,10 +111,11 @@ def train_seeds(plan: Plan, *, progress: bool = True) -> None:
         SystemExit: If a signal asked to stop, once all runs are saved.
     """
     folder = _folder(plan)
+    for seed in plan.seeds:  # before anything is read that such a process may still write
+        _wait_until_free(_run_path(folder, seed))
     threads, why = threads_of_new_runs(plan.typed, folder, plan.at_a_time)
     jobs = _planned(plan, folder, threads)
     for job in jobs:
-        _wait_until_free(job.run)
         manifests = published(job.run.path)
         if manifests:
             job.steps = manifests[-1].steps
@@ -161,13 +162,17 @@ def _folder(plan: Plan) -> Path:
     return folder
 
 
+def _run_path(folder: Path, seed: int) -> Path:
+    return folder / f"seed-{seed}"
+
+
 def _planned(plan: Plan, folder: Path, threads: Mapping[str, Any]) -> list[Job]:
     """Opens the runs, checking what was typed against what was saved, and plans their commands."""
     jobs = []
     checked = False
     with _each_line_once():
         for seed in plan.seeds:
-            path, given = folder / f"seed-{seed}", {**plan.typed, "seed": seed}
+            path, given = _run_path(folder, seed), {**plan.typed, "seed": seed}
             run = open_run(path, plan.agent, given, override=plan.override, trust=plan.trust)
             if run.is_new:  # one that was begun keeps its own
                 given |= threads
@@ -198,19 +203,26 @@ def _each_line_once() -> Iterator[None]:
         logger.removeFilter(is_new)
 
 
-def _wait_until_free(run: Run) -> None:
+def _wait_until_free(run: Path) -> None:
     """Waits for a process of a command that was killed: it notices that, saves and ends.
 
+    Args:
+        run: A run directory, which need not exist: the process may not have come so far.
+
     Raises:
-        RunError: If the run is still being trained after that.
+        RunError: If the process still lives after that.
     """
     deadline, told = time.monotonic() + _PATIENCE, False
-    while is_locked(run.path):
+    while is_locked(run) or is_locked_for_child(log_of(run)):
         if time.monotonic() > deadline:
-            run.lock()  # which says who has it
-            run.unlock()
+            if is_locked(run):
+                RunLock(run).close()  # which says who has it
+            raise RunError(
+                f"{run} is still being started or ended by a process of another command, which has "
+                f"{log_of(run)} locked: end that process, or choose another --run-dir"
+            )
         if not told:
-            tell(f"waiting up to {_PATIENCE:.0f} s for a process that still trains {run.path}")
+            tell(f"waiting up to {_PATIENCE:.0f} s for a process that still trains {run}")
             told = True
         time.sleep(0.2)
 

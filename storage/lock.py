@@ -125,5 +125,43 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def lock_for_child(path: Path) -> FileIO:
+    """Locks a file for a process that is about to be started, until that process has ended.
+
+    It is a lock of `flock`: whoever inherits the open file has it, and the last to close the file,
+    or to die, frees it. It covers the seconds until the process takes the lock of its run.
+
+    Args:
+        path: The file, which is made if needed; its content does not matter.
+
+    Returns:
+        The open file: give its descriptor to the process, then close it here.
+
+    Raises:
+        OSError: If another process has the lock, or the file cannot be opened.
+    """
+    file = RunFiles(path.parent).open_to_write(path.name, os.O_CREAT)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise OSError(errno.EBUSY, "another command is starting this run", str(path)) from error
+    except OSError:  # a file system without such locks
+        pass
+    return file
+
+
+def is_locked_for_child(path: Path) -> bool:
+    """Whether a process that was started with `lock_for_child` lives."""
+    try:
+        with RunFiles(path.parent).open(path.name) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino

@@ -19,10 +19,12 @@ import pytest
 from eagerly import open_run
 from eagerly.scripts import seeds, threads
 from eagerly.scripts.flags import format_seeds, parse_seeds
+from eagerly.scripts.jobs import Job, Jobs
 from eagerly.scripts.train import main
 from eagerly.storage.digests import digests
 from eagerly.storage.lock import RunLock
 from eagerly.storage.settings import flag_words
+from eagerly.training.signals import StopSignals
 from tests.helpers import ROOT, gone
 from tests.scripts.test_train import invoke
 from tests.small_runs import SMALL, train_in
@@ -270,6 +272,45 @@ def test_a_run_that_another_process_trains_is_waited_for_and_then_refused(
     closing.start()
     assert "seed 1: finished" in invoke(main, *WORDS, "--seeds", "0..1", "--run-dir", "all")[1]
     closing.join()
+
+
+def test_a_process_that_has_not_come_to_its_run_yet_is_waited_for_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "all").mkdir()
+    run = open_run(tmp_path / "all/seed-1", "td3", {"env": "Pendulum-v1", "seed": 1})
+    job = Job("seed 1", run, [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    job.start()  # and what started it is dead: nothing of the lock is left here
+    os.close(job._reports)
+    monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
+    words = *WORDS, "--seeds", "0..1", "--run-dir", "all"
+    code, output = invoke(main, *words)
+    assert code == 1
+    assert "waiting up to 0 s for a process that still trains all/seed-1" in output
+    assert "Error: all/seed-1 is still being started or ended by a process of another" in output
+    assert [path.name for path in (tmp_path / "all").iterdir()] == ["seed-1.log"]
+    with pytest.raises(OSError, match="another command is starting this run"):
+        Job("seed 1", run, job.command).start()
+    _stand_in(monkeypatch, "")
+    monkeypatch.setattr(seeds, "_PATIENCE", 60.0)
+    ending = threading.Timer(0.3, job.process.kill)
+    ending.start()
+    code, output = invoke(main, *words)
+    ending.join()
+    assert "seed 1: finished" in output
+    assert job.process.wait() == -signal.SIGKILL
+
+
+def test_a_signal_while_nothing_runs_names_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = open_run(Path("run"), "td3", {"env": "Pendulum-v1"})
+    with StopSignals() as signals:
+        jobs = Jobs([Job("seed 0", run, ["false"])], 1, signals, progress=False)
+        os.kill(os.getpid(), signal.SIGTERM)  # just before the first one is started
+        jobs._look()
+    assert signals.received == signal.SIGTERM
+    assert capsys.readouterr().out == ""
 
 
 # With the threads of this process (conftest), so that a run in it has the same bits.
