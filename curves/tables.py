@@ -248,7 +248,7 @@ def _of_table(path: Path) -> Curve:
             "the run directory"
         )
     path = path.resolve()  # the table may be a link: nothing is written through it
-    results = read_results(path)
+    results = read_results(path, of_run=False)
     with path.open(newline="", encoding="utf-8") as file:
         seconds = [float(row.get("seconds") or "nan") for row in csv.DictReader(file)]
     return Curve(

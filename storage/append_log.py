@@ -55,6 +55,17 @@ class AppendLog:
         self._whole += len(self._waiting)
         self._waiting = b""
 
+    def sync(self) -> None:
+        """Writes the records that wait, and makes all of them durable.
+
+        Raises:
+            OSError: If they cannot be written; none of them is lost, and the file stays whole.
+        """
+        self.flush()
+        if self._whole:
+            self._files.sync(self._name)
+            self._files.sync_folder()
+
     def close(self) -> None:
         """Writes what still waits, if it can be."""
         with suppress(OSError):

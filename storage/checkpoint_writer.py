@@ -88,6 +88,8 @@ class CheckpointWriter:
         previous = self._published
         folder = folder_name(about["steps"], about["updates"])
         if previous and previous[-1].folder == folder:
+            # Not only to save time: a finished run may have been evaluated at its end, after this
+            # checkpoint. Saved again, it would keep that evaluation when it is extended.
             return
         states = {name: split(part.state()) for name, part in contents.components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}

@@ -97,8 +97,14 @@ class EvaluationTable(AppendLog):
         self.last_step = int(row["steps"])
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path, *, of_run: bool = True) -> Results:
     """Reads `evaluations.csv`; a run without one has no evaluation yet.
+
+    A last row without its newline was torn when the run died: that evaluation was not made.
+
+    Args:
+        path: The table.
+        of_run: Whether a run wrote it; other tables may lack the last newline, and values.
 
     Raises:
         RunError: If it is not what was written there, a link or a pipe among others.
@@ -108,7 +114,13 @@ def read_results(path: Path) -> Results:
         if files.size(path.name) > _LARGEST:
             raise ValueError(f"it has {files.size(path.name)} bytes")
         with files.open(path.name) as file:
-            rows = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")))
+            content = file.read()
+        if of_run:
+            content = content[: content.rfind(b"\n") + 1]
+        rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+        # Under None are the values that are too many; None is each one that is missing.
+        if of_run and any(None in (*row, *row.values()) for row in rows):
+            raise ValueError("a row has more values than the header, or fewer")
         found = Results(
             np.array([int(row["steps"]) for row in rows], np.int64),
             np.array([float(row["return_mean"]) for row in rows]),

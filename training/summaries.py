@@ -224,8 +224,9 @@ class Summaries(Callback):
         self.table.add(evaluation.row(training.steps, training.updates))
 
     def on_end(self, training: Training) -> None:
-        """Writes what still waits of an evaluation after the last checkpoint."""
-        self.flush()
+        """Makes an evaluation after the last checkpoint durable: no other checkpoint will do it."""
+        self.log.sync()
+        self.table.sync()  # last: its row says that the run is finished
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         self._add_all(steps, *(scalar_pb(tag, value) for tag, value in values.items()))

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from eagerly import Callback, RunError, Trainer, load_policy
+from eagerly import Callback, RunError, Trainer, load_policy, open_run
 from eagerly.storage.checkpoint_reader import required_checkpoint
 from eagerly.storage.digests import digests
 from eagerly.storage.evaluations import EvaluationTable, read_results
+from eagerly.storage.files import RunFiles
 from eagerly.storage.listing import summary
+from eagerly.storage.manifest import is_finished
 from eagerly.training.best_policy import Policies
 from eagerly.training.summaries import BEST
-from tests.small_runs import TrainRun, scalars
+from tests.small_runs import SMALL, TrainRun, scalars
 from tests.training.test_callbacks import Diary, trained
 from tests.training.test_trainer import _same
 
@@ -126,6 +128,57 @@ def test_a_run_that_dies_in_its_last_evaluation_makes_up_for_it(
     assert trained(tmp_path / "run").finished
     trained(tmp_path / "straight", **SHORT)
     assert digests(tmp_path / "run") == digests(tmp_path / "straight")
+
+
+def test_a_last_row_that_is_torn_was_never_written(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    finished = trained(run, **SHORT)
+    content = finished.run.evaluations_path.read_bytes()
+    header, row = content.splitlines(keepends=True)
+    names = header.decode().split(",")
+    after_returns = len(b",".join(row.split(b",")[: names.index("return_mean") + 1]))
+    tears = [1, after_returns - 2, after_returns, after_returns + 2, len(row) - 3, len(row) - 1]
+    assert len(set(tears)) == 6
+    for tear in tears:
+        finished.run.evaluations_path.write_bytes(header + row[:tear])
+        assert read_results(finished.run.evaluations_path).steps.size == 0, tear
+        assert summary(run).state == "stopped", tear
+    for lost in (b"", b"\0" * 7 + b"\n"):  # of a file whose end never reached the disk
+        finished.run.evaluations_path.write_bytes(header + row[:after_returns] + lost)
+        assert not is_finished(run, required_checkpoint(run).manifest, finished.config)
+    for tear in (after_returns - 2, len(row) - 1):
+        finished.run.evaluations_path.write_bytes(header + row[:tear])
+        assert trained(run).finished
+        assert finished.run.evaluations_path.read_bytes() == content
+
+
+def test_the_evaluation_at_the_end_is_durable_when_train_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, int]] = []
+    sync = RunFiles.sync
+
+    def noted(files: RunFiles, name: str) -> None:
+        sync(files, name)
+        synced.append((name, files.size(name)))
+
+    monkeypatch.setattr(RunFiles, "sync", noted)
+    run = trained(tmp_path / "run", **SHORT).run
+    assert synced[-1] == ("evaluations.csv", run.evaluations_path.stat().st_size)
+
+
+def test_no_checkpoint_takes_the_evaluation_at_the_end_in(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Trainer(open_run(run, "td3", SMALL | SHORT)) as trainer:
+        trainer.train()
+        trainer.train()
+        trainer.checkpoint()
+    assert required_checkpoint(run).manifest.state["policies"]["best"] is None
+    extended = trained(run, steps=400)
+    straight = trained(tmp_path / "straight", **SHORT | {"steps": 400})
+    tables = [each.run.evaluations_path.read_bytes() for each in (extended, straight)]
+    assert tables[0] == tables[1]
+    assert digests(run) == digests(tmp_path / "straight")
 
 
 def test_what_fails_in_the_last_evaluation_is_said_and_everything_else_saved(
