@@ -282,6 +282,7 @@ def test_a_process_that_has_not_come_to_its_run_yet_is_waited_for_too(
     job = Job("seed 1", run, [sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     job.start()  # and what started it is dead: nothing of the lock is left here
     os.close(job._reports)
+    _stand_in(monkeypatch, "")
     monkeypatch.setattr(seeds, "_PATIENCE", 0.3)
     words = *WORDS, "--seeds", "0..1", "--run-dir", "all"
     code, output = invoke(main, *words)
@@ -291,7 +292,6 @@ def test_a_process_that_has_not_come_to_its_run_yet_is_waited_for_too(
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["seed-1.log"]
     with pytest.raises(OSError, match="another command is starting this run"):
         Job("seed 1", run, job.command).start()
-    _stand_in(monkeypatch, "")
     monkeypatch.setattr(seeds, "_PATIENCE", 60.0)
     ending = threading.Timer(0.3, job.process.kill)
     ending.start()
