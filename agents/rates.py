@@ -26,7 +26,6 @@ class LearningRates:
     def __init__(self, config: OptimizerConfig, epsilon: float) -> None:
         self._config, self._epsilon = config, epsilon
         self._made: list[Adam] = []
-        self._schedules: dict[str, schedules.LearningRateSchedule] = {}
         self._update: tf.Tensor | None = None
         self._counter: tf.Variable | None = None
 
@@ -41,7 +40,6 @@ class LearningRates:
         follows: float | schedules.LearningRateSchedule = rate
         if config.schedule != CONSTANT:
             follows = _OfUpdate(self, self._schedule(rate))
-            self._schedules[name.removesuffix("_optimizer")] = follows
         made = Adam(
             follows,
             epsilon=self._epsilon,
@@ -90,7 +88,12 @@ class LearningRates:
 
     def metrics(self) -> dict[str, tf.Tensor]:
         """Returns the learning rates of the update that is under way, where they fall."""
-        return {f"learning_rate/{name}": each(None) for name, each in self._schedules.items()}
+        if self._config.schedule == CONSTANT:
+            return {}
+        return {
+            f"learning_rate/{each.name.removesuffix('_optimizer')}": each.learning_rate
+            for each in self._made
+        }
 
     @property
     def passed(self) -> Any:
