@@ -28,7 +28,9 @@ from eagerly.agents.config_groups import (
 )
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.conditions import with_setting
-from eagerly.policies.numpy_actor import ACTIVATIONS
+from eagerly.policies.architecture import ActorArchitecture, EntryEncoders, MemoryCore
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.operations import ACTIVATIONS
 from eagerly.settings import Settings, setting
 from eagerly.spaces import Actions, Observations
 
@@ -220,6 +222,31 @@ class AgentConfig(Settings):
             count, *frame = entry.frames
             images.append(Frames(entry.start, count, math.prod(frame)))
         return FrameLayout(*sizes, tuple(images))
+
+    def actor_architecture(
+        self, observations: Observations, actions: Actions
+    ) -> ActorArchitecture | None:
+        """Returns what the actor consists of that settings and spaces ask for.
+
+        None says that it can be had from `Builder` alone, because it is your own.
+        """
+        if self.actor or self.models:
+            return None
+        encoder: EntryEncoders | MemoryCore | None = None
+        if self.remembers:
+            names = ("kind", "units", "heads", "length")
+            encoder = MemoryCore(**{name: self.memories()[name] for name in names})
+        elif self.encodes(observations):
+            encoder = EntryEncoders(entries=tuple(observations.entries), units=self.encoder_units)
+        return ActorArchitecture(
+            observation_size=observations.size,
+            head=ActionHead(actions.continuous, actions.choices, observations.masked),
+            hidden_sizes=self.hidden_sizes,
+            activation=self.activation,
+            layer_norm=self.layer_norm,
+            normalized=self.normalize_observations,
+            encoder=encoder,
+        )
 
     def encoders(self) -> dict[str, Any]:
         """Returns what encoders are made of."""

@@ -9,22 +9,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.policies.numpy_actor import RowPolicy
 
+class _Snapshots:
+    """Keeps a snapshot of an actor in NumPy, where it offers one.
 
-class ActingPolicy:
-    """Calls an actor on NumPy observations, through its snapshot where it offers one.
-
-    Without weights from `refresh` a snapshot is taken at the first call. An actor without
-    `snapshot()` is called through one compiled function instead, at about ten times the cost.
-    Which of the two it is, is decided here, once.
+    Without weights from `refresh` it is taken when it is needed. Whether there is one is decided
+    here, once.
     """
 
     def __init__(self, actor: keras.Model) -> None:
         self._actor = actor
-        self._snapshot: RowPolicy | None = None
-        self._concrete: Callable[[tf.Tensor], tf.Tensor] | None = None
+        self._taken: Any = None
         self._has_snapshot = hasattr(actor, "snapshot")
+        self._concrete: Callable[..., Any] | None = None
 
     def weights(self) -> tuple[tf.Tensor, ...]:
         """Reads what `refresh` takes; to be called inside the compiled function that changes it."""
@@ -34,15 +31,38 @@ class ActingPolicy:
 
     def refresh(self, weights: Sequence[np.ndarray] = ()) -> None:
         """Says that the actor's weights have changed, and to what, where `weights` were read."""
-        self._snapshot = self._actor.snapshot(weights) if weights else None
+        self._taken = self._actor.snapshot(weights) if weights else None
+
+    def _snapshot(self) -> Any:
+        if self._taken is None:
+            self._taken = self._actor.snapshot()
+        return self._taken
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses to be pickled or copied.
+
+        Raises:
+            TypeError: Always, saying what to do instead.
+        """
+        raise TypeError(
+            "what acts through TensorFlow belongs to its process and cannot be pickled or copied. "
+            "Send the run directory instead, and call eagerly.load_policy(run_dir) where it is to "
+            "act"
+        )
+
+
+class ActingPolicy(_Snapshots):
+    """Calls an actor on NumPy observations, through its snapshot where it offers one.
+
+    An actor without `snapshot()` is called through one compiled function instead, at about ten
+    times the cost.
+    """
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to actions `[N, A]` in [-1, 1]."""
         if not self._has_snapshot:
             return self._called(observations)
-        if self._snapshot is None:
-            self._snapshot = self._actor.snapshot()
-        return self._snapshot(observations)
+        return cast(np.ndarray, self._snapshot()(observations))
 
     def _called(self, observations: np.ndarray) -> np.ndarray:
         # Models that compute in less round their inputs themselves, once these are scaled.
@@ -53,10 +73,11 @@ class ActingPolicy:
         return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())
 
 
-class MemoryPolicy:
+class MemoryPolicy(_Snapshots):
     """Calls an actor with a memory on NumPy arrays, one step at a time.
 
-    It is an `EpisodePolicy`: `Episodes` keeps its state.
+    It is an `EpisodePolicy`: `Episodes` keeps its state. An actor without `snapshot()` is called
+    through one compiled function.
 
     Args:
         actor: A model with `step` and `initial_state`, such as `networks.MemoryActor`.
@@ -64,16 +85,8 @@ class MemoryPolicy:
     """
 
     def __init__(self, actor: keras.Model, action_size: int) -> None:
-        self._actor, self.action_size = actor, action_size
-        self._dtype = tf.dtypes.as_dtype(actor.variable_dtype)
-        self._concrete: Callable[..., Any] | None = None
-
-    def weights(self) -> tuple[tf.Tensor, ...]:
-        """Reads nothing: the model itself is called, as it is then."""
-        return ()
-
-    def refresh(self, weights: Any = ()) -> None:
-        """Has nothing to do: the model itself is called, as it is then."""
+        super().__init__(actor)
+        self.action_size = action_size
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Refuses to act on observations alone.
@@ -99,15 +112,19 @@ class MemoryPolicy:
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Chooses actions, as `policies.EpisodePolicy` says."""
         given = [observations, previous_actions, previous_rewards, *state]
+        if self._has_snapshot:
+            found: tuple[np.ndarray, list[np.ndarray]] = self._snapshot().step(*given[:3], state)
+            return found
+        dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:
-            specs = [tf.TensorSpec((None, *part.shape[1:]), self._dtype) for part in given]
+            specs = [tf.TensorSpec((None, *part.shape[1:]), dtype) for part in given]
             step = tf.function(
                 lambda first, second, third, *rest: self._actor.step(
                     first, second, third, list(rest)
                 )
             )
             self._concrete = step.get_concrete_function(*specs)
-        actions, after = self._concrete(*(tf.constant(part, self._dtype) for part in given))
+        actions, after = self._concrete(*(tf.constant(part, dtype) for part in given))
         return actions.numpy(), [part.numpy() for part in after]
 
 

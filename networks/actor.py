@@ -11,17 +11,38 @@ import tensorflow as tf
 
 from eagerly.networks.layers import Linear
 from eagerly.networks.mlp import MLP
+from eagerly.policies.architecture import ActorArchitecture, named
 from eagerly.policies.heads import ActionHead
-from eagerly.policies.numpy_actor import (
-    LAYER_NORM_EPSILON,
-    RowPolicy,
-    normalized,
-    numpy_policy,
-)
+from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, numpy_actor
+from eagerly.policies.operations import LAYER_NORM_EPSILON
 from eagerly.spaces.actions import INVALID
 
 
-class Actor(MLP):
+class InNumPy:
+    """What an actor has that can act in NumPy.
+
+    Attributes:
+        architecture: What it consists of.
+    """
+
+    architecture: ActorArchitecture
+    variables: Sequence[Any]
+
+    def snapshot(self, weights: Sequence[np.ndarray] = ()) -> NumpyActor | NumpyMemoryActor:
+        """Copies the current weights into an actor in NumPy.
+
+        One call of it costs about a tenth of a call into TensorFlow, which is what makes acting
+        at every environment step cheap. Later updates of the actor do not change it.
+
+        Args:
+            weights: The values of `variables`, in order, where they are at hand already.
+        """
+        values = weights or [variable.numpy() for variable in self.variables]
+        paths = (variable.path for variable in self.variables)
+        return numpy_actor(self.architecture, named(dict(zip(paths, values, strict=True))))
+
+
+class Actor(MLP, InNumPy):
     """Maps observations to actions in [-1, 1] through an MLP that ends in a tanh.
 
     Of discrete choices it gives scores, see `ActionHead`. The weights exist once the object does.
@@ -50,29 +71,18 @@ class Actor(MLP):
         )
         self._head = head
         self(np.zeros((1, observation_size), self.variable_dtype))
+        self.architecture = ActorArchitecture(
+            observation_size=observation_size,
+            head=head,
+            hidden_sizes=tuple(layer.units for layer in self._linear[:-1]),
+            activation=self._activation,
+            layer_norm=bool(self._norms),
+            normalized=self._normalization is not None,
+        )
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
         return scores(self._head, self._outputs(observation), observation)
-
-    def snapshot(self, weights: Sequence[np.ndarray] = ()) -> RowPolicy:
-        """Copies the current weights into a NumPy function `[N, O] -> [N, A]`.
-
-        One call of it costs about a tenth of a call into TensorFlow, which is what makes acting
-        at every environment step cheap. Later updates of the actor do not change it.
-
-        Args:
-            weights: The values of `variables`, in order, where they are at hand already.
-        """
-        values = weights or [variable.numpy() for variable in self.variables]
-        of = {id(v): value for v, value in zip(self.variables, values, strict=True)}
-        linear = [(of[id(layer.kernel)], of[id(layer.bias)]) for layer in self._linear]
-        norms = [(of[id(layer.gamma)], of[id(layer.beta)]) for layer in self._norms]
-        policy = numpy_policy(linear, norms, self._activation, self._head)
-        if self._normalization is None:
-            return policy
-        mean, scale = (of[id(v)] for v in (self._normalization.mean, self._normalization.scale))
-        return lambda observations: policy(normalized(observations, mean, scale))
 
 
 def _norm(units: int, **layer: str) -> keras.layers.Layer:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.layers import Linear, built
 from eagerly.networks.recurrence import gru_cell, lstm_cell, run
-from eagerly.policies.numpy_actor import LAYER_NORM_EPSILON
+from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 
 class RecurrentCore(keras.layers.Layer):
@@ -74,10 +74,6 @@ class RecurrentCore(keras.layers.Layer):
             [tf.zeros([size, self.units], inputs.dtype)] * self._parts,
         )
         return tf.transpose(outputs, [1, 0, 2])
-
-    def state_shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the parts of a state, without N."""
-        return [(self.units,)] * self._parts
 
     def step(
         self, features: tf.Tensor, state: list[tf.Tensor]
@@ -143,10 +139,6 @@ class AttentionCore(keras.layers.Layer):
         ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
         seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
         return self._offsets(steps), seen
-
-    def state_shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the parts of a state, without N: keys, values, how many steps were seen."""
-        return [(self._length, self.units), (self._length, self.units), ()]
 
     def step(
         self, features: tf.Tensor, state: list[tf.Tensor]

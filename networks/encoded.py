@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
-from eagerly.networks.actor import Actor
+from eagerly.networks.actor import Actor, InNumPy
 from eagerly.networks.critic import Critic
 
 
@@ -35,10 +36,19 @@ class _Encoded(keras.Model):
         self.built = True
 
 
-class EncodedActor(_Encoded):
+class EncodedActor(_Encoded, InNumPy):
     """An `Actor` behind an encoder."""
 
     behind = Actor
+
+    def __init__(self, encoder: Any, action_size: int, **network: Any) -> None:
+        super().__init__(encoder, action_size, **network)
+        self.architecture = dataclasses.replace(
+            self._network.architecture,
+            observation_size=encoder.observation_size,
+            normalized=encoder.normalization is not None,
+            encoder=encoder.architecture,
+        )
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Maps what the encoder takes to actions `[M, A]` in [-1, 1], or scores."""

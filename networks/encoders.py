@@ -11,55 +11,10 @@ import tensorflow as tf
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import Linear, built
 from eagerly.networks.normalization import ObservationNormalization
+from eagerly.policies.architecture import EntryEncoders
+from eagerly.policies.images import FILTERS, convolutions, norm_epsilon, sides_after
 from eagerly.spaces import Entry, Observations
 from eagerly.spaces.observations import IMAGE
-
-_FILTERS = 32
-# Of images of at least 31 by 31 pixels: 3 by 3 each, so that 64 by 64 becomes 5 by 5.
-_STRIDES, _LARGE = (2, 2, 2, 1), 31
-_SMALLEST, _NARROW, _STRIDED, _MOST_LAYERS = 3, 4, 11, 4
-# Keras' default swallows symbols: numbers from 0 to 10, as MiniGrid shows them, are 0.04 at most.
-_EPSILON_OF_SMALL_IMAGES = 1e-6
-
-
-def convolutions(height: int, width: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Returns kernel and strides of each convolution over images of this size, without padding.
-
-    Large images have four of 3 by 3, three of them with stride 2. Where a side is below 31, layers
-    are added until both sides are at most 4, but no more than four. A side has stride 2 while it
-    has at least 11 pixels. Kernels are never larger than what is left, and one wider where stride 2
-    would miss the last pixel: it may be a wall.
-
-    Raises:
-        ValueError: If a side is below 3.
-    """
-    if min(height, width) >= _LARGE:
-        return [((3, 3), (stride, stride)) for stride in _STRIDES]
-    if min(height, width) < _SMALLEST:
-        raise ValueError(f"at least {_SMALLEST} by {_SMALLEST}; got {height} by {width}")
-    layers: list[tuple[tuple[int, int], tuple[int, int]]] = []
-    sides = height, width
-    while not layers or (max(sides) > _NARROW and len(layers) < _MOST_LAYERS):
-        (high, down), (wide, right) = map(_window, sides)
-        kernel, strides = (high, wide), (down, right)
-        layers.append((kernel, strides))
-        sides = _after(sides, kernel, strides)
-    return layers
-
-
-def _window(side: int) -> tuple[int, int]:
-    """Returns how large the kernel over a side of a small image is, and its stride."""
-    if side < _STRIDED:
-        return min(3, side), 1
-    return 3 + (side % 2 == 0), 2
-
-
-def _after(
-    sides: tuple[int, int], kernel: tuple[int, int], strides: tuple[int, int]
-) -> tuple[int, int]:
-    """Returns the sides of what a convolution without padding makes of an image."""
-    height, width = ((s - k) // by + 1 for s, k, by in zip(sides, kernel, strides, strict=True))
-    return height, width
 
 
 class ImageEncoder(keras.layers.Layer):
@@ -98,7 +53,7 @@ class ImageEncoder(keras.layers.Layer):
         for index, ((window, strides), own) in enumerate(zip(layers, seeds, strict=True)):
             kernel, bias = linear_initializers(initializer, math.prod(window) * channels, own)
             layer = keras.layers.Conv2D(
-                _FILTERS,
+                FILTERS,
                 window,
                 strides,
                 kernel_initializer=kernel,
@@ -107,12 +62,12 @@ class ImageEncoder(keras.layers.Layer):
                 dtype=dtype,
             )
             self._convolutions.append(built(layer, *sides, channels))
-            sides, channels = _after(sides, window, strides), _FILTERS
+            sides, channels = sides_after(sides, window, strides), FILTERS
         size = math.prod(sides) * channels
         parts: dict[str, Any] = {"initializer": initializer, "seed": last, "dtype": dtype}
         self._linear = built(Linear(size, units, name=f"{name}_linear", **parts), size)
         norm = keras.layers.LayerNormalization(
-            epsilon=1e-3 if min(height, width) >= _LARGE else _EPSILON_OF_SMALL_IMAGES,
+            epsilon=norm_epsilon(height, width),
             name=f"{name}_norm",
             dtype=dtype,
         )
@@ -146,7 +101,10 @@ class Encoder(keras.layers.Layer):
         initializer, seed, dtype: As of a `Linear` layer.
 
     Attributes:
+        observation_size: O.
         features: How many features there are, with the mask.
+        normalization: What rows go through first.
+        architecture: What it consists of.
     """
 
     def __init__(
@@ -161,8 +119,10 @@ class Encoder(keras.layers.Layer):
         dtype: str,
     ) -> None:
         super().__init__(name="encoder", dtype=dtype, autocast=False)
-        self._observations, self._normalization = observations, normalization
+        self._observations, self.normalization = observations, normalization
+        self.observation_size = observations.size
         entries = observations.entries
+        self.architecture = EntryEncoders(entries=tuple(entries), units=units)
         self.features = units * len(entries) + observations.masked
         parts: dict[str, Any] = {"initializer": initializer, "dtype": dtype}
         self._encoders = []
@@ -184,7 +144,7 @@ class Encoder(keras.layers.Layer):
 
     def call(self, rows: tf.Tensor) -> tf.Tensor:
         """Maps rows `[B, O]` to features `[B, F]`."""
-        scaled = rows if self._normalization is None else self._normalization(rows)
+        scaled = rows if self.normalization is None else self.normalization(rows)
         features = [
             encoder(scaled[:, entry.start : entry.stop])
             for entry, encoder in zip(self._observations.entries, self._encoders, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.initializers import linear_initializers, weight_seeds
-from eagerly.policies.numpy_actor import LAYER_NORM_EPSILON
+from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 # For tensors what `policies.numpy_actor` has in NumPy.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {

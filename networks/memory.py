@@ -13,6 +13,7 @@ from eagerly.networks.encoded import EncodedActor
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.layers import Linear, built
 from eagerly.networks.normalization import ObservationNormalization
+from eagerly.policies.architecture import MemoryCore
 
 
 class History(NamedTuple):
@@ -50,6 +51,12 @@ class HistoryEncoder(keras.layers.Layer):
         normalization: What observations go through first.
         seed, dtype: Of all weights.
         **memory: What else `memory_core` takes.
+
+    Attributes:
+        observation_size: O.
+        features: How many features there are, with the mask.
+        normalization: What observations go through first.
+        architecture: What it consists of.
     """
 
     def __init__(
@@ -67,7 +74,7 @@ class HistoryEncoder(keras.layers.Layer):
         **memory: Any,
     ) -> None:
         super().__init__(name="encoder", dtype=dtype, autocast=False)
-        self._normalization = normalization
+        self.normalization, self.observation_size = normalization, observation_size
         self.features = units + observation_size
         self._visible = observation_size - masked
         inputs = self._visible + action_size + 1
@@ -76,6 +83,7 @@ class HistoryEncoder(keras.layers.Layer):
         layer = Linear(inputs, units, activation=activation, name="encoder_inputs", **parts)
         self._linear = built(layer, inputs)
         self.core = memory_core(units=units, seed=core_seed, dtype=dtype, **memory)
+        self.architecture = MemoryCore(units=units, **memory)
         self.built = True
 
     def call(self, history: History) -> tf.Tensor:
@@ -100,8 +108,8 @@ class HistoryEncoder(keras.layers.Layer):
     def _inputs(
         self, observation: tf.Tensor, previous_action: tf.Tensor, previous_reward: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        if self._normalization is not None:
-            observation = self._normalization(observation)
+        if self.normalization is not None:
+            observation = self.normalization(observation)
         visible = observation[..., : self._visible]
         parts = (visible, previous_action, previous_reward[..., tf.newaxis])
         joined = tf.concat([tf.cast(part, self.variable_dtype) for part in parts], axis=-1)
@@ -125,4 +133,6 @@ class MemoryActor(EncodedActor):
     def initial_state(self, count: int) -> list[np.ndarray]:
         """Returns the state in which N episodes begin."""
         dtype = tf.dtypes.as_dtype(self.variable_dtype).as_numpy_dtype
-        return [np.zeros((count, *shape), dtype) for shape in self._encoder.core.state_shapes()]
+        return [
+            np.zeros((count, *shape), dtype) for shape in self._encoder.architecture.state_shapes()
+        ]

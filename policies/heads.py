@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +41,17 @@ class ActionHead:
         """Yields the columns of each choice in an action."""
         return choice_segments(self.continuous, self.choices)
 
-    def scores(self, outputs: np.ndarray, observation: np.ndarray) -> np.ndarray:
+    def scores(
+        self,
+        outputs: np.ndarray,
+        observation: np.ndarray,
+        squash: Callable[[np.ndarray], np.ndarray] = np.tanh,
+    ) -> np.ndarray:
         """Maps the last layer's `[N, A]` to scores, with observations `[N, O]` and their mask.
 
         Of outputs that are to be squashed; `networks.actor.scores` does it for tensors.
         """
-        if not self.choices:
-            return np.tanh(outputs)
-        scores = np.tanh(outputs)
+        scores = squash(outputs)
         for columns in self.segments():
             logits = outputs[:, columns]
             valid = np.ones(logits.shape, bool)

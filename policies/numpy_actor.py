@@ -1,71 +1,120 @@
-"""An MLP actor in NumPy: what acts at every environment step without a call into TensorFlow."""
+"""The built-in actors in NumPy: what acts at every environment step, without TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from eagerly.policies.heads import ActionHead
+from eagerly.policies.architecture import ActorArchitecture, MemoryCore
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.operations import NumpyOperations
 
 # Maps observations `[N, O]` to scores `[N, A]`, see `ActionHead`.
 RowPolicy = Callable[[np.ndarray], np.ndarray]
-LAYER_NORM_EPSILON = 1e-5
 # Scaled observations beyond this many deviations are cut off (Henderson et al. 2018 and the
 # OpenAI Baselines before them use 10).
 CLIP = 10.0
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # exp overflows to inf for very negative x: x / inf = -0.0
-        return x / (1.0 + np.exp(-x))
-
-
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": lambda x: np.maximum(x, 0.0),
-    "tanh": np.tanh,
-    "elu": lambda x: np.where(x > 0.0, x, np.expm1(np.minimum(x, 0.0))),
-    "silu": _silu,
-    "leaky_relu": lambda x: np.where(x > 0.0, x, 0.01 * x),
-}
-
-
-def numpy_policy(
-    linear: Sequence[tuple[np.ndarray, np.ndarray]],
-    norms: Sequence[tuple[np.ndarray, np.ndarray]],
-    activation: str,
-    head: ActionHead,
-) -> RowPolicy:
-    """Builds the NumPy function of an actor from its arrays.
-
-    Args:
-        linear: Kernel `[I, units]` and bias `[units]` of each layer, in order.
-        norms: Scale and offset `[units]` of each hidden layer, or nothing.
-        activation: One of `ACTIVATIONS`.
-        head: What makes actions of the last layer.
-    """
-    activate = ACTIVATIONS[activation]
-    *hidden_layers, (action_kernel, action_bias) = linear
-    dtype = action_kernel.dtype
-
-    def policy(observations: np.ndarray) -> np.ndarray:
-        inputs = np.asarray(observations, dtype)
-        hidden = inputs[:, : -head.masked] if head.masked else inputs
-        for index, (kernel, bias) in enumerate(hidden_layers):
-            hidden = hidden @ kernel
-            hidden += bias
-            if norms:
-                gamma, beta = norms[index]
-                hidden -= hidden.mean(axis=-1, keepdims=True)
-                variance = np.square(hidden).mean(axis=-1, keepdims=True)
-                hidden = hidden / np.sqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
-            hidden = activate(hidden)
-        return head.scores(hidden @ action_kernel + action_bias, inputs)
-
-    return policy
+_NUMPY = NumpyOperations()
 
 
 def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Does what `networks.ObservationNormalization` does, for columns that are scaled."""
     scaled = (observations - mean) * scale
     return np.minimum(np.maximum(scaled, -CLIP), CLIP)
+
+
+class _Scaled:
+    """What comes before the network: rows scaled as in training, and without their mask."""
+
+    def __init__(self, network: ActorNetwork) -> None:
+        architecture = network.architecture
+        self._head, self._dtype = architecture.head, network.dtype
+        self._moments: tuple[np.ndarray, ...] = ()
+        self._pixels: np.ndarray | None = None
+        if architecture.normalized:
+            names = [f"observation_normalization/{part}" for part in ("mean", "scale")]
+            self._moments = tuple(network.weights[name] for name in names)
+            # Zeros and ones are not scaled either, and are what they were after it; pixels are cut.
+            if (pixels := architecture.pixels).any():
+                self._pixels = pixels
+
+    def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows `[N, O]`, and what the network takes of them, `[N, V]`."""
+        rows = observations
+        if self._moments:
+            rows = normalized(rows, *self._moments)
+            if self._pixels is not None:
+                rows = np.where(self._pixels, observations, rows)
+        rows = np.asarray(rows, self._dtype)
+        return rows, self._head.visible(rows)
+
+
+class NumpyActor:
+    """A built-in actor without a memory, as a function of observations; safe to share by threads.
+
+    Args:
+        network: The network with its weights.
+    """
+
+    def __init__(self, network: ActorNetwork) -> None:
+        self.network = network
+        self._scaled = _Scaled(network)
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Maps observations `[N, O]` to scores `[N, A]`."""
+        rows, visible = self._scaled(observations)
+        architecture = self.network.architecture
+        return architecture.scores(self.network.outputs(_NUMPY, visible), rows)
+
+
+class NumpyMemoryActor:
+    """A built-in actor with a memory: an `EpisodePolicy`, safe to share by threads.
+
+    Args:
+        network: The network with its weights.
+
+    Attributes:
+        action_size: A.
+    """
+
+    def __init__(self, network: ActorNetwork) -> None:
+        self.network, self.action_size = network, network.architecture.head.size
+        self._scaled = _Scaled(network)
+
+    def initial_state(self, count: int) -> list[np.ndarray]:
+        """Returns the state in which N episodes begin; it is all zeros."""
+        core = self.network.architecture.encoder
+        assert isinstance(core, MemoryCore)
+        return [np.zeros((count, *shape), self.network.dtype) for shape in core.state_shapes()]
+
+    def step(
+        self,
+        observations: np.ndarray,
+        previous_actions: np.ndarray,
+        previous_rewards: np.ndarray,
+        state: list[np.ndarray],
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Chooses actions, as `policies.EpisodePolicy` says."""
+        rows, visible = self._scaled(observations)
+        before = (np.asarray(part, rows.dtype) for part in (previous_actions, previous_rewards))
+        outputs, state = self.network.step(_NUMPY, visible, *before, state)
+        return self.network.architecture.scores(outputs, rows), state
+
+
+def numpy_actor(
+    architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]
+) -> NumpyActor | NumpyMemoryActor:
+    """Makes what acts of an architecture and weights by `layer/weight`.
+
+    Args:
+        architecture: What the actor consists of.
+        weights: Its weights; they are not copied.
+
+    Raises:
+        ValueError: If the weights are of another architecture.
+    """
+    network = ActorNetwork(architecture, weights)
+    if isinstance(architecture.encoder, MemoryCore):
+        return NumpyMemoryActor(network)
+    return NumpyActor(network)

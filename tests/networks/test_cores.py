@@ -17,6 +17,7 @@ from eagerly.networks.cores import (
     memory_core,
 )
 from eagerly.networks.padding import sequence_mask
+from eagerly.policies.architecture import MemoryCore
 
 UNITS, STEPS = 6, 11
 
@@ -73,7 +74,8 @@ def test_the_forget_gate_begins_open() -> None:
 @pytest.mark.parametrize("kind", MEMORIES)
 def test_step_by_step_is_the_whole_sequence_at_once_across_episodes(kind: str) -> None:
     layer, x = core(kind), sequences(2)
-    state = [tf.zeros((2, *shape), tf.float64) for shape in layer.state_shapes()]
+    shapes = MemoryCore(kind=kind, units=UNITS, length=4).state_shapes()
+    state = [tf.zeros((2, *shape), tf.float64) for shape in shapes]
     begins = {4: 0, 7: 1}  # step: sequence that begins an episode there
     outputs = []
     for step in range(STEPS):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from eagerly.networks import ActingPolicy, Actor, Critic
 from eagerly.networks.initializers import INITIALIZERS, linear_initializers
 from eagerly.networks.layers import EnsembleDense, product
-from eagerly.policies.numpy_actor import ACTIVATIONS
+from eagerly.policies.operations import ACTIVATIONS
 
 RANDOM = np.random.default_rng(0)
 OBSERVATION = RANDOM.normal(size=(9, 5)).astype(np.float32)

@@ -1,0 +1,205 @@
+"""What an actor consists of, as plain data: with its weights enough to compute it anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.images import FILTERS, convolutions, sides_after
+from eagerly.policies.quantization import quantized_tanh
+from eagerly.spaces import Entry
+from eagerly.spaces.observations import IMAGE
+
+# Sets of weights that belong to one dense or normalisation layer, in their order.
+DENSE, NORM = ("kernel", "bias"), ("gamma", "beta")
+# What attention does to features, each a dense layer.
+PROJECTIONS = ("memory_query", "memory_key", "memory_value", "memory_out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryEncoders:
+    """A layer, or convolutions, for each entry of an observation; what they give is joined.
+
+    Attributes:
+        entries: The entries.
+        units: Features of each.
+    """
+
+    entries: tuple[Entry, ...]
+    units: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryCore:
+    """What remembers, behind a layer that joins observation, previous action and reward.
+
+    Attributes:
+        kind: "lstm", "gru" or "attention".
+        units: H, the length of its features.
+        heads: Heads of attention.
+        length: T, how many steps attention sees.
+    """
+
+    kind: str
+    units: int
+    heads: int = 1
+    length: int = 1
+
+    def state_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the parts of a state, without N.
+
+        Of attention: keys, values, and how many steps were seen.
+        """
+        if self.kind == "attention":
+            return [(self.length, self.units), (self.length, self.units), ()]
+        return [(self.units,)] * (2 if self.kind == "lstm" else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorArchitecture:
+    """The built-in actor: an MLP, maybe behind encoders of entries or a memory.
+
+    Attributes:
+        observation_size: O, the length of a row, with its mask.
+        head: What makes scores of the last layer.
+        hidden_sizes: Units of the hidden layers.
+        activation: One of `numpy_actor.ACTIVATIONS`.
+        layer_norm: Whether hidden layers are normalised before their activation.
+        normalized: Whether observations are scaled by their mean and deviation first.
+        encoder: What stands in front of the MLP.
+        quantized: Whether it computes on the grids of 8-bit integers, see `policies.quantization`.
+    """
+
+    observation_size: int
+    head: ActionHead
+    hidden_sizes: tuple[int, ...]
+    activation: str
+    layer_norm: bool = False
+    normalized: bool = False
+    encoder: EntryEncoders | MemoryCore | None = None
+    quantized: bool = False
+
+    @property
+    def visible(self) -> int:
+        """V, the columns of a row that are not its mask."""
+        return self.observation_size - self.head.masked
+
+    @property
+    def features(self) -> int:
+        """F, what the MLP is fed."""
+        if isinstance(self.encoder, EntryEncoders):
+            return self.encoder.units * len(self.encoder.entries)
+        return self.visible + (0 if self.encoder is None else self.encoder.units)
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """Which columns of a row are pixels, `[O]` bool."""
+        columns = np.zeros(self.observation_size, bool)
+        if isinstance(self.encoder, EntryEncoders):
+            for entry in self.encoder.entries:
+                columns[entry.start : entry.stop] = entry.kind == IMAGE
+        return columns
+
+    def scores(self, outputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Makes scores `[N, A]` of the last layer's outputs, with rows `[N, O]` and their mask."""
+        return self.head.scores(outputs, rows, quantized_tanh if self.quantized else np.tanh)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shape of each weight by its name, `layer/weight`."""
+        found: dict[str, tuple[int, ...]] = {}
+
+        def dense(layer: str, inputs: int, units: int) -> None:
+            found[f"{layer}/kernel"], found[f"{layer}/bias"] = (inputs, units), (units,)
+
+        def norm(layer: str, units: int) -> None:
+            found.update({f"{layer}/{part}": (units,) for part in NORM})
+
+        if self.normalized:
+            rows = (self.observation_size,)
+            found |= {f"observation_normalization/{part}": rows for part in ("mean", "scale")}
+        if isinstance(self.encoder, EntryEncoders):
+            for index, entry in enumerate(self.encoder.entries):
+                inputs = entry.stop - entry.start
+                if entry.kind == IMAGE:
+                    *sides, channels = entry.image_shape
+                    height, width = sides
+                    for place, (window, strides) in enumerate(convolutions(height, width)):
+                        layer = f"entry_{index}_convolution_{place}"
+                        found[f"{layer}/kernel"] = (*window, channels, FILTERS)
+                        found[f"{layer}/bias"] = (FILTERS,)
+                        height, width = sides_after((height, width), window, strides)
+                        channels = FILTERS
+                    inputs = height * width * channels
+                    norm(f"entry_{index}_norm", self.encoder.units)
+                dense(f"entry_{index}_linear", inputs, self.encoder.units)
+        elif self.encoder is not None:
+            found |= self._memory_shapes(self.encoder)
+        sizes = [self.features, *self.hidden_sizes, self.head.size]
+        for index, units in enumerate(self.hidden_sizes):
+            dense(f"hidden_{index}", sizes[index], units)
+            if self.layer_norm:
+                norm(f"norm_{index}", units)
+        dense("action", sizes[-2], sizes[-1])
+        if self.quantized:
+            ranges = (len(self.hidden_sizes) + 3,)
+            found |= {f"quantization/{part}": ranges for part in ("low", "high")}
+        return found
+
+    def _memory_shapes(self, core: MemoryCore) -> dict[str, tuple[int, ...]]:
+        units = core.units
+        found: dict[str, tuple[int, ...]] = {
+            "encoder_inputs/kernel": (self.visible + self.head.size + 1, units),
+            "encoder_inputs/bias": (units,),
+        }
+        if core.kind == "attention":
+            found["memory/distances"] = (core.heads, core.length)
+            found |= {f"memory_norm/{part}": (units,) for part in NORM}
+            for layer in PROJECTIONS:
+                found |= {f"{layer}/kernel": (units, units), f"{layer}/bias": (units,)}
+            return found
+        gates = units * (4 if core.kind == "lstm" else 3)
+        found |= {f"memory/{part}": (units, gates) for part in ("kernel", "recurrent_kernel")}
+        found["memory/bias"] = (gates,)
+        if core.kind == "gru":
+            found["memory/recurrent_bias"] = (gates,)
+        return found
+
+    def count_parameters(self) -> int:
+        """Counts the numbers in its weights."""
+        return sum(map(math.prod, self.shapes().values()))
+
+
+def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns weights by `layer/weight`, of weights by the paths of variables in a model.
+
+    Raises:
+        ValueError: If two have one name.
+    """
+    found = {"/".join(path.split("/")[-2:]): values for path, values in weights.items()}
+    if len(found) < len(weights):
+        raise ValueError(f"weights must have different names; got {sorted(weights)}")
+    return found
+
+
+def check_weights(architecture: ActorArchitecture, weights: Mapping[str, Any]) -> None:
+    """Refuses weights that are not of this architecture.
+
+    Raises:
+        ValueError: Naming what differs.
+    """
+    expected = architecture.shapes()
+    given = {name: tuple(np.shape(values)) for name, values in weights.items()}
+    if expected != given:
+        unequal = sorted(
+            name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name)
+        )
+        name = unequal[0]
+        raise ValueError(
+            f"weights must be those of the settings: {name} is {given.get(name, 'missing')}, "
+            f"expected {expected.get(name, 'no such weight')}"
+        )

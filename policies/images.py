@@ -1,0 +1,104 @@
+"""Images in NumPy: which convolutions their encoder has, and what it computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from eagerly.spaces import Entry
+
+FILTERS = 32
+# Of images of at least 31 by 31 pixels: 3 by 3 each, so that 64 by 64 becomes 5 by 5.
+_STRIDES, _LARGE = (2, 2, 2, 1), 31
+_SMALLEST, _NARROW, _STRIDED, _MOST_LAYERS = 3, 4, 11, 4
+Window = tuple[int, int]
+
+
+def convolutions(height: int, width: int) -> list[tuple[Window, Window]]:
+    """Returns kernel and strides of each convolution over images of this size, without padding.
+
+    Large images have four of 3 by 3, three of them with stride 2. Where a side is below 31, layers
+    are added until both sides are at most 4, but no more than four. A side has stride 2 while it
+    has at least 11 pixels. Kernels are never larger than what is left, and one wider where stride 2
+    would miss the last pixel: it may be a wall.
+
+    Raises:
+        ValueError: If a side is below 3.
+    """
+    if min(height, width) >= _LARGE:
+        return [((3, 3), (stride, stride)) for stride in _STRIDES]
+    if min(height, width) < _SMALLEST:
+        raise ValueError(f"at least {_SMALLEST} by {_SMALLEST}; got {height} by {width}")
+    layers: list[tuple[Window, Window]] = []
+    sides = height, width
+    while not layers or (max(sides) > _NARROW and len(layers) < _MOST_LAYERS):
+        (high, down), (wide, right) = map(_window, sides)
+        kernel, strides = (high, wide), (down, right)
+        layers.append((kernel, strides))
+        sides = sides_after(sides, kernel, strides)
+    return layers
+
+
+def _window(side: int) -> Window:
+    """Returns how large the kernel over a side of a small image is, and its stride."""
+    if side < _STRIDED:
+        return min(3, side), 1
+    return 3 + (side % 2 == 0), 2
+
+
+def sides_after(sides: Window, kernel: Window, strides: Window) -> Window:
+    """Returns the sides of what a convolution without padding makes of an image."""
+    height, width = ((s - k) // by + 1 for s, k, by in zip(sides, kernel, strides, strict=True))
+    return height, width
+
+
+def norm_epsilon(height: int, width: int) -> float:
+    """Returns the epsilon of the layer normalisation behind the convolutions.
+
+    Keras' default swallows symbols: numbers from 0 to 10, as MiniGrid shows them, are 0.04 at most.
+    """
+    return 1e-3 if min(height, width) >= _LARGE else 1e-6
+
+
+def image_features(
+    entry: Entry, layer: str, weights: Mapping[str, np.ndarray], columns: np.ndarray
+) -> np.ndarray:
+    """Maps the numbers of images, `[N, K · H · W · C]` from 0 to 255, to features `[N, units]`.
+
+    What `networks.encoders.ImageEncoder` does.
+
+    Args:
+        entry: The image.
+        layer: How the names of its layers begin.
+        weights: Weights by name.
+        columns: The numbers.
+    """
+    count, height, width, channels = entry.frames
+    dtype = weights[f"{layer}_linear/kernel"].dtype
+    images = columns.astype(dtype).reshape(-1, *entry.frames).transpose(0, 2, 3, 1, 4)
+    hidden = images.reshape(-1, height, width, count * channels) / dtype.type(255.0)
+    hidden -= hidden.mean(axis=(1, 2, 3), keepdims=True)
+    for index, (_, strides) in enumerate(convolutions(height, width)):
+        name = f"{layer}_convolution_{index}"
+        hidden = _convolution(hidden, weights[f"{name}/kernel"], weights[f"{name}/bias"], strides)
+        np.maximum(hidden, 0.0, out=hidden)
+    kernel, bias = weights[f"{layer}_linear/kernel"], weights[f"{layer}_linear/bias"]
+    hidden = hidden.reshape(len(hidden), math.prod(hidden.shape[1:])) @ kernel + bias
+    hidden -= hidden.mean(axis=-1, keepdims=True)
+    variance = np.square(hidden).mean(axis=-1, keepdims=True)
+    epsilon = dtype.type(norm_epsilon(height, width))
+    gamma, beta = weights[f"{layer}_norm/gamma"], weights[f"{layer}_norm/beta"]
+    return np.tanh(hidden / np.sqrt(variance + epsilon) * gamma + beta)
+
+
+def _convolution(
+    images: np.ndarray, kernel: np.ndarray, bias: np.ndarray, strides: Window
+) -> np.ndarray:
+    """Convolves `[N, H, W, C]` with a kernel `[h, w, C, filters]`, without padding."""
+    windows = np.lib.stride_tricks.sliding_window_view(images, kernel.shape[:2], axis=(1, 2))
+    windows = windows[:, :: strides[0], :: strides[1]].transpose(0, 1, 2, 4, 5, 3)
+    rows = windows.reshape(-1, math.prod(kernel.shape[:3]))
+    found = rows @ kernel.reshape(-1, kernel.shape[3]) + bias
+    return found.reshape(*windows.shape[:3], kernel.shape[3])

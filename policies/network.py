@@ -1,0 +1,209 @@
+"""The built-in actors, written down once: in NumPy they act, in an export they become a graph.
+
+`networks.Actor` and its relatives compute the same in training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from eagerly.policies.architecture import (
+    DENSE,
+    NORM,
+    PROJECTIONS,
+    ActorArchitecture,
+    EntryEncoders,
+    MemoryCore,
+    check_weights,
+)
+from eagerly.policies.images import image_features
+from eagerly.policies.operations import Operations
+from eagerly.policies.quantization import grid, quantized_layer
+from eagerly.spaces.observations import IMAGE
+
+
+class ActorNetwork:
+    """A built-in actor with its weights, from scaled observations to outputs of its last layer.
+
+    What is before and behind it, scaling, masks and squashing, is `ActionHead`'s and its caller's.
+
+    Args:
+        architecture: What it consists of.
+        weights: Weights by `layer/weight`; they are not copied.
+
+    Attributes:
+        architecture: What it consists of.
+        weights: Weights by name.
+
+    Raises:
+        ValueError: If the weights are of another architecture.
+    """
+
+    def __init__(self, architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]) -> None:
+        check_weights(architecture, weights)
+        self.architecture, self.weights = architecture, dict(weights)
+        hidden = range(len(architecture.hidden_sizes))
+        self._hidden = [self._of(f"hidden_{index}", DENSE) for index in hidden]
+        self._norms = [
+            self._of(f"norm_{index}", NORM) if architecture.layer_norm else () for index in hidden
+        ]
+        self._last = self._of("action", DENSE)
+        if architecture.quantized:
+            self._round_to_grids()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of its weights, in which it computes."""
+        return self.weights["action/kernel"].dtype
+
+    def outputs(self, ops: Operations, rows: Any) -> Any:
+        """Maps scaled rows `[N, V]`, without their mask, to outputs `[N, A]` of the last layer."""
+        if isinstance(self.architecture.encoder, EntryEncoders):
+            rows = self._encoded(ops, self.architecture.encoder, rows)
+        return self._mlp(ops, rows)
+
+    def step(
+        self,
+        ops: Operations,
+        rows: Any,
+        previous_actions: Any,
+        previous_rewards: Any,
+        state: list[Any],
+    ) -> tuple[Any, list[Any]]:
+        """Maps the next step of an actor with a memory to outputs and the next state.
+
+        Args:
+            ops: What computes.
+            rows: `[N, V]`, scaled, without their mask.
+            previous_actions: `[N, A]` in [-1, 1].
+            previous_rewards: `[N]`.
+            state: The parts that `MemoryCore.state_shapes` lists, `[N, ...]` each.
+        """
+        core = self.architecture.encoder
+        assert isinstance(core, MemoryCore)
+        rewards = ops.reshape(previous_rewards, (-1, 1))
+        joined = ops.concat([rows, previous_actions, rewards])
+        inputs = ops.linear(joined, *self._of("encoder_inputs", DENSE))
+        inputs = ops.activation(self.architecture.activation, inputs)
+        remember = {"lstm": self._lstm, "gru": self._gru, "attention": self._attention}[core.kind]
+        known, state = remember(ops, core, inputs, state)
+        return self._mlp(ops, ops.concat([known, rows])), state
+
+    def _of(self, layer: str, parts: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+        return tuple(self.weights[f"{layer}/{part}"] for part in parts)
+
+    def _mlp(self, ops: Operations, hidden: Any) -> Any:
+        if self.architecture.quantized:
+            return self._quantized_mlp(ops, hidden)
+        for layer, norm in zip(self._hidden, self._norms, strict=True):
+            hidden = ops.linear(hidden, *layer)
+            if norm:
+                hidden = ops.layer_norm(hidden, *norm)
+            hidden = ops.activation(self.architecture.activation, hidden)
+        return ops.linear(hidden, *self._last)
+
+    def _quantized_mlp(self, ops: Operations, hidden: Any) -> Any:
+        """Maps `[N, V]` to outputs `[N, A]`, continuous ones before their tanh."""
+        *ranges, of_actions, of_logits = self.ranges
+        hidden = ops.quantized(hidden, *ranges[0])
+        for layer, (low, high) in zip(self._hidden, ranges[1:], strict=True):
+            hidden = ops.activation(self.architecture.activation, ops.linear(hidden, *layer))
+            hidden = ops.quantized(hidden, low, high)
+        outputs = ops.linear(hidden, *self._last)
+        parts, count = [], self.architecture.head.continuous
+        if count:
+            parts.append(ops.quantized(ops.part(outputs, 0, count), *of_actions))
+        if count < self.architecture.head.size:
+            logits = ops.part(outputs, count, self.architecture.head.size)
+            parts.append(ops.quantized(logits, *of_logits))
+        return parts[0] if len(parts) == 1 else ops.concat(parts)
+
+    @property
+    def ranges(self) -> list[tuple[float, float]]:
+        """Ranges of inputs, of each hidden layer, of actions before their tanh, and of logits."""
+        low, high = (self.weights[f"quantization/{part}"] for part in ("low", "high"))
+        return list(zip(low.tolist(), high.tolist(), strict=True))
+
+    def _round_to_grids(self) -> None:
+        scales = [grid(*each)[0] for each in self.ranges]
+        layers = [
+            quantized_layer(*layer, scale)
+            for layer, scale in zip((*self._hidden, self._last), scales, strict=False)
+        ]
+        self._hidden, self._last = list(layers[:-1]), layers[-1]
+
+    def _encoded(self, ops: Operations, encoder: EntryEncoders, rows: Any) -> Any:
+        features = []
+        for index, entry in enumerate(encoder.entries):
+            columns = ops.part(rows, entry.start, entry.stop)
+            if entry.kind == IMAGE:
+                features.append(image_features(entry, f"entry_{index}", self.weights, columns))
+                continue
+            hidden = ops.linear(columns, *self._of(f"entry_{index}_linear", DENSE))
+            features.append(ops.activation(self.architecture.activation, hidden))
+        return ops.concat(features)
+
+    def _lstm(
+        self, ops: Operations, core: MemoryCore, inputs: Any, state: list[Any]
+    ) -> tuple[Any, list[Any]]:
+        kernel, bias, recurrent = self._of("memory", (*DENSE, "recurrent_kernel"))
+        gates = ops.linear(inputs, kernel, bias) + ops.matmul(state[0], recurrent)
+        enter, keep, candidate, show = _split(ops, gates, core.units, 4)
+        cell = ops.sigmoid(keep) * state[1] + ops.sigmoid(enter) * ops.tanh(candidate)
+        output = ops.sigmoid(show) * ops.tanh(cell)
+        return output, [output, cell]
+
+    def _gru(
+        self, ops: Operations, core: MemoryCore, inputs: Any, state: list[Any]
+    ) -> tuple[Any, list[Any]]:
+        kernel, bias, recurrent, recurrent_bias = self._of(
+            "memory", (*DENSE, "recurrent_kernel", "recurrent_bias")
+        )
+        update, reset, candidate = _split(ops, ops.linear(inputs, kernel, bias), core.units, 3)
+        of_state = ops.linear(state[0], recurrent, recurrent_bias)
+        update_, reset_, candidate_ = _split(ops, of_state, core.units, 3)
+        keep = ops.sigmoid(update + update_)
+        new = ops.tanh(candidate + ops.sigmoid(reset + reset_) * candidate_)
+        output = keep * state[0] + (1.0 - keep) * new
+        return output, [output]
+
+    def _attention(
+        self, ops: Operations, core: MemoryCore, inputs: Any, state: list[Any]
+    ) -> tuple[Any, list[Any]]:
+        length, heads, size = core.length, core.heads, core.units // core.heads
+        normal = ops.layer_norm(inputs, *self._of("memory_norm", NORM))
+        query, key, value = (
+            ops.reshape(ops.linear(normal, *self._of(layer, DENSE)), (-1, 1, core.units))
+            for layer in PROJECTIONS[:3]
+        )
+        keys, values = (
+            ops.concat([ops.part(old, 1, length, 1), new], axis=1)
+            for old, new in ((state[0], key), (state[1], value))
+        )
+        count = ops.minimum(state[2] + self.dtype.type(1.0), float(length))
+
+        def apart(steps: int, features: Any, axes: tuple[int, ...]) -> Any:
+            return ops.transpose(ops.reshape(features, (-1, steps, heads, size)), axes)
+
+        scores = ops.matmul(
+            apart(1, query, (0, 2, 1, 3)) * self.dtype.type(1.0 / math.sqrt(size)),
+            apart(length, keys, (0, 2, 3, 1)),
+        )
+        # The newest step stands last, at distance 0.
+        scores = scores + self.weights["memory/distances"][:, np.newaxis, ::-1]
+        ago = np.arange(length, dtype=self.dtype)[::-1].reshape(1, 1, 1, length)
+        seen = ops.less(ago, ops.reshape(count, (-1, 1, 1, 1)))
+        looked = ops.matmul(
+            ops.masked_softmax(scores, seen), apart(length, values, (0, 2, 1, 3))
+        )  # [N, heads, 1, d]
+        together = ops.reshape(ops.transpose(looked, (0, 2, 1, 3)), (-1, core.units))
+        output = inputs + ops.linear(together, *self._of(PROJECTIONS[3], DENSE))
+        return output, [keys, values, count]
+
+
+def _split(ops: Operations, x: Any, units: int, count: int) -> list[Any]:
+    return [ops.part(x, index * units, (index + 1) * units) for index in range(count)]

@@ -1,0 +1,149 @@
+"""Every built-in actor acts in NumPy as its model does, and is described by its settings alone."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces
+
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.config import AgentConfig
+from eagerly.agents.config_groups import MemoryConfig
+from eagerly.networks import ActingPolicy
+from eagerly.policies.architecture import named
+from eagerly.policies.numpy_actor import numpy_actor
+
+BOX = spaces.Box(-1.0, 1.0, (3,))
+CAMERA = spaces.Box(0, 255, (40, 36, 3), np.uint8)
+SYMBOLS = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+STACKED = spaces.Box(0, 255, (3, 40, 36, 1), np.uint8)
+SPACES: dict[str, tuple[gymnasium.Space, gymnasium.Space]] = {
+    "box": (BOX, spaces.Box(-1, 1, (2,))),
+    "masked": (BOX, spaces.MultiDiscrete([3, 2])),
+    "mixed": (BOX, spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(4)})),
+    "choice": (spaces.Discrete(5), spaces.Box(-1, 1, (2,))),
+    "dict": (
+        spaces.Dict({"v": BOX, "w": spaces.Box(-9, 9, (2, 2)), "c": spaces.MultiDiscrete([3, 2])}),
+        spaces.MultiDiscrete([3, 2]),
+    ),
+    "camera": (spaces.Dict({"v": BOX, "camera": CAMERA}), spaces.Box(-1, 1, (2,))),
+    "symbols": (SYMBOLS, spaces.Discrete(4)),
+    "stacked": (STACKED, spaces.Box(-1, 1, (2,))),
+}
+NORMALIZED: dict[str, Any] = {"normalize_observations": True}
+CASES = [
+    ("box", {}),
+    ("box", NORMALIZED | {"layer_norm": True, "activation": "silu"}),
+    ("box", {"precision": "float64", "normalize_observations": True}),
+    ("masked", NORMALIZED),
+    ("mixed", {}),
+    ("choice", {}),
+    ("dict", NORMALIZED | {"activation": "elu"}),
+    ("camera", NORMALIZED),
+    ("symbols", {}),
+    ("stacked", {"precision": "float64"}),
+]
+MEMORIES = [
+    ("box", "gru", NORMALIZED),
+    ("box", "lstm", {"precision": "float64"}),
+    ("masked", "lstm", {}),
+    ("dict", "gru", NORMALIZED),
+    ("mixed", "attention", NORMALIZED | {"layer_norm": True}),
+    ("box", "attention", {"precision": "float64"}),
+]
+
+
+def built(name: str, settings: dict[str, Any]) -> tuple[Any, ModelBuilder]:
+    """Builds an actor whose weights and moments are not what they begin as."""
+    config = AgentConfig(hidden_sizes=(16, 12), **settings)
+    builder = ModelBuilder(config, *SPACES[name], seed=3)
+    actor, random = builder.actor(), np.random.default_rng(1)
+    for variable in actor.variables:
+        moved = variable.numpy() + 0.1 * random.normal(size=variable.shape)
+        if "normalization" in variable.path:  # what is published of columns that are not scaled
+            moved = np.where(builder.observations.scalable, moved, variable.numpy())
+        variable.assign(moved)
+    return actor, builder
+
+
+def observed(builder: ModelBuilder, count: int) -> np.ndarray:
+    """Draws rows `[N, O]` of the observation space, with masks."""
+    space, random = builder.observations.space, np.random.default_rng(2)
+    space.seed(4)
+    rows = np.stack([builder.observations.flatten(space.sample()) for _ in range(count)])
+    if masked := builder.observations.masked:
+        rows[:, -masked:] = random.integers(0, 2, (count, masked))
+        for segment in builder.actions.segments():
+            first = segment.start - builder.actions.continuous - masked
+            rows[:, first] = 1.0  # something is always valid
+    return rows
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_an_actor_in_numpy_equals_its_model(name: str, settings: dict[str, Any]) -> None:
+    actor, builder = built(name, settings)
+    rows = observed(builder, 5)
+    scores = actor(tf.constant(rows, actor.variable_dtype)).numpy()
+    found = ActingPolicy(actor)(rows)
+    assert found.dtype == scores.dtype
+    exact = 1e-12 if settings.get("precision") == "float64" else 2e-6
+    np.testing.assert_allclose(found, scores, rtol=exact, atol=exact)
+
+
+@pytest.mark.parametrize(("name", "kind", "settings"), MEMORIES)
+def test_an_actor_with_a_memory_equals_its_model_over_an_episode(
+    name: str, kind: str, settings: dict[str, Any]
+) -> None:
+    more = {"attention_heads": 2} if kind == "attention" else {}
+    memory = MemoryConfig(kind=kind, units=8, sequence_length=6, **more)
+    actor, builder = built(name, settings | {"memory": memory})
+    snapshot, random = actor.snapshot(), np.random.default_rng(5)
+    state, other = snapshot.initial_state(4), actor.initial_state(4)
+    exact = 1e-12 if settings.get("precision") == "float64" else 1e-5
+    for _ in range(10):
+        rows = observed(builder, 4)
+        before = random.uniform(-1, 1, (4, builder.actions.size)), random.normal(size=4)
+        found, state = snapshot.step(rows, *before, state)
+        given = (tf.constant(part, actor.variable_dtype) for part in (rows, *before))
+        scores, other = actor.step(*given, [tf.constant(part) for part in other])
+        np.testing.assert_allclose(found, scores, rtol=exact, atol=exact)
+    for mine, its in zip(state, other, strict=True):
+        np.testing.assert_allclose(mine, its, rtol=exact, atol=exact)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*CASES, *((name, {**s, "memory": MemoryConfig(kind=kind)}) for name, kind, s in MEMORIES)],
+)
+def test_settings_and_spaces_describe_the_actor_that_is_built(
+    name: str, settings: dict[str, Any]
+) -> None:
+    actor, builder = built(name, settings)
+    architecture = builder.config.actor_architecture(builder.observations, builder.actions)
+    assert architecture == actor.architecture
+    weights = named({variable.path: variable.numpy() for variable in actor.variables})
+    assert {path: values.shape for path, values in weights.items()} == architecture.shapes()
+
+
+def test_weights_of_another_actor_are_refused() -> None:
+    actor, _ = built("box", {})
+    weights = named({variable.path: variable.numpy() for variable in actor.variables})
+    weights["hidden_1/kernel"] = weights["hidden_1/kernel"][:, :-1]
+    message = r"hidden_1/kernel is \(16, 11\), expected \(16, 12\)"
+    with pytest.raises(ValueError, match=message):
+        numpy_actor(actor.architecture, weights)
+    del weights["hidden_1/kernel"]
+    with pytest.raises(ValueError, match="hidden_1/kernel is missing"):
+        numpy_actor(actor.architecture, weights)
+
+
+def test_an_actor_in_numpy_can_be_pickled() -> None:
+    actor, builder = built("dict", NORMALIZED)
+    rows = observed(builder, 3)
+    snapshot = actor.snapshot()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(snapshot))(rows), snapshot(rows))
