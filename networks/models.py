@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -69,6 +70,20 @@ def copy_variables(source: Model, target: Model) -> None:
     """Gives the variables of one model the values of another one's, in their order."""
     for own, other in zip(target.variables, source.variables, strict=True):
         own.assign(other.value)
+
+
+def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
+    """Gives a model the weights that were saved by path.
+
+    Raises:
+        ValueError: If a name or a shape differs; the model is unchanged then.
+    """
+    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    given = {path: values.shape for path, values in weights.items()}
+    if shapes != given:
+        raise ValueError(f"expected weights {shapes}, got {given}")
+    for variable in model.variables:
+        variable.assign(weights[variable.path])
 
 
 def count_parameters(model: Model) -> int:

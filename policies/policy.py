@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from eagerly.policies.behavior import finite_scores
 from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.spaces import Actions, Observations
 
 
 class Policy:
     """A deterministic policy: a function of the observation, or with a memory of the episode.
 
+    Where the actor is a built-in one it needs NumPy alone: it can be called from several threads at
+    once, each with episodes of its own, and be pickled and copied. Where it is a model of your own,
+    TensorFlow is called: from one thread at a time, and in this process.
+
     Args:
-        act: Maps rows of observations `[N, O]` to scores `[N, A]`, or steps through episodes.
+        actor: Maps rows of observations `[N, O]` to scores `[N, A]`, or steps through episodes.
         observations: Lays observations out as rows.
         actions: Makes actions of scores.
         steps: Environment steps that it was trained for.
         which: Which policy of its run it is.
 
     Attributes:
+        actor: What it was made of; of a built-in actor a `NumpyActor` or `NumpyMemoryActor`.
         observation_space, action_space: Those of the environment.
         observation_size: O.
         action_size: A.
@@ -33,17 +38,17 @@ class Policy:
 
     def __init__(
         self,
-        act: Callable[[np.ndarray], np.ndarray] | EpisodePolicy,
+        actor: RowPolicy | EpisodePolicy,
         observations: Observations,
         actions: Actions,
         steps: int,
         which: str = "latest",
     ) -> None:
         self.which = which
-        self._act, self._observations, self._actions = act, observations, actions
+        self.actor, self._observations, self._actions = actor, observations, actions
         self.observation_space, self.action_space = observations.space, actions.space
         self.observation_size, self.action_size, self.steps = observations.size, actions.size, steps
-        self.remembers = isinstance(act, EpisodePolicy)
+        self.remembers = isinstance(actor, EpisodePolicy)
 
     def __call__(self, observation: Any, action_mask: Any = None) -> Any:
         """Chooses an action, or one for each row of a batch.
@@ -64,14 +69,13 @@ class Policy:
             ValueError: If the observation or the mask is of another space, or the policy remembers.
             FloatingPointError: If the action would be NaN, because the observation is.
         """
-        act = self._act
-        if isinstance(act, EpisodePolicy):
+        if self.remembers:
             raise ValueError(
                 "this policy has a memory: begin an episode with act = policy.begin_episodes(), "
                 "then call act(observation), and act(observation, reward) after each step"
             )
         rows, single = self._rows(observation, action_mask)
-        return self._made(self._actions.decided(finite_scores(act(rows), rows)), single)
+        return self._made(self._actions.decided(finite_scores(self.actor(rows), rows)), single)
 
     def begin_episodes(self, count: int | None = None) -> PlayedEpisodes:
         """Begins an episode, or N side by side; what is returned acts in them, step by step.
@@ -112,17 +116,6 @@ class Policy:
         rows = self._actions.to_environment(actions)
         return self._actions.unflatten(rows[0] if single else rows)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuses to be pickled or copied.
-
-        Raises:
-            TypeError: Always, saying what to do instead.
-        """
-        raise TypeError(
-            "a policy cannot be pickled or copied: what acts in it belongs to this process. Send "
-            "the run directory instead, and call eagerly.load_policy(run_dir) where it is to act"
-        )
-
     def __repr__(self) -> str:
         sizes = f"observation_size={self.observation_size}, action_size={self.action_size}"
         return f"Policy({sizes}, steps={self.steps}, which={self.which!r})"
@@ -140,8 +133,8 @@ class PlayedEpisodes:
 
     def __init__(self, policy: Policy, count: int | None) -> None:
         self._policy, self._count = policy, count
-        act = policy._act
-        self._episodes = Episodes(act, count or 1) if isinstance(act, EpisodePolicy) else None
+        actor: Any = policy.actor
+        self._episodes = Episodes(actor, count or 1) if policy.remembers else None
         self._acted: np.ndarray | None = None
 
     def __call__(

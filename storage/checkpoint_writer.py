@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from eagerly.agents.persistence import VariableCheckpoint
 from eagerly.buffers import Buffer
 from eagerly.state import Stateful, split
 from eagerly.storage.arrays import npy_chunks, npz_chunks
@@ -39,6 +38,25 @@ from eagerly.storage.manifest import (
 _log = logging.getLogger(__name__)
 
 
+class Variables(Protocol):
+    """The variables of networks and optimisers, in files of their own."""
+
+    def write(self, prefix: str) -> None:
+        """Writes the files `prefix.index` and `prefix.data-*`.
+
+        Raises:
+            FloatingPointError: If a variable is not finite.
+            OSError: If the files cannot be written.
+        """
+
+    def read(self, prefix: str) -> None:
+        """Reads them back.
+
+        Raises:
+            ValueError: If they hold other variables.
+        """
+
+
 @dataclass(frozen=True)
 class Contents:
     """What checkpoints keep of a run.
@@ -50,7 +68,7 @@ class Contents:
             of each go to a file of that name.
     """
 
-    variables: VariableCheckpoint
+    variables: Variables
     buffer: Buffer
     components: Mapping[str, Stateful]
 
@@ -121,7 +139,7 @@ class CheckpointWriter:
     def _write_parts(
         self,
         folder: str,
-        variables: VariableCheckpoint,
+        variables: Variables,
         arrays: Mapping[str, Mapping[str, np.ndarray]],
     ) -> dict[str, dict[str, Any]]:
         self._files.make_folder("checkpoints")

@@ -8,15 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
-
-from eagerly.agents import agent_class
 from eagerly.errors import RunError
-from eagerly.importing import while_used
-from eagerly.networks import acting_policy
+from eagerly.policies.architecture import named
+from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
-from eagerly.quiet import find_devices
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.evaluations import read_results
@@ -36,6 +31,8 @@ def load_policy(
     """Loads the policy of a run as its newest checkpoint has it.
 
     Of the run only the weights of its actor and its evaluations are read; no environment is made.
+    A built-in actor acts in NumPy, and TensorFlow is not imported; a model of your own is called
+    through it.
 
     Args:
         run_dir: The run directory.
@@ -60,7 +57,6 @@ def load_policy(
 def policy_of(run: Run, which: str | None) -> Policy:
     """Loads the policy of a run that is open, as `load_policy` does."""
     saved = required_checkpoint(run.path, with_replay=False)
-    find_devices()
     try:
         return _policy(run, saved, which)
     except RunError:
@@ -85,16 +81,19 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
         raise RunError(f'{no_best}: ask for the latest one, with --which latest or which="latest"')
     weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
-    kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
-    builder = kind.Builder(config, *spaces, seed=seed)
-    least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
-    if least > count:  # not even made, as large as it may be
-        raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
-    with while_used(run.agent_module):
-        actor = builder.policy_actor()
-    assign_weights(actor, weights)
-    observations, actions = config.spaces(*spaces)
-    return Policy(acting_policy(actor, actions.size), observations, actions, steps, which)
+    observations, actions = run.agent_config.spaces(*spaces)
+    # An agent of the user's own may act with another model than its settings describe.
+    architecture = None
+    if run.agent_module is None:
+        architecture = run.agent_config.actor_architecture(observations, actions)
+    actor: Any
+    if architecture is None:
+        from eagerly.storage.custom_policy import custom_actor  # and TensorFlow
+
+        actor = custom_actor(run, spaces, weights)
+    else:
+        actor = numpy_actor(architecture, named(weights))
+    return Policy(actor, observations, actions, steps, which)
 
 
 def _evaluated_at_end(run: Run, saved: Checkpoint) -> bool:
@@ -103,17 +102,3 @@ def _evaluated_at_end(run: Run, saved: Checkpoint) -> bool:
         results = read_results(run.evaluations_path)
         return bool(results.trained[-1:].any() and results.steps[-1] == saved.manifest.steps)
     return False
-
-
-def assign_weights(model: keras.Model, weights: Mapping[str, np.ndarray]) -> None:
-    """Gives a model the weights that were saved by path.
-
-    Raises:
-        ValueError: If a name or a shape differs; the model is unchanged then.
-    """
-    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
-    given = {path: values.shape for path, values in weights.items()}
-    if shapes != given:
-        raise ValueError(f"expected weights {shapes}, got {given}")
-    for variable in model.variables:
-        variable.assign(weights[variable.path])

@@ -9,10 +9,10 @@ from typing import Any
 from eagerly.agents.agent import Agent
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
+from eagerly.networks.models import assign_weights
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import required_checkpoint
-from eagerly.storage.loading import assign_weights
 from eagerly.storage.run import Run, open_run
 
 _log = logging.getLogger(__name__)

@@ -244,4 +244,6 @@ def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
     agent.normalization.publish()
     actions = agent.act(rows)
     assert len(np.unique(actions, axis=0)) > 2
-    np.testing.assert_array_equal(actions, agent.actor.network(tf.constant(rows)).numpy())
+    # Acting computes in float32; rounded first, observations would differ by more than 0.1.
+    seen = agent.actor.network(tf.constant(rows)).numpy()
+    np.testing.assert_allclose(actions, seen, rtol=0, atol=0.01)

@@ -177,6 +177,7 @@ WITHOUT_TENSORFLOW = [
     "eagerly.storage.settings",
     "eagerly.storage.run",
     "eagerly.storage.listing",
+    "eagerly.storage.loading",
     "eagerly.scripts.main",
     "eagerly.scripts.train",
     "eagerly.scripts.evaluate",

@@ -40,5 +40,5 @@ def test_they_are_trained_resumed_and_evaluated(
     resumed = CliRunner().invoke(train.main, ["resume", "run", "--steps", "320"])
     assert resumed.exit_code == 0, resumed.output
     assert CliRunner().invoke(evaluate.main, ["run", "--episodes", "1"]).exit_code == 0
-    kernels = load_policy("run")._act._actor.trainable_variables
+    kernels = load_policy("run").actor._actor.trainable_variables
     assert sum(np.prod(kernel.shape) for kernel in kernels) == 3 * 64 + 64 * 64 + 64 + 129

@@ -15,8 +15,8 @@ import pytest
 from eagerly import Actions, load_policy
 from eagerly.environments.factory import environment_maker
 from eagerly.errors import RunError
+from eagerly.networks.models import assign_weights
 from eagerly.storage.digests import digests
-from eagerly.storage.loading import assign_weights
 from eagerly.training.evaluation import evaluate, evaluation_seeds
 from tests import toys
 from tests.helpers import edit_sealed, spaces
@@ -30,14 +30,32 @@ def evaluations(path: Path) -> dict[int, float]:
         return {int(row["steps"]): float(row["return_mean"]) for row in csv.DictReader(file)}
 
 
+# What a process needs at its most, as the kernel counts it.
+PEAK = """
+import sys, eagerly
+policy = eagerly.load_policy(sys.argv[1])
+policy(policy.observation_space.sample())
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
+"""
+MOST_KILOBYTES = 120 * 1024
+
+
+def test_loading_and_acting_need_little_memory(train: TrainRun, tmp_path: Path) -> None:
+    train(env="HalfCheetah-v5", hidden_sizes=(256, 256), steps=120)
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 10_000 < int(done.stdout) < MOST_KILOBYTES
+
+
 PROGRAM = """
 import json, sys
 import gymnasium
 import eagerly
-from eagerly.training.evaluation import evaluation_seeds
 path, env, episodes = sys.argv[1:]
 policies = {which: eagerly.load_policy(path, which) for which in ("best", "latest")}
-loaded = [name for name in sys.modules if name in ("eagerly.training.trainer", "mujoco")]
+unneeded = ("tensorflow", "keras", "scipy", "mujoco", "matplotlib")
+loaded = [name for name in sys.modules if name in unneeded]
+from eagerly.training.evaluation import evaluation_seeds
 env = gymnasium.make(env)
 
 def played(policy):

@@ -1,0 +1,41 @@
+"""Loading a policy that acts through TensorFlow, because its agent or models are the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from eagerly.agents import agent_class
+from eagerly.importing import while_used
+from eagerly.networks import acting_policy
+from eagerly.networks.models import assign_weights
+from eagerly.quiet import find_devices
+from eagerly.storage.run import Run
+
+
+def custom_actor(
+    run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space], weights: Mapping[str, np.ndarray]
+) -> Any:
+    """Builds what a run acts with, and gives it the weights that were saved.
+
+    Args:
+        run: The run.
+        spaces: Of observations and of actions.
+        weights: By the paths of variables.
+
+    Raises:
+        ValueError: If they are those of another model.
+    """
+    find_devices()
+    kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
+    builder = kind.Builder(config, *spaces, seed=seed)
+    least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
+    if least > count:  # not even made, as large as it may be
+        raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
+    with while_used(run.agent_module):
+        actor = builder.policy_actor()
+    assign_weights(actor, weights)
+    return acting_policy(actor, builder.actions.size)
