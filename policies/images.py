@@ -80,12 +80,14 @@ def image_features(
     images = columns.astype(dtype).reshape(-1, *entry.frames).transpose(0, 2, 3, 1, 4)
     hidden = images.reshape(-1, height, width, count * channels) / dtype.type(255.0)
     hidden -= hidden.mean(axis=(1, 2, 3), keepdims=True)
+    layers = []
     for index, (_, strides) in enumerate(convolutions(height, width)):
         name = f"{layer}_convolution_{index}"
-        hidden = _convolution(hidden, weights[f"{name}/kernel"], weights[f"{name}/bias"], strides)
-        np.maximum(hidden, 0.0, out=hidden)
+        layers.append((weights[f"{name}/kernel"], weights[f"{name}/bias"], strides))
+    # One image after the other stays in the processor's cache, which halves the time of four.
+    hidden = np.stack([_convolved(image, layers) for image in hidden])
     kernel, bias = weights[f"{layer}_linear/kernel"], weights[f"{layer}_linear/bias"]
-    hidden = hidden.reshape(len(hidden), math.prod(hidden.shape[1:])) @ kernel + bias
+    hidden = hidden @ kernel + bias
     hidden -= hidden.mean(axis=-1, keepdims=True)
     variance = np.square(hidden).mean(axis=-1, keepdims=True)
     epsilon = dtype.type(norm_epsilon(height, width))
@@ -93,12 +95,17 @@ def image_features(
     return np.tanh(hidden / np.sqrt(variance + epsilon) * gamma + beta)
 
 
-def _convolution(
-    images: np.ndarray, kernel: np.ndarray, bias: np.ndarray, strides: Window
+def _convolved(
+    image: np.ndarray, layers: list[tuple[np.ndarray, np.ndarray, Window]]
 ) -> np.ndarray:
-    """Convolves `[N, H, W, C]` with a kernel `[h, w, C, filters]`, without padding."""
-    windows = np.lib.stride_tricks.sliding_window_view(images, kernel.shape[:2], axis=(1, 2))
-    windows = windows[:, :: strides[0], :: strides[1]].transpose(0, 1, 2, 4, 5, 3)
-    rows = windows.reshape(-1, math.prod(kernel.shape[:3]))
-    found = rows @ kernel.reshape(-1, kernel.shape[3]) + bias
-    return found.reshape(*windows.shape[:3], kernel.shape[3])
+    """Maps an image `[H, W, C]` through convolutions without padding to `[h · w · filters]`."""
+    for kernel, bias, (down, right) in layers:
+        *window, channels, filters = kernel.shape
+        windows = np.lib.stride_tricks.sliding_window_view(image, window, axis=(0, 1))
+        windows = windows[::down, ::right].transpose(0, 1, 3, 4, 2)
+        rows = windows.reshape(-1, math.prod(window) * channels)
+        found = rows @ kernel.reshape(-1, filters)
+        found += bias
+        np.maximum(found, 0.0, out=found)
+        image = found.reshape(*windows.shape[:2], filters)
+    return image.ravel()
