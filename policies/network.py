@@ -131,8 +131,8 @@ class ActorNetwork:
     def _round_to_grids(self) -> None:
         scales = [grid(*each)[0] for each in self.ranges]
         layers = [
-            quantized_layer(*layer, scale)
-            for layer, scale in zip((*self._hidden, self._last), scales, strict=False)
+            quantized_layer(kernel, bias, scale)
+            for (kernel, bias), scale in zip((*self._hidden, self._last), scales, strict=False)
         ]
         self._hidden, self._last = list(layers[:-1]), layers[-1]
 

@@ -97,8 +97,9 @@ class NumpyMemoryActor:
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Chooses actions, as `policies.EpisodePolicy` says."""
         rows, visible = self._scaled(observations)
-        before = (np.asarray(part, rows.dtype) for part in (previous_actions, previous_rewards))
-        outputs, state = self.network.step(_NUMPY, visible, *before, state)
+        actions = np.asarray(previous_actions, rows.dtype)
+        rewards = np.asarray(previous_rewards, rows.dtype)
+        outputs, state = self.network.step(_NUMPY, visible, actions, rewards, state)
         return self.network.architecture.scores(outputs, rows), state
 
 

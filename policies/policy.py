@@ -44,8 +44,8 @@ class Policy:
         steps: int,
         which: str = "latest",
     ) -> None:
-        self.which = which
-        self.actor, self._observations, self._actions = actor, observations, actions
+        self.actor: Any = actor
+        self.which, self._observations, self._actions = which, observations, actions
         self.observation_space, self.action_space = observations.space, actions.space
         self.observation_size, self.action_size, self.steps = observations.size, actions.size, steps
         self.remembers = isinstance(actor, EpisodePolicy)
@@ -133,8 +133,7 @@ class PlayedEpisodes:
 
     def __init__(self, policy: Policy, count: int | None) -> None:
         self._policy, self._count = policy, count
-        actor: Any = policy.actor
-        self._episodes = Episodes(actor, count or 1) if policy.remembers else None
+        self._episodes = Episodes(policy.actor, count or 1) if policy.remembers else None
         self._acted: np.ndarray | None = None
 
     def __call__(
