@@ -1,0 +1,183 @@
+"""A quantised actor in integers alone: what a microcontroller computes, and what LiteRT does.
+
+A layer sums products of integers in 32 bits. A sum stands for (input scale · kernel scale) each
+step, and is brought to the steps of the layer's output by a multiplier for each column, m · 2^-shift
+with a 31-bit m (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves
+up, which is what LiteRT's reference kernels do. XNNPACK multiplies by a float32 instead: 1 to 8 of a
+million sums lie so close to a half that it rounds them differently (docs/microcontrollers.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.quantization import (
+    LEAST,
+    MOST,
+    TANH_SCALE,
+    bias_integers,
+    grid,
+    kernel_integers,
+    quantized_tanh,
+)
+
+# Exponents that a multiplier of LiteRT can have; what is smaller becomes 0.
+SMALLEST, LARGEST = -31, 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerLayer:
+    """A dense layer of integers, with the relu behind it where there is one.
+
+    Attributes:
+        kernel: `[I, units]`, int8.
+        bias: `[units]`, int32, in steps of the sums.
+        multipliers: `[units]`, int32, at least 0.
+        shifts: `[units]`, int32, in [1, 62]: a sum is multiplied by multiplier · 2^-shift.
+        input_zero_point: The integer of its inputs that stands for 0.
+        output_zero_point: That of its outputs.
+        least: What outputs are cut off at, the zero point if a relu follows; above it is 127.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    multipliers: np.ndarray
+    shifts: np.ndarray
+    input_zero_point: int
+    output_zero_point: int
+    least: int = LEAST
+
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        """Maps int8 `[N, I]` to int8 `[N, units]`."""
+        # Products of float64 are exact here: no sum reaches 2^53, and they are much faster.
+        centered = inputs.astype(np.float64) - self.input_zero_point
+        sums = (centered @ self.kernel.astype(np.float64)).astype(np.int64) + self.bias
+        half = np.int64(1) << (self.shifts - 1).astype(np.int64)
+        steps = (sums * self.multipliers + half) >> self.shifts
+        return np.clip(steps + self.output_zero_point, self.least, MOST).astype(np.int8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerPlan:
+    """A quantised MLP in integers.
+
+    Attributes:
+        input_scale: Scale of its inputs.
+        input_zero_point: The input that stands for 0.
+        hidden: The hidden layers.
+        actions: What gives continuous dimensions before their tanh; None if there are none.
+        table: `[256]`, int8: the tanh, in steps of 1/128, of -128 to 127; None without `actions`.
+        logits: What gives logits; None if there are none.
+    """
+
+    input_scale: np.float32
+    input_zero_point: int
+    hidden: tuple[IntegerLayer, ...]
+    actions: IntegerLayer | None
+    table: np.ndarray | None
+    logits: IntegerLayer | None
+
+
+def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Writes positive numbers as m · 2^-shift.
+
+    Args:
+        scales: `[units]`, float64.
+
+    Returns:
+        m, `[units]` int32 with 31 bits, rounded half up, and the shifts, `[units]` int32. Numbers
+        below 2^-32 become 0, those that do not fit into 2^30 become that, nearly.
+    """
+    parts, exponents = np.frexp(scales)
+    steps = np.floor(parts * 2.0**31 + 0.5).astype(np.int64)
+    whole = steps == 2**31  # a part of nearly 1 that was rounded up
+    steps, exponents = np.where(whole, 2**30, steps), exponents + whole
+    steps = np.where(exponents < SMALLEST, 0, np.where(exponents > LARGEST, 2**31 - 1, steps))
+    return steps.astype(np.int32), (31 - np.clip(exponents, SMALLEST, LARGEST)).astype(np.int32)
+
+
+def plan(network: ActorNetwork) -> IntegerPlan:
+    """Makes the integers of a quantised actor.
+
+    Args:
+        network: A quantised MLP.
+
+    Raises:
+        ValueError: If it is not quantised.
+    """
+    architecture = network.architecture
+    if not architecture.quantized:
+        raise ValueError("the network has no ranges of activations: calibrate or train it for int8")
+    *ranges, of_actions, of_logits = network.ranges
+    grids, count = [grid(*each) for each in ranges], architecture.head.continuous
+    names = [f"hidden_{index}" for index in range(len(architecture.hidden_sizes))]
+    hidden = [
+        _layer(network, name, slice(None), before, after, relu=True)
+        for name, before, after in zip(names, grids, grids[1:], strict=False)
+    ]
+    actions = logits = table = None
+    if count:
+        scale, zero_point = after = grid(*of_actions)
+        actions = _layer(network, "action", slice(count), grids[-1], after)
+        steps = np.arange(LEAST, MOST + 1).astype(np.float32) - np.float32(zero_point)
+        table = np.rint(quantized_tanh(steps * scale) / TANH_SCALE).astype(np.int8)
+    if count < architecture.head.size:
+        logits = _layer(network, "action", slice(count, None), grids[-1], grid(*of_logits))
+    return IntegerPlan(
+        input_scale=grids[0][0],
+        input_zero_point=grids[0][1],
+        hidden=tuple(hidden),
+        actions=actions,
+        table=table,
+        logits=logits,
+    )
+
+
+def run(plan: IntegerPlan, inputs: np.ndarray) -> np.ndarray:
+    """Computes a plan: what its C and LiteRT's reference kernels give, bit for bit.
+
+    Args:
+        plan: The plan.
+        inputs: `[N, V]`, int8: scaled observations on the grid of the inputs.
+
+    Returns:
+        `[N, A]`, int8: actions in steps of 1/128, then logits.
+    """
+    for layer in plan.hidden:
+        inputs = layer(inputs)
+    parts = []
+    if plan.actions is not None and plan.table is not None:
+        parts.append(plan.table[plan.actions(inputs).astype(np.int64) - LEAST])
+    if plan.logits is not None:
+        parts.append(plan.logits(inputs))
+    return np.concatenate(parts, axis=1)
+
+
+def _layer(
+    network: ActorNetwork,
+    name: str,
+    columns: slice,
+    before: tuple[np.float32, int],
+    after: tuple[np.float32, int],
+    *,
+    relu: bool = False,
+) -> IntegerLayer:
+    weights: dict[str, Any] = network.weights
+    kernel, scales = kernel_integers(weights[f"{name}/kernel"][:, columns])
+    bias = bias_integers(weights[f"{name}/bias"][columns], before[0], scales).astype(np.int64)
+    # No sum leaves 32 bits. A bias that large saturates the output with or without this.
+    most = 2**31 - 1 - (MOST - LEAST) * np.abs(kernel.astype(np.int64)).sum(axis=0)
+    steps, shifts = multipliers(before[0].astype(np.float64) * scales / after[0].astype(np.float64))
+    return IntegerLayer(
+        kernel=kernel,
+        bias=np.clip(bias, -most, most).astype(np.int32),
+        multipliers=steps,
+        shifts=shifts,
+        input_zero_point=before[1],
+        output_zero_point=after[1],
+        least=max(after[1], LEAST) if relu else LEAST,
+    )
