@@ -11,6 +11,8 @@ order. What comes out of the tanh is on the grid of 1/128, whose q is in [-128, 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 LEAST, MOST = -128, 127
@@ -22,15 +24,17 @@ SATURATED = 4.0
 def grid(low: float, high: float) -> tuple[np.float32, int]:
     """Returns scale and zero point of a range, which is widened to hold 0.
 
-    0 is on the grid, so that the range moves by up to half a step.
+    0 is on the grid, so that the range moves by up to half a step. Both are computed in float64 and
+    rounded once, halves up, as TensorFlow's converter does: float32 gives another scale for every
+    seventh range, and another zero point for many that are symmetric.
 
     Args:
         low: Its least number.
         high: Its greatest number; one of both must not be 0.
     """
-    least, most = np.float32(min(low, 0.0)), np.float32(max(high, 0.0))
-    scale = (most - least) / np.float32(MOST - LEAST)
-    return scale, int(np.rint(np.float32(LEAST) - least / scale))
+    least, most = min(float(low), 0.0), max(float(high), 0.0)
+    scale = (most - least) / (MOST - LEAST)
+    return np.float32(scale), math.floor(LEAST - least / scale + 0.5)
 
 
 def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:
