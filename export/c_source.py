@@ -1,0 +1,201 @@
+"""Pieces of C99 that `export.c` puts together: constants written exactly, and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+# Numbers in a line of an array.
+WIDTH = 12
+
+# What is behind a layer changes its units in place.
+ACTIVATIONS = {
+    "relu": "x[i] > 0.0f ? x[i] : 0.0f",
+    "tanh": "tanhf(x[i])",
+    "elu": "x[i] > 0.0f ? x[i] : expm1f(x[i])",
+    "silu": "x[i] / (1.0f + expf(-x[i]))",
+    "leaky_relu": "x[i] > 0.0f ? x[i] : 0.01f * x[i]",
+}
+
+CLIPPED = """\
+static float clipped(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+"""
+
+FLOAT_DENSE = """\
+/* y = kernel x + bias; a row of the kernel is what one unit takes. */
+static void dense(const float *x, int inputs, const float *kernel, const float *bias, float *y,
+                  int units)
+{
+    for (int unit = 0; unit < units; ++unit) {
+        float sum = 0.0f;
+        for (int i = 0; i < inputs; ++i)
+            sum += kernel[i] * x[i];
+        y[unit] = sum + bias[unit];
+        kernel += inputs;
+    }
+}
+"""
+
+LAYER_NORM = """\
+static void layer_norm(float *x, int units, const float *gamma, const float *beta)
+{
+    float mean = 0.0f, variance = 0.0f;
+    for (int i = 0; i < units; ++i)
+        mean += x[i];
+    mean /= (float)units;
+    for (int i = 0; i < units; ++i) {
+        x[i] -= mean;
+        variance += x[i] * x[i];
+    }
+    const float deviation = sqrtf(variance / (float)units + EPSILON);
+    for (int i = 0; i < units; ++i)
+        x[i] = x[i] / deviation * gamma[i] + beta[i];
+}
+"""
+
+# Right shifts of negative numbers are the compiler's choice in C99, those of others are not.
+INTEGER_DENSE = """\
+/* sum * multiplier / 2^shift, rounded once, halves up. */
+static int64_t scaled(int32_t sum, int32_t multiplier, int shift)
+{
+    const int64_t product = (int64_t)sum * multiplier + ((int64_t)1 << (shift - 1));
+    return product >= 0 ? product >> shift : ~(~product >> shift);
+}
+
+/* A row of the kernel is what one unit takes; the zero point of x is in the bias. */
+static void dense(const int8_t *x, int inputs, const int8_t *kernel, const int32_t *bias,
+                  const int32_t *multiplier, const uint8_t *shift, int zero_point, int least,
+                  int8_t *y, int units)
+{
+    for (int unit = 0; unit < units; ++unit) {
+        int32_t sum = bias[unit];
+        for (int i = 0; i < inputs; ++i)
+            sum += kernel[i] * x[i];
+        const int64_t q = scaled(sum, multiplier[unit], shift[unit]) + zero_point;
+        y[unit] = (int8_t)(q < least ? least : q > 127 ? 127 : q);
+        kernel += inputs;
+    }
+}
+"""
+
+# After the first lines no number is too large for an int, and a NaN is none.
+QUANTIZED = """\
+/* The nearest integer on the grid of the inputs, halves to even. */
+static int8_t quantized(float x)
+{
+    float steps = x / POLICY_INPUT_SCALE;
+    steps = steps > -512.0f ? steps : -512.0f;
+    steps = steps < 512.0f ? steps : 512.0f;
+    int q = (int)steps;
+    const float rest = steps - (float)q;
+    if (rest > 0.5f || (rest == 0.5f && q % 2 != 0))
+        ++q;
+    if (rest < -0.5f || (rest == -0.5f && q % 2 != 0))
+        --q;
+    q += POLICY_INPUT_ZERO_POINT;
+    return (int8_t)(q < -128 ? -128 : q > 127 ? 127 : q);
+}
+"""
+
+HEADER = """\
+#ifndef POLICY_H
+#define POLICY_H
+
+{include}{sizes}
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+{units}
+{network};
+
+/* Maps an observation to an action, both in the units of the environment. */
+{act};
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+# What is not less or equal is more, or NaN.
+EXAMPLES = """\
+/* Replays observations through policy_act; ends with 1 if an action differs too much. */
+#include <stdio.h>
+
+#include "policy.h"
+
+#if POLICY_OBSERVATION_SIZE != OBSERVATIONS || POLICY_ACTION_SIZE != ACTIONS
+#error "these examples are of a policy with other sizes"
+#endif
+
+CONSTANTS
+int main(void)
+{
+    double largest = 0.0;
+    int row, wrong = 0;
+    for (row = 0; row < ROWS; ++row) {
+        float action[POLICY_ACTION_SIZE];
+        int differs = 0;
+        policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);
+        for (int i = 0; i < POLICY_ACTION_SIZE; ++i) {
+            double difference = (double)action[i] - actions[row * POLICY_ACTION_SIZE + i];
+            difference = difference < 0.0 ? -difference : difference;
+            if (largest == largest && !(difference <= largest))
+                largest = difference;
+            if (!(difference <= tolerance[i]))
+                differs = 1;
+        }
+        wrong += differs;
+    }
+    printf("%d of %d rows differ by more than the tolerance, the largest difference is %g\\n", wrong,
+           row, largest);
+    return wrong != 0;
+}
+"""
+
+
+def comment(text: str) -> str:
+    """Writes a comment of any text."""
+    safe = text.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
+    return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in safe.splitlines()) + " */\n"
+
+
+def real(value: float | np.floating) -> str:
+    """Writes a number that C reads as exactly that float32.
+
+    Raises:
+        ValueError: If it is not finite in float32.
+    """
+    with np.errstate(over="ignore"):
+        number = np.float32(value)
+    if not np.isfinite(number):
+        raise ValueError(f"C takes finite float32 numbers; got {value}")
+    return f"{number!s}f"
+
+
+def array(kind: str, name: str, values: np.ndarray) -> str:
+    """Writes a constant array of "float" or integers, in C order."""
+    write = real if kind == "float" else str
+    texts = [write(value) for value in np.asarray(values).ravel()]
+    lines = (", ".join(texts[at : at + WIDTH]) for at in range(0, len(texts), WIDTH))
+    return f"static const {kind} {name}[{len(texts)}] = {{\n    " + ",\n    ".join(lines) + "\n};\n"
+
+
+def activation(name: str) -> str:
+    """Writes the function that applies an activation to units."""
+    return (
+        f"static void {name}(float *x, int units)\n{{\n"
+        f"    for (int i = 0; i < units; ++i)\n        x[i] = {ACTIVATIONS[name]};\n}}\n"
+    )
+
+
+def function(head: str, lines: Iterable[str]) -> str:
+    """Writes a function of its head and lines."""
+    return f"{head}\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
