@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-# Numbers in a line of an array.
-WIDTH = 12
+# Characters in a line of an array.
+WIDTH = 96
 
 # What is behind a layer changes its units in place.
 ACTIVATIONS = {
-    "relu": "x[i] > 0.0f ? x[i] : 0.0f",
+    "relu": "x[i] < 0.0f ? 0.0f : x[i]",  # a NaN stays one
     "tanh": "tanhf(x[i])",
     "elu": "x[i] > 0.0f ? x[i] : expm1f(x[i])",
     "silu": "x[i] / (1.0f + expf(-x[i]))",
@@ -154,8 +154,7 @@ int main(void)
         }
         wrong += differs;
     }
-    printf("%d of %d rows differ by more than the tolerance, the largest difference is %g\\n", wrong,
-           row, largest);
+    printf("%d of %d rows differ, the largest difference is %g\\n", wrong, row, largest);
     return wrong != 0;
 }
 """
@@ -184,7 +183,8 @@ def array(kind: str, name: str, values: np.ndarray) -> str:
     """Writes a constant array of "float" or integers, in C order."""
     write = real if kind == "float" else str
     texts = [write(value) for value in np.asarray(values).ravel()]
-    lines = (", ".join(texts[at : at + WIDTH]) for at in range(0, len(texts), WIDTH))
+    each = WIDTH // (max(map(len, texts)) + 2)
+    lines = (", ".join(texts[at : at + each]) for at in range(0, len(texts), each))
     return f"static const {kind} {name}[{len(texts)}] = {{\n    " + ",\n    ".join(lines) + "\n};\n"
 
 

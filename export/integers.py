@@ -1,10 +1,10 @@
 """A quantised actor in integers alone: what a microcontroller computes, and what LiteRT does.
 
-A layer sums products of integers in 32 bits. A sum stands for (input scale · kernel scale) each
-step, and is brought to the steps of the layer's output by a multiplier for each column, m · 2^-shift
-with a 31-bit m (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves
-up, which is what LiteRT's reference kernels do. XNNPACK multiplies by a float32 instead: 1 to 8 of a
-million sums lie so close to a half that it rounds them differently (docs/microcontrollers.md).
+A layer sums products of integers in 32 bits. A step of a sum is input scale · kernel scale. It is
+brought to the steps of the layer's output by a multiplier for each column, m · 2^-shift with 31
+bits of m (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves up,
+as LiteRT's reference kernels do. XNNPACK multiplies by a float32 instead: some of a million sums
+lie so close to a half that it rounds them differently (docs/microcontrollers.md).
 """
 
 from __future__ import annotations

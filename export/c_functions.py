@@ -1,0 +1,173 @@
+"""The functions of a policy in C: its network in float32 or integers, and what is around it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eagerly.export import c_source as source
+from eagerly.export.integers import IntegerLayer, IntegerPlan
+from eagerly.policies.architecture import ActorArchitecture
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import CLIP
+from eagerly.policies.operations import LAYER_NORM_EPSILON
+from eagerly.policies.quantization import TANH_SCALE
+
+SIZES = ("POLICY_OBSERVATION", "POLICY_ACTION")
+NETWORK = "void policy_network(const {0} input[{1}_SIZE], {0} output[{2}_SIZE])"
+ACT = "void policy_act(const float observation[{0}_SIZE], float action[{1}_SIZE])"
+
+
+def header(architecture: ActorArchitecture, integers: IntegerPlan | None) -> str:
+    """Writes the header."""
+    kind = "float" if integers is None else "int8_t"
+    lines = [
+        f"#define {SIZES[0]}_SIZE {architecture.visible}",
+        f"#define {SIZES[1]}_SIZE {architecture.head.continuous}",
+    ]
+    units = "/* Maps a scaled observation to an action in [-1, 1]. */"
+    if integers is not None:
+        lines += [
+            "",
+            "/* A number is scale * (integer - zero point). */",
+            f"#define POLICY_INPUT_SCALE {source.real(integers.input_scale)}",
+            f"#define POLICY_INPUT_ZERO_POINT ({integers.input_zero_point})",
+            f"#define POLICY_OUTPUT_SCALE {source.real(TANH_SCALE)}",
+            "#define POLICY_OUTPUT_ZERO_POINT 0",
+        ]
+        units = "/* Maps a scaled observation to an action in [-1, 1], both as integers. */"
+    return source.HEADER.format(
+        include="" if integers is None else "#include <stdint.h>\n\n",
+        sizes="\n".join(lines),
+        units=units,
+        network=NETWORK.format(kind, *SIZES),
+        act=ACT.format(*SIZES),
+    )
+
+
+def float_network(network: ActorNetwork) -> list[str]:
+    """Writes `policy_network` in float32, and what it needs."""
+    architecture, weights = network.architecture, network.weights
+    constants, calls, functions = list[str](), list[str](), [source.FLOAT_DENSE]
+    given, size = "input", architecture.visible
+
+    def layer(name: str, target: str, units: int) -> None:
+        kernel, bias = (weights[f"{name}/{part}"] for part in ("kernel", "bias"))
+        constants.append(source.array("float", f"{name}_kernel", kernel.T))
+        constants.append(source.array("float", f"{name}_bias", bias))
+        calls.append(f"dense({given}, {size}, {name}_kernel, {name}_bias, {target}, {units});")
+
+    for index, units in enumerate(architecture.hidden_sizes):
+        calls.append(f"float units_{index}[{units}];")
+        layer(f"hidden_{index}", target := f"units_{index}", units)
+        if architecture.layer_norm:
+            for part in ("gamma", "beta"):
+                name, values = f"norm_{index}_{part}", weights[f"norm_{index}/{part}"]
+                constants.append(source.array("float", name, values))
+            calls.append(f"layer_norm({target}, {units}, norm_{index}_gamma, norm_{index}_beta);")
+        calls.append(f"{architecture.activation}({target}, {units});")
+        given, size = target, units
+    layer("action", "output", architecture.head.continuous)
+    calls += [
+        f"for (int i = 0; i < {SIZES[1]}_SIZE; ++i)",
+        "    output[i] = tanhf(output[i]);",
+    ]
+    if architecture.hidden_sizes:
+        functions.append(source.activation(architecture.activation))
+        if architecture.layer_norm:
+            epsilon = source.real(LAYER_NORM_EPSILON)
+            functions.append(source.LAYER_NORM.replace("EPSILON", epsilon))
+    return [*constants, *functions, source.function(NETWORK.format("float", *SIZES), calls)]
+
+
+def integer_network(integers: IntegerPlan) -> list[str]:
+    """Writes `policy_network` in integers, and what it needs."""
+    assert integers.actions is not None
+    assert integers.table is not None
+    constants, calls, given = list[str](), list[str](), "input"
+
+    def call(name: str, layer: IntegerLayer, target: str) -> None:
+        inputs, units = layer.kernel.shape
+        bias = layer.bias - layer.input_zero_point * layer.kernel.astype(np.int64).sum(axis=0)
+        constants.extend(
+            source.array(kind, f"{name}_{part}", values)
+            for kind, part, values in (
+                ("int8_t", "kernel", layer.kernel.T),
+                ("int32_t", "bias", bias),
+                ("int32_t", "multiplier", layer.multipliers),
+                ("uint8_t", "shift", layer.shifts),
+            )
+        )
+        calls.append(f"dense({given}, {inputs}, {name}_kernel, {name}_bias, {name}_multiplier,")
+        calls.append(
+            f"      {name}_shift, {layer.output_zero_point}, {layer.least}, {target}, {units});"
+        )
+
+    for index, layer in enumerate(integers.hidden):
+        calls.append(f"int8_t units_{index}[{layer.kernel.shape[1]}];")
+        call(f"hidden_{index}", layer, target := f"units_{index}")
+        given = target
+    call("action", integers.actions, "output")
+    calls += [
+        f"for (int i = 0; i < {SIZES[1]}_SIZE; ++i)",
+        "    output[i] = tanh_table[output[i] + 128];",
+    ]
+    constants.append(source.array("int8_t", "tanh_table", integers.table))
+    network = source.function(NETWORK.format("int8_t", *SIZES), calls)
+    return [*constants, source.INTEGER_DENSE, network]
+
+
+def act(
+    network: ActorNetwork, integers: IntegerPlan | None, low: np.ndarray, high: np.ndarray
+) -> list[str]:
+    """Writes `policy_act`: scaling, the network and the environment's units.
+
+    Args:
+        network: The network.
+        integers: Its integers; None in float32.
+        low: `[C]`, float64, the least actions.
+        high: `[C]`, float64, the greatest ones.
+    """
+    parts, before, given = [source.CLIPPED], list[str](), "observation"
+    x, action = "observation[i]", "action[i]"
+    if network.architecture.normalized:
+        for part in ("mean", "scale"):
+            values = network.weights[f"observation_normalization/{part}"]
+            parts.append(source.array("float", f"observation_{part}", values))
+        edge = source.real(CLIP)
+        before = [
+            "    const float x = (observation[i] - observation_mean[i]) * observation_scale[i];"
+        ]
+        x = f"clipped(x, -{edge}, {edge})"
+    lines = [f"{'float' if integers is None else 'int8_t'} input[{SIZES[0]}_SIZE];"]
+    if integers is not None:
+        parts.append(source.QUANTIZED)
+        lines.append(f"int8_t output[{SIZES[1]}_SIZE];")
+        x, action = f"quantized({x})", "(float)output[i] * POLICY_OUTPUT_SCALE"
+    if before or integers is not None:
+        each = f"for (int i = 0; i < {SIZES[0]}_SIZE; ++i) {{"
+        lines, given = [*lines, each, *before, f"    input[i] = {x};", "}"], "input"
+    else:
+        lines = []
+    bounds = {
+        "center": (high + low) / 2,
+        "half": (high - low) / 2,
+        "low": _within(low, high),
+        "high": _within(high, low),
+    }
+    parts += [source.array("float", f"action_{part}", of) for part, of in bounds.items()]
+    lines += [
+        f"policy_network({given}, {'action' if integers is None else 'output'});",
+        f"for (int i = 0; i < {SIZES[1]}_SIZE; ++i) {{",
+        f"    const float scaled = {action};",
+        "    action[i] = action_center[i] + action_half[i] * scaled;",
+        "    action[i] = clipped(action[i], action_low[i], action_high[i]);",
+        "}",
+    ]
+    return [*parts, source.function(ACT.format(*SIZES), lines)]
+
+
+def _within(bound: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Rounds bounds to float32, towards the other bounds."""
+    nearest = bound.astype(np.float32)
+    outside = np.where(other > bound, nearest < bound, nearest > bound)
+    return np.where(outside, np.nextafter(nearest, other.astype(np.float32)), nearest)
