@@ -1,7 +1,7 @@
 """C for microcontrollers: a policy as constants and two functions, in C99 without allocation.
 
-`policy.h` and `policy.c` need a compiler and, in float32, libm; in int8 nothing else at all, because
-`export.integers` has left only integers, and rounding is done by hand. `examples.c` is a program
+`policy.h` and `policy.c` need a compiler and, in float32, libm. In int8 they need no library:
+`export.integers` has left only integers, and inputs are rounded by hand. `examples.c` is a program
 that replays observations and fails where an action differs.
 """
 
@@ -32,8 +32,8 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
         return f"c cannot be exported in {precision}: it can in float32 or int8"
     if isinstance(architecture.encoder, EntryEncoders):
         return (
-            "C takes a flat vector of observations; this actor encodes the entries of a Dict, "
-            "Tuple or image: export it as litert or onnx"
+            "C takes a flat vector of observations; this actor encodes images, or the entries of "
+            "a Dict or Tuple: export entries without images as litert or onnx"
         )
     if architecture.encoder is not None:
         return (

@@ -1,0 +1,77 @@
+"""Actors with drawn weights, and quantised ones with the ranges that rows give them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from eagerly.policies.architecture import ActorArchitecture
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
+from eagerly.policies.quantization import SATURATED
+
+Ranges = list[tuple[float, float]]
+
+
+def actor(
+    sizes: tuple[int, ...] = (16, 12),
+    *,
+    observation_size: int = 5,
+    head: ActionHead | None = None,
+    activation: str = "relu",
+    dtype: str = "float32",
+    seed: int = 0,
+    **more: Any,
+) -> ActorNetwork:
+    """Makes an actor of drawn weights and moments."""
+    head = head or ActionHead(2)
+    architecture = ActorArchitecture(
+        observation_size=observation_size,
+        head=head,
+        hidden_sizes=sizes,
+        activation=activation,
+        **more,
+    )
+    random, weights = np.random.default_rng(seed), {}
+    for name, shape in architecture.shapes().items():
+        spread = 1.4 / np.sqrt(shape[0]) if name.endswith("kernel") else 0.1
+        around = 1.0 if name.endswith(("gamma", "scale")) else 0.0
+        weights[name] = (around + spread * random.normal(size=shape)).astype(dtype)
+    return ActorNetwork(architecture, weights)
+
+
+def quantised(network: ActorNetwork, ranges: Ranges | None = None, seed: int = 1) -> ActorNetwork:
+    """Makes a quantised actor of an MLP, with the ranges of normal rows or those given."""
+    weights, head = network.weights, network.architecture.head
+    hidden = np.random.default_rng(seed).normal(size=(4000, network.architecture.visible))
+    found = [(float(hidden.min()), float(hidden.max()))]
+    for index in range(len(network.architecture.hidden_sizes)):
+        kernel, bias = weights[f"hidden_{index}/kernel"], weights[f"hidden_{index}/bias"]
+        hidden = np.maximum(hidden @ kernel + bias, 0.0)
+        found.append((0.0, float(hidden.max())))
+    outputs = hidden @ weights["action/kernel"] + weights["action/bias"]
+    for columns in (outputs[:, : head.continuous], outputs[:, head.continuous :]):
+        ends = (float(columns.min()), float(columns.max())) if columns.size else (-1.0, 1.0)
+        found.append(ends)
+    found[-2] = max(found[-2][0], -SATURATED), min(found[-2][1], SATURATED)
+    low, high = np.transpose(ranges or found).astype(np.float32)
+    more = {"quantization/low": low, "quantization/high": high}
+    return ActorNetwork(replace(network.architecture, quantized=True), weights | more)
+
+
+def acting(network: ActorNetwork) -> NumpyActor:
+    """Makes what acts of a network without a memory."""
+    found = numpy_actor(network.architecture, network.weights)
+    assert isinstance(found, NumpyActor)
+    return found
+
+
+def int8_rows(count: int, size: int, seed: int = 2) -> np.ndarray:
+    """Draws int8 rows `[N, V]`, half of them over everything and half as observations lie."""
+    random, half = np.random.default_rng(seed), count // 2
+    anywhere = random.integers(-128, 128, (half, size))
+    usual = np.clip(np.rint(28.0 * random.normal(size=(count - half, size))), -128, 127)
+    return np.concatenate([anywhere, usual]).astype(np.int8)
