@@ -64,7 +64,7 @@ def float_network(network: ActorNetwork) -> list[str]:
                 name, values = f"norm_{index}_{part}", weights[f"norm_{index}/{part}"]
                 constants.append(source.array("float", name, values))
             calls.append(f"layer_norm({target}, {units}, norm_{index}_gamma, norm_{index}_beta);")
-        calls.append(f"{architecture.activation}({target}, {units});")
+        calls.append(f"apply_{architecture.activation}({target}, {units});")
         given, size = target, units
     layer("action", "output", architecture.head.continuous)
     calls += [
@@ -168,6 +168,7 @@ def act(
 
 def _within(bound: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Rounds bounds to float32, towards the other bounds."""
-    nearest = bound.astype(np.float32)
+    with np.errstate(over="ignore"):  # infinity is refused where it is written
+        nearest, towards = bound.astype(np.float32), other.astype(np.float32)
     outside = np.where(other > bound, nearest < bound, nearest > bound)
-    return np.where(outside, np.nextafter(nearest, other.astype(np.float32)), nearest)
+    return np.where(outside, np.nextafter(nearest, towards), nearest)

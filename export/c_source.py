@@ -145,11 +145,12 @@ int main(void)
         int differs = 0;
         policy_act(observations + row * POLICY_OBSERVATION_SIZE, action);
         for (int i = 0; i < POLICY_ACTION_SIZE; ++i) {
-            double difference = (double)action[i] - actions[row * POLICY_ACTION_SIZE + i];
+            const float expected = actions[row * POLICY_ACTION_SIZE + i];
+            double difference = (double)action[i] - (double)expected;
             difference = difference < 0.0 ? -difference : difference;
             if (largest == largest && !(difference <= largest))
                 largest = difference;
-            if (!(difference <= tolerance[i]))
+            if (!(difference <= (double)tolerance[i]))
                 differs = 1;
         }
         wrong += differs;
@@ -191,7 +192,7 @@ def array(kind: str, name: str, values: np.ndarray) -> str:
 def activation(name: str) -> str:
     """Writes the function that applies an activation to units."""
     return (
-        f"static void {name}(float *x, int units)\n{{\n"
+        f"static void apply_{name}(float *x, int units)\n{{\n"
         f"    for (int i = 0; i < units; ++i)\n        x[i] = {ACTIVATIONS[name]};\n}}\n"
     )
 

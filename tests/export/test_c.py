@@ -1,0 +1,342 @@
+"""Policies in C: compiled by the system's compiler, and compared with the actors in NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.export import c, c_source
+from eagerly.export.integers import plan, run
+from eagerly.policies.architecture import EntryEncoders, MemoryCore
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import normalized
+from eagerly.policies.operations import ACTIVATIONS
+from eagerly.policies.quantization import integers
+from eagerly.spaces import Actions, Entry
+from tests.export.actors import acting, actor, int8_rows, quantised
+
+LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.5, 1.5])
+STRICT = (*c.FLAGS, "-pedantic", "-Wconversion", "-Wdouble-promotion")
+ENTRY = Entry("", "vector", (5,), np.dtype(np.float32), (), (), 0, 5)
+needs_compiler = pytest.mark.skipif(
+    shutil.which(c.compiler()[0]) is None, reason="there is no C compiler"
+)
+
+
+def library(
+    network: ActorNetwork, precision: str, folder: Path, low: Any = LOW, high: Any = HIGH
+) -> ctypes.CDLL:
+    """Converts a network and compiles it."""
+    c.convert(network, precision, folder, low=low, high=high, banner="a test")
+    found = ctypes.CDLL(str(c.compiled(folder, folder / "policy.so", flags=STRICT)))
+    kind = np.ctypeslib.ndpointer(np.int8 if precision == "int8" else np.float32)
+    found.policy_network.argtypes = [kind, kind]
+    found.policy_act.argtypes = [np.ctypeslib.ndpointer(np.float32)] * 2
+    found.policy_network.restype = found.policy_act.restype = None
+    return found
+
+
+def answers(function: Any, rows: np.ndarray, size: int = 2) -> np.ndarray:
+    """Calls a function of the library for each row."""
+    found = np.empty((len(rows), size), rows.dtype)
+    for row, answer in zip(np.ascontiguousarray(rows), found, strict=True):
+        function(row, answer)
+    return found
+
+
+def observed(count: int = 300, size: int = 5) -> np.ndarray:
+    return (3.0 * np.random.default_rng(4).normal(size=(count, size))).astype(np.float32)
+
+
+def in_units(actions: np.ndarray, low: np.ndarray = LOW, high: np.ndarray = HIGH) -> np.ndarray:
+    space = gymnasium.spaces.Box(low, high, dtype=np.float64)
+    return Actions(space).to_environment(actions)
+
+
+FLOATS: list[dict[str, Any]] = [
+    *({"activation": name} for name in ACTIVATIONS),
+    {"normalized": True},
+    {"layer_norm": True, "activation": "silu"},
+    {"layer_norm": True, "normalized": True, "dtype": "float64"},
+    {"sizes": ()},
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("settings", FLOATS, ids=str)
+def test_float32_acts_as_numpy_does(settings: dict[str, Any], tmp_path: Path) -> None:
+    network = actor(**settings)
+    found, rows = library(network, "float32", tmp_path), observed()
+    expected = in_units(acting(network)(rows).astype(np.float64))
+    differences = np.abs(answers(found.policy_act, rows) - expected) / (HIGH - LOW)
+    assert differences.max() < 1e-6
+    if not network.architecture.normalized:
+        np.testing.assert_allclose(
+            answers(found.policy_network, rows), acting(network)(rows), rtol=0, atol=2e-6
+        )
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", [(64, 64), (256, 256), (7,), ()], ids=str)
+def test_int8_equals_the_integers_bit_for_bit(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    network = quantised(actor(sizes, observation_size=17, head=ActionHead(6)))
+    found = library(network, "int8", tmp_path, -np.ones(6), np.ones(6))
+    rows = int8_rows(4000, 17)
+    expected = run(plan(network), rows)
+    np.testing.assert_array_equal(answers(found.policy_network, rows, 6), expected)
+    assert len(np.unique(expected)) > 100
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [(-3.0, 3.0), (-1.0, 3.0), (-0.5, 3.0), (-3.0, 4.0), (-1.0, 1.0)],
+        [(0.0, 9.0), (0.0, 1e-4), (0.0, 1e4), (-4.0, 0.5), (-1.0, 1.0)],
+        [(-9.0, 0.0), (0.0, 1e-12), (0.0, 1.0), (-1e-9, 1e-9), (-1.0, 1.0)],
+    ],
+    ids=["zero points", "large and small", "too large a multiplier"],
+)
+def test_int8_equals_the_integers_for_unusual_ranges(
+    ranges: list[tuple[float, float]], tmp_path: Path
+) -> None:
+    network, rows = quantised(actor(), ranges), int8_rows(500, 5)
+    answered = answers(library(network, "int8", tmp_path).policy_network, rows)
+    np.testing.assert_array_equal(answered, run(plan(network), rows))
+
+
+@needs_compiler
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_int8_rounds_observations_and_returns_units(normalizes: bool, tmp_path: Path) -> None:
+    # The grid of the inputs is that of 1/2, on which quarters are halves.
+    ranges = [(-64.0, 63.5), (0.0, 9.0), (0.0, 9.0), (-4.0, 4.0), (-1.0, 1.0)]
+    network = quantised(actor(normalized=normalizes), ranges)
+    rows = np.arange(-400, 400, dtype=np.float32).reshape(-1, 5) / 4.0
+    rows = np.concatenate([rows, observed(), np.float32([[np.inf, -np.inf, 1e30, -1e30, 0.0]])])
+    scaled = rows
+    if normalizes:
+        names = [f"observation_normalization/{part}" for part in ("mean", "scale")]
+        scaled = normalized(rows, *(network.weights[name] for name in names))
+    found = run(plan(network), integers(scaled, *ranges[0]).astype(np.int8)) / 128.0
+    acted = answers(library(network, "int8", tmp_path).policy_act, rows)
+    np.testing.assert_allclose(acted, in_units(found), rtol=0, atol=1e-6)
+
+
+@needs_compiler
+def test_actions_are_within_bounds_that_float32_does_not_have(tmp_path: Path) -> None:
+    low, high = np.array([0.1, -0.7]), np.array([0.2, -0.1])
+    network = actor()
+    network.weights["action/kernel"] *= 100.0  # at the ends of the tanh
+    acted = answers(library(network, "float32", tmp_path, low, high).policy_act, observed())
+    assert (low <= acted.astype(np.float64)).all()
+    assert (acted.astype(np.float64) <= high).all()
+    np.testing.assert_allclose(acted.min(axis=0), low, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(acted.max(axis=0), high, rtol=0, atol=1e-6)
+
+
+@needs_compiler
+def test_a_nan_is_not_hidden(tmp_path: Path) -> None:
+    row = np.float32([[0.0, np.nan, 0.0, 0.0, 0.0]])
+    for settings in FLOATS:
+        (folder := tmp_path / str(len(list(tmp_path.iterdir())))).mkdir()
+        found = library(actor(**settings), "float32", folder)
+        assert np.isnan(answers(found.policy_act, row)).all()
+
+
+@needs_compiler
+def test_numbers_come_back_exactly(tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).integers(0, 2**32, 3000, dtype=np.uint32)
+    numbers = bits.view(np.float32)
+    numbers = np.append(numbers[np.isfinite(numbers)], np.float32([0.0, -0.0, 1e-45, 3.4028235e38]))
+    text = c_source.array("float", "numbers", numbers).removeprefix("static const ")
+    (tmp_path / "policy.c").write_text(text)
+    found = ctypes.CDLL(str(c.compiled(tmp_path, tmp_path / "numbers.so", flags=STRICT)))
+    array = (ctypes.c_float * len(numbers)).in_dll(found, "numbers")
+    np.testing.assert_array_equal(np.array(array).view(np.uint32), numbers.view(np.uint32))
+
+
+def undefined(folder: Path, *flags: str) -> set[str]:
+    """Compiles an object file, and returns the names that it leaves open."""
+    command = [*c.compiler(), "-std=c99", *flags, "-c", "policy.c", "-o", "policy.o"]
+    subprocess.run(command, cwd=folder, check=True)
+    listed = subprocess.run(["nm", "-u", "policy.o"], cwd=folder, stdout=-1, text=True, check=True)
+    return {line.split()[-1] for line in listed.stdout.splitlines() if line}
+
+
+needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="there are no binutils")
+
+
+@needs_compiler
+@needs_nm
+@pytest.mark.parametrize("flag", ["-O0", "-Os", "-O2", "-O3"])
+def test_only_float32_needs_a_library_and_only_libm(flag: str, tmp_path: Path) -> None:
+    bounds = {"low": LOW, "high": HIGH}
+    c.convert(quantised(actor((32, 16), normalized=True)), "int8", tmp_path, **bounds)
+    assert undefined(tmp_path, flag) == set()
+    c.convert(actor(layer_norm=True, activation="silu"), "float32", tmp_path, **bounds)
+    assert undefined(tmp_path, flag) - {"_GLOBAL_OFFSET_TABLE_"} == {"tanhf", "expf", "sqrtf"}
+
+
+@needs_compiler
+@needs_nm
+def test_a_policy_of_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None:
+    network = actor((64, 64), observation_size=17, head=ActionHead(6), normalized=True)
+    c.convert(quantised(network), "int8", tmp_path, low=-np.ones(6), high=np.ones(6))
+    # Tables for unwinding the stack do not go to a microcontroller.
+    undefined(tmp_path, "-Os", "-fno-asynchronous-unwind-tables")
+    sizes = subprocess.run(["size", "policy.o"], cwd=tmp_path, stdout=-1, text=True, check=True)
+    text, data, bss = map(int, sizes.stdout.splitlines()[1].split()[:3])
+    assert text + data <= 8192
+    assert bss == 0
+
+
+def played(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = c.compiled(folder, folder / "examples", "examples.c", flags=STRICT)
+    return subprocess.run([program], stdout=-1, text=True)
+
+
+@needs_compiler
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_examples_pass_and_fail_when_a_weight_or_a_bound_changes(
+    precision: str, tmp_path: Path
+) -> None:
+    network = actor() if precision == "float32" else quantised(actor())
+    acted = answers(library(network, precision, tmp_path).policy_act, observed())
+    assert c.write_examples(tmp_path, observed(), acted, 1e-5) == "examples.c"
+    done = played(tmp_path)
+    assert done.stdout.startswith("0 of 300 rows differ, the largest difference is 0")
+    assert done.returncode == 0
+    text = (tmp_path / "policy.c").read_text()
+    first = re.compile(r"(hidden_0_kernel\[\d+\] = \{\s+)([-\d.]+)")
+    changed = first.sub(lambda found: f"{found[1]}{-100 if precision == 'int8' else -2.0}", text)
+    assert changed != text
+    (tmp_path / "policy.c").write_text(changed)
+    assert played(tmp_path).returncode == 1
+    c.convert(network, precision, tmp_path, low=LOW, high=np.array([0.5, 1.51]))
+    done = played(tmp_path)
+    assert done.returncode == 1
+    assert re.match(r"[1-9]\d+ of 300 rows differ, the largest difference is 0.00", done.stdout)
+
+
+@needs_compiler
+def test_examples_take_a_tolerance_for_each_dimension_and_no_nan(tmp_path: Path) -> None:
+    acted = answers(library(actor(), "float32", tmp_path).policy_act, observed(10))
+    moved = acted + np.float32([0.5, 0.0])
+    c.write_examples(tmp_path, observed(10), moved, np.array([0.6, 1e-6]))
+    assert played(tmp_path).returncode == 0
+    c.write_examples(tmp_path, observed(10), moved, np.array([0.4, 1e-6]))
+    assert played(tmp_path).returncode == 1
+    c.write_examples(tmp_path, observed(10), acted, 1e-6)
+    text = (tmp_path / "policy.c").read_text()
+    text = re.sub(r"(action_center\[2\] = \{\s+)([-\d.]+f)", r"\g<1>(0.0f / 0.0f)", text)
+    (tmp_path / "policy.c").write_text(text)
+    assert played(tmp_path).stdout.startswith("10 of 10 rows differ")
+
+
+@needs_compiler
+def test_examples_of_other_sizes_do_not_compile(tmp_path: Path) -> None:
+    c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH)
+    c.write_examples(tmp_path, observed(3, 4), np.zeros((3, 2)), 1e-5)
+    with pytest.raises(RuntimeError, match="examples are of a policy with other sizes"):
+        played(tmp_path)
+
+
+def test_examples_without_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"N > 0; got \(0, 5\) and \(0, 2\)"):
+        c.write_examples(tmp_path, np.zeros((0, 5)), np.zeros((0, 2)), 1e-5)
+    with pytest.raises(ValueError, match=r"got \(3, 5\) and \(2, 2\)"):
+        c.write_examples(tmp_path, np.zeros((3, 5)), np.zeros((2, 2)), 1e-5)
+
+
+def test_what_is_written_is_described(tmp_path: Path) -> None:
+    made = c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH)
+    assert made["files"] == ["policy.h", "policy.c"]
+    assert all((tmp_path / name).is_file() for name in made["files"])
+    assert made["inputs"] == [{"name": "observation", "shape": [1, 5], "dtype": "float32"}]
+    assert made["outputs"] == [{"name": "action", "shape": [1, 2], "dtype": "float32"}]
+    network = quantised(actor())
+    made = c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)
+    of = plan(network)
+    given = {"scale": float(of.input_scale), "zero_point": of.input_zero_point}
+    assert made["inputs"] == [{"name": "observation", "shape": [1, 5], "dtype": "int8"} | given]
+    made_of = {"scale": 1 / 128, "zero_point": 0}
+    assert made["outputs"] == [{"name": "action", "shape": [1, 2], "dtype": "int8"} | made_of]
+
+
+@needs_compiler
+def test_a_banner_of_any_text_is_a_comment(tmp_path: Path) -> None:
+    banner = "runs/a*/b/*c\n??/ trigraphs, \\\nlines and ±\n"
+    c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH, banner=banner)
+    c.compiled(tmp_path, tmp_path / "policy.so", flags=STRICT)
+    assert (tmp_path / "policy.h").read_text().startswith("/*\n * runs/a* /b/ *c\n")
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_the_header_serves_c_plus_plus(tmp_path: Path) -> None:
+    c.convert(quantised(actor()), "int8", tmp_path, low=LOW, high=HIGH)
+    text = (
+        '#include "policy.h"\n#include "policy.h"\nint main() { return POLICY_ACTION_SIZE - 2; }\n'
+    )
+    (tmp_path / "main.cpp").write_text(text)
+    subprocess.run(["c++", "-Wall", "-Werror", "main.cpp", "-o", "main"], cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "main"]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision", "message"),
+    [
+        ({}, "float16", "c cannot be exported in float16: it can in float32 or int8"),
+        (
+            {"encoder": EntryEncoders(entries=(ENTRY,), units=4)},
+            "float32",
+            "encodes images, or the ent",
+        ),
+        ({"encoder": MemoryCore(kind="gru", units=4)}, "float32", r"has one \(gru\)"),
+        ({"head": ActionHead(2, (3,))}, "float32", r"also makes choices \(\(3,\)\)"),
+        ({"layer_norm": True}, "int8", "this actor has layer norm: use float32"),
+        ({"activation": "elu"}, "int8", "this actor has elu: use float32"),
+        ({"quantized": True}, "float32", "is quantised, and float32 would act differently"),
+    ],
+)
+def test_what_c_cannot_be_is_refused_in_a_sentence(
+    settings: dict[str, Any], precision: str, message: str, tmp_path: Path
+) -> None:
+    quantizes = settings.pop("quantized", False)
+    network = quantised(actor(**settings)) if quantizes else actor(**settings)
+    with pytest.raises(ValueError, match=message):
+        c.convert(network, precision, tmp_path, low=LOW, high=HIGH)
+    assert not list(tmp_path.iterdir())
+
+
+def test_int8_needs_ranges(tmp_path: Path) -> None:
+    assert c.refusal(actor().architecture, "int8") is None
+    with pytest.raises(ValueError, match="calibrate or train it for int8"):
+        c.convert(actor(), "int8", tmp_path, low=LOW, high=HIGH)
+
+
+def test_other_bounds_and_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"must have shape \(2,\); got \(3,\) and \(2,\)"):
+        c.convert(actor(), "float32", tmp_path, low=np.zeros(3), high=HIGH)
+    network = actor()
+    network.weights["hidden_1/bias"][3] = np.nan
+    with pytest.raises(ValueError, match="finite float32 numbers; got nan"):
+        c.convert(network, "float32", tmp_path, low=LOW, high=HIGH)
+    with pytest.raises(ValueError, match="finite float32 numbers; got 1e\\+200"):
+        c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH + 2e200)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_compiler_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -m32")
+    with pytest.raises(RuntimeError, match="no C compiler 'no-such-compiler': install gcc"):
+        c.compiled(tmp_path, tmp_path / "policy.so")
