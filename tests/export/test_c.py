@@ -22,7 +22,7 @@ from eagerly.policies.numpy_actor import normalized
 from eagerly.policies.operations import ACTIVATIONS
 from eagerly.policies.quantization import integers
 from eagerly.spaces import Actions, Entry
-from tests.export.actors import acting, actor, int8_rows, quantised
+from tests.export.drawn import acting, actor, int8_rows, quantised
 
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.5, 1.5])
 STRICT = (*c.FLAGS, "-pedantic", "-Wconversion", "-Wdouble-promotion")
@@ -299,7 +299,7 @@ def test_the_header_serves_c_plus_plus(tmp_path: Path) -> None:
         (
             {"encoder": EntryEncoders(entries=(ENTRY,), units=4)},
             "float32",
-            "encodes images, or the ent",
+            "encodes images",
         ),
         ({"encoder": MemoryCore(kind="gru", units=4)}, "float32", r"has one \(gru\)"),
         ({"head": ActionHead(2, (3,))}, "float32", r"also makes choices \(\(3,\)\)"),
