@@ -100,6 +100,11 @@ def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return steps.astype(np.int32), (31 - np.clip(exponents, SMALLEST, LARGEST)).astype(np.int32)
 
 
+def no_ranges() -> ValueError:
+    """Returns the error of a network that is not quantised."""
+    return ValueError("the network has no ranges of activations: calibrate or train it for int8")
+
+
 def plan(network: ActorNetwork) -> IntegerPlan:
     """Makes the integers of a quantised actor.
 
@@ -111,7 +116,7 @@ def plan(network: ActorNetwork) -> IntegerPlan:
     """
     architecture = network.architecture
     if not architecture.quantized:
-        raise ValueError("the network has no ranges of activations: calibrate or train it for int8")
+        raise no_ranges()
     *ranges, of_actions, of_logits = network.ranges
     grids, count = [grid(*each) for each in ranges], architecture.head.continuous
     names = [f"hidden_{index}" for index in range(len(architecture.hidden_sizes))]

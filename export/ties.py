@@ -1,0 +1,140 @@
+"""Scales of kernels at which every runtime rounds the same.
+
+A sum of integers is multiplied by a scale and rounded. LiteRT's reference kernels and our C do so
+in fixed point, XNNPACK in float32, where a product is wrong by up to 2^-22 of itself. They differ
+only where a product lies that close to a half, and sums are integers: of each column there are 255
+halves, and few sums near each. All of them are tried here. Where both ways disagree on one, the
+scale of the column is moved by some units in its last place, until they agree on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eagerly.export.integers import multipliers, no_ranges
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.quantization import LEAST, MOST, bias_integers, grid, kernel_integers
+
+# How far scales are moved at most, in units in the last place: 1e-5 of themselves.
+FARTHEST = 100
+# Sums around a half that are tried.
+AROUND = np.arange(-3, 5)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    name: str
+    input_scale: np.float32
+    input_zero_point: int
+    output_scales: np.ndarray  # [units]
+    output_zero_points: np.ndarray  # [units]
+    least: np.ndarray  # [units]
+
+
+def without_ties(network: ActorNetwork) -> ActorNetwork:
+    """Moves scales of kernels so that XNNPACK and the reference kernels agree on all inputs.
+
+    Weights change by at most 1e-5 of themselves. Of a network on which they agree nothing changes.
+
+    Args:
+        network: A quantised MLP.
+
+    Returns:
+        The network to export. `count_ties` of it is 0, unless a column has a scale so small that
+        sums lie too densely, or no weights.
+
+    Raises:
+        ValueError: If it is not quantised.
+    """
+    weights = dict(network.weights)
+    for layer in _layers(network):
+        kernel, bias = (weights[f"{layer.name}/{part}"] for part in ("kernel", "bias"))
+        weights[f"{layer.name}/kernel"] = _moved(layer, kernel, bias)
+    return ActorNetwork(network.architecture, weights)
+
+
+def count_ties(network: ActorNetwork) -> int:
+    """Counts units of a quantised MLP that XNNPACK and the reference kernels can round differently.
+
+    Raises:
+        ValueError: If it is not quantised.
+    """
+    count = 0
+    for layer in _layers(network):
+        kernel, bias = (network.weights[f"{layer.name}/{part}"] for part in ("kernel", "bias"))
+        count += int(_disagreeing(layer, kernel, bias, np.arange(len(bias))).sum())
+    return count
+
+
+def _layers(network: ActorNetwork) -> Iterator[_Layer]:
+    architecture = network.architecture
+    if not architecture.quantized:
+        raise no_ranges()
+    *ranges, of_actions, of_logits = network.ranges
+    grids, sizes = [grid(*each) for each in ranges], architecture.hidden_sizes
+    for index, units in enumerate(sizes):
+        scale, zero_point = grids[index + 1]
+        points = np.full(units, zero_point)
+        yield _Layer(
+            f"hidden_{index}",
+            *grids[index],
+            np.full(units, scale),
+            points,
+            np.maximum(points, LEAST),
+        )
+    head = architecture.head
+    ends = [grid(*of_actions)] * head.continuous
+    ends += [grid(*of_logits)] * (head.size - head.continuous)
+    scales, points = (np.array(part) for part in zip(*ends, strict=True))
+    yield _Layer("action", *grids[-1], scales, points, np.full(head.size, LEAST))
+
+
+def _moved(layer: _Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Returns the kernel `[I, units]` with the columns scaled that disagree."""
+    given = kernel.astype(np.float32)
+    moved, largest = given.copy(), np.abs(given).max(axis=0)
+    columns = np.flatnonzero(_disagreeing(layer, moved, bias, np.arange(len(bias))))
+    columns = columns[largest[columns] > 0.0]
+    for step in range(1, FARTHEST + 1):
+        for units in (step, -step):
+            if not len(columns):
+                return moved.astype(kernel.dtype) if (moved != given).any() else kernel
+            wanted = (largest[columns].view(np.int32) + np.int32(units)).view(np.float32)
+            factor = wanted.astype(np.float64) / largest[columns]
+            tried = (given[:, columns] * factor).astype(np.float32)
+            wrong = _disagreeing(layer, tried, bias[columns], columns)
+            moved[:, columns[~wrong]] = tried[:, ~wrong]
+            columns = columns[wrong]
+    return moved.astype(kernel.dtype)
+
+
+def _disagreeing(
+    layer: _Layer, kernel: np.ndarray, bias: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """Says which columns `[units]` of a layer have a sum that is rounded differently.
+
+    Args:
+        layer: The layer.
+        kernel: `[I, units]`, of these columns.
+        bias: `[units]`.
+        columns: `[units]`, which of the layer they are.
+    """
+    q, scales = kernel_integers(kernel)
+    steps = bias_integers(bias, layer.input_scale, scales).astype(np.int64)
+    ends = q.astype(np.int64) * (np.array([LEAST, MOST])[:, None, None] - layer.input_zero_point)
+    low, high = steps + ends.min(axis=0).sum(axis=0), steps + ends.max(axis=0).sum(axis=0)
+    output_scales, points = layer.output_scales[columns], layer.output_zero_points[columns]
+    wide = layer.input_scale.astype(np.float64) * scales / output_scales.astype(np.float64)
+    single = (layer.input_scale * scales) / output_scales
+    halves = np.arange(LEAST, MOST)[:, np.newaxis] - points + 0.5  # [255, units]
+    sums = np.floor(halves / wide).astype(np.int64) + AROUND[:, np.newaxis, np.newaxis]
+    sums = np.clip(sums, low, high)
+    m, shifts = (part.astype(np.int64) for part in multipliers(wide))
+    fixed = (sums * m + (np.int64(1) << (shifts - 1))) >> shifts
+    floating = np.rint(sums.astype(np.float32) * single).astype(np.int64)
+    least = layer.least[columns]
+    differs = np.clip(fixed + points, least, MOST) != np.clip(floating + points, least, MOST)
+    return differs.any(axis=(0, 1))
