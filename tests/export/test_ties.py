@@ -1,0 +1,93 @@
+"""Scales at which all runtimes round the same, beside all sums that there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eagerly.export.integers import IntegerLayer, plan
+from eagerly.export.ties import count_ties, without_ties
+from eagerly.policies.heads import ActionHead
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.quantization import MOST, grid, kernel_integers
+from tests.export.drawn import actor, quantised
+
+
+def disagreeing(network: ActorNetwork) -> int:
+    """Counts units with a sum that float32 rounds differently, by trying every sum."""
+    made, count = plan(network), network.architecture.head.continuous
+    names = [f"hidden_{index}" for index in range(len(made.hidden))]
+    layers = dict(zip(names, made.hidden, strict=True))
+    found, grids = 0, [grid(*each) for each in network.ranges]
+    for index, name in enumerate(names):
+        scales = kernel_integers(network.weights[f"{name}/kernel"])[1]
+        found += _disagreeing(layers[name], grids[index][0] * scales / grids[index + 1][0])
+    scales = kernel_integers(network.weights["action/kernel"])[1]
+    for layer, columns, after in (
+        (made.actions, slice(count), grids[-2]),
+        (made.logits, slice(count, None), grids[-1]),
+    ):
+        if layer is not None:
+            found += _disagreeing(layer, grids[len(names)][0] * scales[columns] / after[0])
+    return found
+
+
+def _disagreeing(layer: IntegerLayer, scales: np.ndarray) -> int:
+    assert scales.dtype == np.float32
+    found = 0
+    for unit, scale in enumerate(scales):
+        kernel = layer.kernel[:, unit].astype(np.int64)
+        ends = np.array([-128, 127])[:, np.newaxis] - layer.input_zero_point
+        low, high = (pick(ends * kernel, axis=0).sum() for pick in (np.min, np.max))
+        sums = np.arange(low, high + 1) + layer.bias[unit]
+        shift = int(layer.shifts[unit])
+        fixed = (sums * int(layer.multipliers[unit]) + (1 << (shift - 1))) >> shift
+        floating = np.rint(sums.astype(np.float32) * scale).astype(np.int64)
+        fixed, floating = (
+            np.clip(steps + layer.output_zero_point, layer.least, MOST)
+            for steps in (fixed, floating)
+        )
+        found += bool((fixed != floating).any())
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_sum_is_rounded_differently_afterwards(seed: int) -> None:
+    network = quantised(actor((64, 48), observation_size=17, head=ActionHead(2, (3,)), seed=seed))
+    before = disagreeing(network)
+    assert before == count_ties(network) > 5
+    after = without_ties(network)
+    assert disagreeing(after) == count_ties(after) == 0
+
+
+def test_weights_move_by_their_last_digits_and_only_once() -> None:
+    network = quantised(actor((256, 256), observation_size=17, head=ActionHead(6)))
+    after = without_ties(network)
+    assert count_ties(network) > 100
+    for name, values in network.weights.items():
+        np.testing.assert_allclose(after.weights[name], values, rtol=1e-5, atol=0)
+        if not name.endswith("kernel"):
+            assert after.weights[name] is values
+    again = without_ties(after)
+    assert all(again.weights[name] is values for name, values in after.weights.items())
+
+
+def test_ranges_that_do_not_end_at_zero_are_tried_as_well() -> None:
+    ranges = [(-3.0, 3.0), (-1.0, 3.0), (-0.5, 3.0), (-3.0, 4.0), (-1.0, 1.0)]
+    network = quantised(actor((64, 48)), ranges)
+    assert disagreeing(network) == count_ties(network) > 0
+    assert disagreeing(without_ties(network)) == 0
+
+
+def test_a_unit_without_weights_stays() -> None:
+    network = actor((3, 2))
+    network.weights["hidden_0/kernel"][:, 1] = 0.0
+    after = without_ties(quantised(network))
+    assert not after.weights["hidden_0/kernel"][:, 1].any()
+
+
+def test_a_network_without_ranges_has_no_ties() -> None:
+    with pytest.raises(ValueError, match="no ranges of activations"):
+        without_ties(actor())
+    with pytest.raises(ValueError, match="no ranges of activations"):
+        count_ties(actor())
