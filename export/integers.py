@@ -2,9 +2,9 @@
 
 A layer sums products of integers in 32 bits. A step of a sum is input scale · kernel scale. It is
 brought to the steps of the layer's output by a multiplier for each column, m · 2^-shift with 31
-bits of m (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves up,
-as LiteRT's reference kernels do. XNNPACK multiplies by a float32 instead: some of a million sums
-lie so close to a half that it rounds them differently (docs/microcontrollers.md).
+bits of m (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves up.
+LiteRT multiplies in float64 or float32 and rounds once, too: it differs where a product lies so
+close to a half that these numbers matter, which `export.ties` rules out.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def plan(network: ActorNetwork) -> IntegerPlan:
 
 
 def run(plan: IntegerPlan, inputs: np.ndarray) -> np.ndarray:
-    """Computes a plan: what its C and LiteRT's reference kernels give, bit for bit.
+    """Computes a plan: what its C gives, bit for bit, and LiteRT of a network without ties.
 
     Args:
         plan: The plan.

@@ -1,10 +1,11 @@
 """Scales of kernels at which every runtime rounds the same.
 
-A sum of integers is multiplied by a scale and rounded. LiteRT's reference kernels and our C do so
-in fixed point, XNNPACK in float32, where a product is wrong by up to 2^-22 of itself. They differ
-only where a product lies that close to a half, and sums are integers: of each column there are 255
-halves, and few sums near each. All of them are tried here. Where both ways disagree on one, the
-scale of the column is moved by some units in its last place, until they agree on all.
+A sum of integers is multiplied by a scale and rounded, in three ways: our C and LiteRT for
+microcontrollers do so in fixed point, the reference kernels of LiteRT in float64, and XNNPACK in
+float32, where a product is wrong by up to 2^-22 of itself. They differ only where a product lies
+that close to a half, and sums are integers: of each column there are 255 halves, and few sums near
+each. All of them are tried here. Where the three disagree on one, the scale of the column is moved
+by some units in its last place, until they agree on all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Layer:
 
 
 def without_ties(network: ActorNetwork) -> ActorNetwork:
-    """Moves scales of kernels so that XNNPACK and the reference kernels agree on all inputs.
+    """Moves scales of kernels so that C, XNNPACK and the reference kernels agree on all inputs.
 
     Weights change by at most 1e-5 of themselves. Of a network on which they agree nothing changes.
 
@@ -57,7 +58,7 @@ def without_ties(network: ActorNetwork) -> ActorNetwork:
 
 
 def count_ties(network: ActorNetwork) -> int:
-    """Counts units of a quantised MLP that XNNPACK and the reference kernels can round differently.
+    """Counts units of a quantised MLP that have a sum on which roundings disagree.
 
     Raises:
         ValueError: If it is not quantised.
@@ -133,8 +134,13 @@ def _disagreeing(
     sums = np.floor(halves / wide).astype(np.int64) + AROUND[:, np.newaxis, np.newaxis]
     sums = np.clip(sums, low, high)
     m, shifts = (part.astype(np.int64) for part in multipliers(wide))
-    fixed = (sums * m + (np.int64(1) << (shifts - 1))) >> shifts
-    floating = np.rint(sums.astype(np.float32) * single).astype(np.int64)
+    products = sums * wide
+    ways = [
+        (sums * m + (np.int64(1) << (shifts - 1))) >> shifts,
+        np.floor(products + 0.5),
+        np.rint(products),
+        np.rint(sums.astype(np.float32) * single),
+    ]
     least = layer.least[columns]
-    differs = np.clip(fixed + points, least, MOST) != np.clip(floating + points, least, MOST)
-    return differs.any(axis=(0, 1))
+    first, *others = (np.clip(way + points, least, MOST) for way in ways)
+    return np.any([(first != other).any(axis=(0, 1)) for other in others], axis=0)

@@ -14,26 +14,27 @@ from tests.export.drawn import actor, quantised
 
 
 def disagreeing(network: ActorNetwork) -> int:
-    """Counts units with a sum that float32 rounds differently, by trying every sum."""
+    """Counts units with a sum that floats round differently, by trying every sum."""
     made, count = plan(network), network.architecture.head.continuous
     names = [f"hidden_{index}" for index in range(len(made.hidden))]
     layers = dict(zip(names, made.hidden, strict=True))
     found, grids = 0, [grid(*each) for each in network.ranges]
     for index, name in enumerate(names):
         scales = kernel_integers(network.weights[f"{name}/kernel"])[1]
-        found += _disagreeing(layers[name], grids[index][0] * scales / grids[index + 1][0])
+        found += _disagreeing(layers[name], grids[index][0], scales, grids[index + 1][0])
     scales = kernel_integers(network.weights["action/kernel"])[1]
     for layer, columns, after in (
         (made.actions, slice(count), grids[-2]),
         (made.logits, slice(count, None), grids[-1]),
     ):
         if layer is not None:
-            found += _disagreeing(layer, grids[len(names)][0] * scales[columns] / after[0])
+            found += _disagreeing(layer, grids[len(names)][0], scales[columns], after[0])
     return found
 
 
-def _disagreeing(layer: IntegerLayer, scales: np.ndarray) -> int:
-    assert scales.dtype == np.float32
+def _disagreeing(
+    layer: IntegerLayer, before: np.float32, scales: np.ndarray, after: np.float32
+) -> int:
     found = 0
     for unit, scale in enumerate(scales):
         kernel = layer.kernel[:, unit].astype(np.int64)
@@ -41,13 +42,14 @@ def _disagreeing(layer: IntegerLayer, scales: np.ndarray) -> int:
         low, high = (pick(ends * kernel, axis=0).sum() for pick in (np.min, np.max))
         sums = np.arange(low, high + 1) + layer.bias[unit]
         shift = int(layer.shifts[unit])
-        fixed = (sums * int(layer.multipliers[unit]) + (1 << (shift - 1))) >> shift
-        floating = np.rint(sums.astype(np.float32) * scale).astype(np.int64)
-        fixed, floating = (
+        exact = (sums * int(layer.multipliers[unit]) + (1 << (shift - 1))) >> shift
+        single = np.rint(sums.astype(np.float32) * (before * scale / after))
+        double = np.rint(sums * (float(before) * float(scale) / float(after)))
+        exact, single, double = (
             np.clip(steps + layer.output_zero_point, layer.least, MOST)
-            for steps in (fixed, floating)
+            for steps in (exact, single, double)
         )
-        found += bool((fixed != floating).any())
+        found += bool((exact != single).any() or (exact != double).any())
     return found
 
 
