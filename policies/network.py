@@ -98,7 +98,8 @@ class ActorNetwork:
 
     def _mlp(self, ops: Operations, hidden: Any) -> Any:
         if self.architecture.quantized:
-            return self._quantized_mlp(ops, hidden)
+            parts = self.quantized_parts(ops, hidden)
+            return parts[0] if len(parts) == 1 else ops.concat(parts)
         for layer, norm in zip(self._hidden, self._norms, strict=True):
             hidden = ops.linear(hidden, *layer)
             if norm:
@@ -106,21 +107,24 @@ class ActorNetwork:
             hidden = ops.activation(self.architecture.activation, hidden)
         return ops.linear(hidden, *self._last)
 
-    def _quantized_mlp(self, ops: Operations, hidden: Any) -> Any:
-        """Maps `[N, V]` to outputs `[N, A]`, continuous ones before their tanh."""
+    def quantized_parts(self, ops: Operations, hidden: Any) -> list[Any]:
+        """Maps scaled rows `[N, V]` to outputs on their grids: before a tanh, and logits.
+
+        Each is there only if the actor has such dimensions. They come of layers of their own,
+        because their grids differ.
+        """
         *ranges, of_actions, of_logits = self.ranges
         hidden = ops.quantized(hidden, *ranges[0])
         for layer, (low, high) in zip(self._hidden, ranges[1:], strict=True):
             hidden = ops.activation(self.architecture.activation, ops.linear(hidden, *layer))
             hidden = ops.quantized(hidden, low, high)
-        outputs = ops.linear(hidden, *self._last)
-        parts, count = [], self.architecture.head.continuous
-        if count:
-            parts.append(ops.quantized(ops.part(outputs, 0, count), *of_actions))
-        if count < self.architecture.head.size:
-            logits = ops.part(outputs, count, self.architecture.head.size)
-            parts.append(ops.quantized(logits, *of_logits))
-        return parts[0] if len(parts) == 1 else ops.concat(parts)
+        kernel, bias = self._last
+        count, size, parts = self.architecture.head.continuous, len(bias), []
+        for columns, limits in ((slice(0, count), of_actions), (slice(count, size), of_logits)):
+            if columns.start < columns.stop:
+                outputs = ops.linear(hidden, kernel[:, columns], bias[columns])
+                parts.append(ops.quantized(outputs, *limits))
+        return parts
 
     @property
     def ranges(self) -> list[tuple[float, float]]:

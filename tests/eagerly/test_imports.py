@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": {"agents", "environments", "networks", "policies", "buffers", "spaces"},
     "training": {"storage", "agents", "environments", "networks", "policies", "buffers", "spaces"},
     "curves": {"storage"},
-    "export": {"policies", "spaces"},
+    "export": {"storage", "environments", "policies", "spaces"},
 }
 EVERYTHING = {*MAY_IMPORT, "benchmarks", "scripts"}
 MAY_IMPORT |= {"benchmarks": EVERYTHING - {"scripts"}, "scripts": EVERYTHING, "eagerly": EVERYTHING}

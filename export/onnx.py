@@ -1,0 +1,221 @@
+"""ONNX: the graph is built node by node, of the lines that NumPy acts with; it needs no TensorFlow.
+
+Operators are those of version 17 of ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eagerly.export.interface import (
+    Tensors,
+    computed,
+    described,
+    in_float32,
+    inputs,
+    outputs,
+    refusal_of_images,
+    refusal_of_precision,
+)
+from eagerly.policies.architecture import ActorArchitecture
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.operations import LAYER_NORM_EPSILON
+from eagerly.policies.quantization import LEAST, MOST, grid
+
+PRECISIONS = ("float32",)
+FILE = "model.onnx"
+# The newest version of operators of which every converter of ONNX files knows all that are used,
+# and the version of the file format that came with it.
+OPSET, IR_VERSION = 17, 8
+_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "relu": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+    "elu": ("Elu", {"alpha": 1.0}),
+    "leaky_relu": ("LeakyRelu", {"alpha": 0.01}),
+}
+
+
+def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
+    """Says in a sentence why an actor cannot become an ONNX file, or returns None."""
+    return refusal_of_precision("onnx", precision, PRECISIONS) or refusal_of_images(architecture)
+
+
+class _Value:
+    """The result of a node; +, - and * of it and arrays are further nodes."""
+
+    __array_ufunc__ = None  # so that NumPy leaves `array - value` to this class
+
+    def __init__(self, nodes: OnnxOperations, name: str) -> None:
+        self.nodes, self.name = nodes, name
+
+    def __add__(self, other: Any) -> _Value:
+        return self.nodes.add("Add", self, other)
+
+    def __sub__(self, other: Any) -> _Value:
+        return self.nodes.add("Sub", self, other)
+
+    def __rsub__(self, other: Any) -> _Value:
+        return self.nodes.add("Sub", other, self)
+
+    def __mul__(self, other: Any) -> _Value:
+        return self.nodes.add("Mul", self, other)
+
+
+class OnnxOperations:
+    """`policies.operations.Operations` that add nodes to a graph.
+
+    Attributes:
+        nodes: The nodes so far.
+        constants: Weights and other arrays that they name.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._arrays: list[np.ndarray] = []  # kept alive: each is known by its identity
+        self._names: dict[int, str] = {}
+
+    def value(self, name: str) -> _Value:
+        """Returns a value that has a name already, as inputs have."""
+        return _Value(self, name)
+
+    def add(self, kind: str, *given: Any, name: str = "", **attributes: Any) -> _Value:
+        """Adds a node that takes values and arrays.
+
+        Args:
+            kind: Its operator.
+            *given: What it takes.
+            name: Of what it gives; by default it is numbered.
+            **attributes: Its attributes.
+        """
+        from onnx import helper
+
+        name = name or f"value_{len(self.nodes)}"
+        names = [x.name if isinstance(x, _Value) else self._constant(x) for x in given]
+        self.nodes.append(helper.make_node(kind, names, [name], **attributes))
+        return self.value(name)
+
+    def _constant(self, array: Any) -> str:
+        from onnx import numpy_helper
+
+        if id(array) not in self._names:
+            values = np.asarray(array)
+            if values.dtype != np.int64:
+                values = np.ascontiguousarray(values, np.float32)
+            name = f"constant_{len(self.constants)}"
+            self.constants.append(numpy_helper.from_array(values, name))
+            self._arrays.append(array)
+            self._names[id(array)] = name
+        return self._names[id(array)]
+
+    def linear(self, x: Any, kernel: np.ndarray, bias: np.ndarray) -> Any:
+        """Maps `[N, I]` to `[N, units]`."""
+        return self.add("Gemm", x, kernel, bias)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """Multiplies `[..., I, K]` by `[..., K, J]`."""
+        return self.add("MatMul", a, b)
+
+    def activation(self, name: str, x: Any) -> Any:
+        """Applies one of `policies.operations.ACTIVATIONS`."""
+        if name == "silu":
+            return x * self.sigmoid(x)
+        kind, attributes = _ACTIVATIONS[name]
+        return self.add(kind, x, **attributes)
+
+    def layer_norm(self, x: Any, gamma: np.ndarray, beta: np.ndarray) -> Any:
+        """Normalises `[N, units]` over its last axis."""
+        return self.add("LayerNormalization", x, gamma, beta, epsilon=LAYER_NORM_EPSILON)
+
+    def tanh(self, x: Any) -> Any:
+        """Returns the hyperbolic tangent."""
+        return self.add("Tanh", x)
+
+    def sigmoid(self, x: Any) -> Any:
+        """Returns 1 / (1 + exp(-x))."""
+        return self.add("Sigmoid", x)
+
+    def masked_softmax(self, scores: Any, seen: Any) -> Any:
+        """Returns weights over the last axis that are exactly 0 where `seen` is false."""
+        least = np.finfo(np.float32).min
+        return self.add("Softmax", self.add("Where", seen, scores, least), axis=-1)
+
+    def minimum(self, x: Any, most: float) -> Any:
+        """Returns the smaller of x and a number."""
+        return self.add("Min", x, most)
+
+    def less(self, a: np.ndarray, b: Any) -> Any:
+        """Says where constants are less than what was computed."""
+        return self.add("Less", a, b)
+
+    def concat(self, parts: Sequence[Any], axis: int = -1) -> Any:
+        """Joins parts along an axis."""
+        return self.add("Concat", *parts, axis=axis)
+
+    def part(self, x: Any, start: int, stop: int, axis: int = -1) -> Any:
+        """Takes a range of an axis."""
+        return self.add("Slice", x, *(np.array([number]) for number in (start, stop, axis)))
+
+    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """Gives another shape; -1 stands for N."""
+        return self.add("Reshape", x, np.array(shape))
+
+    def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
+        """Reorders axes."""
+        return self.add("Transpose", x, perm=axes)
+
+    def quantized(self, x: Any, low: float, high: float) -> Any:
+        """Rounds to the grid of `policies.quantization.grid(low, high)`."""
+        scale, zero_point = grid(low, high)
+        q = self.add("Round", self.add("Div", x, scale)) + float(zero_point)
+        return (self.add("Clip", q, float(LEAST), float(MOST)) - float(zero_point)) * scale
+
+
+def convert(network: ActorNetwork, precision: str, folder: Path) -> dict[str, Any]:
+    """Writes `model.onnx`, which takes batches of any size.
+
+    Args:
+        network: The network.
+        precision: "float32".
+        folder: Where it is written.
+
+    Returns:
+        Its files, inputs and outputs.
+
+    Raises:
+        ValueError: If it is refused.
+    """
+    if reason := refusal(network.architecture, precision):
+        raise ValueError(reason)
+    import onnx
+
+    given, found = inputs(network.architecture), outputs(network.architecture)
+    ops = OnnxOperations()
+    results = computed(in_float32(network), ops, [ops.value(name) for name in given])
+    for name, result in zip(found, results, strict=True):
+        ops.add("Identity", result, name=name)
+    graph = onnx.helper.make_graph(
+        ops.nodes, "policy", _declared(given), _declared(found), ops.constants
+    )
+    model = onnx.helper.make_model(
+        graph,
+        producer_name="eagerly",
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save_model(model, str(folder / FILE))
+    return {"files": [FILE], "inputs": described(given), "outputs": described(found)}
+
+
+def _declared(tensors: Tensors) -> list[Any]:
+    from onnx import TensorProto, helper
+
+    return [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *shape])
+        for name, shape in tensors.items()
+    ]

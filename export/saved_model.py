@@ -1,0 +1,59 @@
+"""SavedModel: what TensorFlow itself serves and loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from eagerly.export.interface import (
+    described,
+    in_float32,
+    inputs,
+    outputs,
+    refusal_of_images,
+    refusal_of_precision,
+)
+from eagerly.policies.architecture import ActorArchitecture
+from eagerly.policies.network import ActorNetwork
+
+PRECISIONS = ("float32",)
+
+
+def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
+    """Says in a sentence why an actor cannot become a SavedModel, or returns None."""
+    return refusal_of_precision("saved-model", precision, PRECISIONS) or refusal_of_images(
+        architecture
+    )
+
+
+def convert(network: ActorNetwork, precision: str, folder: Path) -> dict[str, Any]:
+    """Writes `saved_model/`, whose signature `serving_default` takes batches of any size.
+
+    Args:
+        network: The network.
+        precision: "float32".
+        folder: Where it is written.
+
+    Returns:
+        Its files, inputs and outputs.
+
+    Raises:
+        ValueError: If it is refused.
+    """
+    if reason := refusal(network.architecture, precision):
+        raise ValueError(reason)
+    import tensorflow as tf
+
+    from eagerly.export.tensorflow_graph import TensorFlowOperations, actor_function
+
+    module, path = tf.Module(), folder / "saved_model"
+    act = actor_function(in_float32(network), TensorFlowOperations(), None)
+    tf.saved_model.save(module, str(path), signatures={"serving_default": act})
+    architecture = network.architecture
+    return {
+        "files": sorted(
+            str(file.relative_to(folder)) for file in path.rglob("*") if file.is_file()
+        ),
+        "inputs": described(inputs(architecture)),
+        "outputs": described(outputs(architecture)),
+    }

@@ -1,0 +1,117 @@
+"""A built-in actor as a TensorFlow function, for SavedModel and LiteRT.
+
+Weights become constants inside the function. Variables would have to be tracked by what is saved;
+those that are not are left out of a file without an error, and it gives NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from eagerly.export.interface import computed, inputs, outputs
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.operations import LAYER_NORM_EPSILON
+from eagerly.policies.quantization import LEAST, MOST, grid
+
+_ACTIVATIONS = {
+    "relu": tf.nn.relu,
+    "tanh": tf.math.tanh,
+    "elu": tf.nn.elu,
+    "silu": lambda x: x * tf.math.sigmoid(x),
+    "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),
+}
+
+
+class TensorFlowOperations:
+    """`policies.operations.Operations` on tensors of float32."""
+
+    def linear(self, x: tf.Tensor, kernel: np.ndarray, bias: np.ndarray) -> tf.Tensor:
+        """Maps `[N, I]` to `[N, units]`."""
+        return tf.nn.bias_add(tf.linalg.matmul(x, kernel), bias)
+
+    def matmul(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        """Multiplies `[..., I, K]` by `[..., K, J]`."""
+        return tf.linalg.matmul(a, b)
+
+    def activation(self, name: str, x: tf.Tensor) -> tf.Tensor:
+        """Applies one of `policies.operations.ACTIVATIONS`."""
+        return _ACTIVATIONS[name](x)
+
+    def layer_norm(self, x: tf.Tensor, gamma: np.ndarray, beta: np.ndarray) -> tf.Tensor:
+        """Normalises `[N, units]` over its last axis."""
+        x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
+        return x * tf.math.rsqrt(variance + np.float32(LAYER_NORM_EPSILON)) * gamma + beta
+
+    def tanh(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the hyperbolic tangent."""
+        return tf.math.tanh(x)
+
+    def sigmoid(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns 1 / (1 + exp(-x))."""
+        return tf.math.sigmoid(x)
+
+    def masked_softmax(self, scores: tf.Tensor, seen: tf.Tensor) -> tf.Tensor:
+        """Returns weights over the last axis that are exactly 0 where `seen` is false."""
+        return tf.nn.softmax(tf.where(seen, scores, np.finfo(np.float32).min))
+
+    def minimum(self, x: tf.Tensor, most: float) -> tf.Tensor:
+        """Returns the smaller of x and a number."""
+        return tf.minimum(x, most)
+
+    def less(self, a: np.ndarray, b: tf.Tensor) -> tf.Tensor:
+        """Says where constants are less than what was computed."""
+        return tf.less(a, b)
+
+    def concat(self, parts: Sequence[tf.Tensor], axis: int = -1) -> tf.Tensor:
+        """Joins parts along an axis."""
+        return tf.concat(parts, axis)
+
+    def part(self, x: tf.Tensor, start: int, stop: int, axis: int = -1) -> tf.Tensor:
+        """Takes a range of an axis."""
+        index = [slice(None)] * x.shape.rank
+        index[axis] = slice(start, stop)
+        return x[tuple(index)]
+
+    def reshape(self, x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+        """Gives another shape; -1 stands for N."""
+        return tf.reshape(x, shape)
+
+    def transpose(self, x: tf.Tensor, axes: tuple[int, ...]) -> tf.Tensor:
+        """Reorders axes."""
+        return tf.transpose(x, axes)
+
+    def quantized(self, x: tf.Tensor, low: float, high: float) -> tf.Tensor:
+        """Rounds to the grid of `policies.quantization.grid(low, high)`."""
+        scale, zero_point = grid(low, high)
+        q = tf.clip_by_value(tf.round(x / scale) + np.float32(zero_point), LEAST, MOST)
+        return (q - np.float32(zero_point)) * scale
+
+
+def actor_function(
+    network: ActorNetwork, ops: TensorFlowOperations, count: int | None
+) -> tf.types.experimental.ConcreteFunction:
+    """Traces what a model computes, as a function of tensors by name.
+
+    Args:
+        network: The network, in float32.
+        ops: What builds the graph.
+        count: N, or None for any.
+    """
+    architecture = network.architecture
+    specs = [
+        tf.TensorSpec((count, *shape), tf.float32, name)
+        for name, shape in inputs(architecture).items()
+    ]
+    names = list(outputs(architecture))
+
+    @tf.function(input_signature=specs, autograph=False)
+    def act(*given: tf.Tensor) -> dict[str, tf.Tensor]:
+        found: list[Any] = computed(network, ops, given)
+        return {name: tf.identity(x, name) for name, x in zip(names, found, strict=True)}
+
+    return act.get_concrete_function()
