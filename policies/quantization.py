@@ -76,7 +76,13 @@ def bias_integers(
 def quantized_layer(
     kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds kernel and bias of a layer to their grids."""
+    """Rounds kernel and bias of a layer to their grids.
+
+    The largest of each column stays what it is, and so does the scale that follows from it: 127
+    times the scale can differ from it in its last bit.
+    """
     q, scales = kernel_integers(kernel)
+    largest = np.abs(np.asarray(kernel, np.float32)).max(axis=0)
+    rounded = np.where(np.abs(q) == MOST, np.sign(q) * largest, q * scales)
     steps = bias_integers(bias, input_scale, scales)
-    return q * scales, (steps * (input_scale * scales)).astype(np.float32)
+    return rounded.astype(np.float32), (steps * (input_scale * scales)).astype(np.float32)
