@@ -74,7 +74,9 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
         expected = f"[N, {network.architecture.visible}]"
         raise ValueError(f"rows must have shape {expected}, at least one; got {rows.shape}")
     if not np.isfinite(rows).all():
-        raise ValueError("rows must be finite; got NaN or infinity: calibrate on other observations")
+        raise ValueError(
+            "rows must be finite; got NaN or infinity: calibrate on other observations"
+        )
     network, rows = _filling(network, rows)
     network = _equalized(network, rows)
     recorder = _Recorder()
