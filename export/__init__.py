@@ -1,1 +1,1 @@
-"""Policies for other runtimes."""
+"""Trained policies as files that act elsewhere: SavedModel, LiteRT, ONNX and C."""

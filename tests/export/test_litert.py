@@ -1,0 +1,146 @@
+"""A LiteRT file computes what NumPy does; in int8 its integers are ours."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eagerly.export import litert
+from eagerly.export.calibration import calibrated
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.quantization import TANH_SCALE, grid, integers
+from tests.export.actors import (
+    ACTORS,
+    CONTINUED,
+    Named,
+    check_equal,
+    in_numpy,
+    inputs_of,
+    network_of,
+    played,
+)
+
+needs_litert = pytest.mark.skipif(
+    find_spec("ai_edge_litert") is None, reason="needs ai-edge-litert: `make test-export`"
+)
+
+
+def _acting(folder: Path, found: dict[str, Any], **settings: Any) -> Callable[[Named], Named]:
+    """Returns a function of the file's own tensors, found by their indices."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(folder / "model.tflite"), **settings)
+    interpreter.allocate_tensors()
+
+    def act(given: Named) -> Named:
+        for each in found["inputs"]:
+            interpreter.set_tensor(each["index"], given[each["name"]])
+        interpreter.invoke()
+        return {each["name"]: interpreter.get_tensor(each["index"]) for each in found["outputs"]}
+
+    return act
+
+
+def _quantized(space: str) -> tuple[ActorNetwork, np.ndarray]:
+    network = network_of(space, (("normalize_observations", True),))
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(2000, network.architecture.visible)).astype(np.float32)
+    quantized = calibrated(network, rows)
+    return quantized, random.uniform(-1.1, 1.1, rows.shape).astype(np.float32)
+
+
+@pytest.mark.long
+@needs_litert
+@pytest.mark.parametrize("name", ACTORS)
+def test_a_litert_file_equals_numpy_over_300_steps(name: str, tmp_path: Path) -> None:
+    network = network_of(name)
+    found = litert.convert(network, "float32", tmp_path)
+    check_equal(network, _acting(tmp_path, found), 2e-6)
+
+
+@pytest.mark.long
+@needs_litert
+@pytest.mark.parametrize("name", ACTORS)
+def test_float16_is_within_half_a_percent_of_the_span(name: str, tmp_path: Path) -> None:
+    network, steps = network_of(name), inputs_of(network_of(name), CONTINUED)
+    found = litert.convert(network, "float16", tmp_path)
+    assert {each["dtype"] for each in found["inputs"]} == {"float32"}
+    expected = played(network, in_numpy(network), steps)
+    for mine, its in zip(played(network, _acting(tmp_path, found), steps), expected, strict=True):
+        span = max(2.0, float(np.ptp(its)))  # that of actions is 2
+        assert np.abs(mine - its).max() <= 0.005 * span
+
+
+@pytest.mark.long
+@needs_litert
+@pytest.mark.parametrize("space", ["box", "masked", "mixed"])
+def test_an_int8_file_equals_the_quantised_actor(space: str, tmp_path: Path) -> None:
+    from ai_edge_litert.interpreter import OpResolverType
+
+    network, rows = _quantized(space)
+    found = litert.convert(network, "int8", tmp_path)
+    (given,) = found["inputs"]
+    scale, zero_point = grid(*network.ranges[0])
+    assert (given["dtype"], given["scale"], given["zero_point"]) == ("int8", scale, zero_point)
+    of_logits = grid(*network.ranges[-1])
+    for each in found["outputs"]:
+        expected = (TANH_SCALE, 0) if each["name"] == "action" else of_logits
+        assert (each["dtype"], each["scale"], each["zero_point"]) == ("int8", *expected)
+    steps = [{"observation": row[np.newaxis]} for row in rows]
+    wanted = played(network, in_numpy(network), steps)
+    q = [{"observation": integers(g["observation"], *network.ranges[0])} for g in steps]
+    q = [{"observation": g["observation"].astype(np.int8)} for g in q]
+    reference = {"experimental_op_resolver_type": OpResolverType.BUILTIN_REF}
+    by_xnnpack = played(network, _acting(tmp_path, found), q)
+    by_reference = played(network, _acting(tmp_path, found, **reference), q)
+    for each, mine, other, its in zip(
+        found["outputs"], by_xnnpack, by_reference, wanted, strict=True
+    ):
+        assert np.mean(mine != other) < 1e-3
+        steps_apart = mine - np.rint(its / each["scale"]) - each["zero_point"]
+        assert np.mean(steps_apart == 0) >= 0.99
+        assert np.abs(steps_apart).max() <= 4
+
+
+@pytest.mark.long
+@needs_litert
+def test_a_file_whose_integers_are_others_is_refused(tmp_path: Path) -> None:
+    network, _ = _quantized("box")
+    litert.convert(network, "int8", tmp_path)
+    model = litert._read((tmp_path / "model.tflite").read_bytes())
+    litert.check_integers(network, model)
+    kernel = network.weights["hidden_1/kernel"].copy()
+    kernel[2, 1] += 0.1
+    moved = ActorNetwork(network.architecture, network.weights | {"hidden_1/kernel": kernel})
+    with pytest.raises(ValueError, match="changed the integers of hidden_1/kernel"):
+        litert.check_integers(moved, model)
+    high = network.weights["quantization/high"] * np.float32(1.01)
+    moved = ActorNetwork(network.architecture, network.weights | {"quantization/high": high})
+    with pytest.raises(ValueError, match="changed the scale and zero point of observation"):
+        litert.check_integers(moved, model)
+
+
+def test_an_actor_must_be_calibrated_before_int8() -> None:
+    with pytest.raises(ValueError, match="calibrate it first"):
+        litert.convert(network_of("box"), "int8", Path())
+
+
+def test_what_int8_cannot_do_is_refused() -> None:
+    for name in ("gru", "attention", "layer norm", "dict", "mixed"):
+        architecture = network_of(name).architecture
+        assert litert.refusal(architecture, "float16") is None
+        reason = litert.refusal(architecture, "int8") or ""
+        assert "cannot be quantised to int8: an MLP of relu layers alone can" in reason
+    architecture = network_of("box").architecture
+    assert litert.refusal(architecture, "int8") is None
+    assert litert.refusal(dataclasses.replace(architecture, quantized=True), "int8") is None
+    reason = "litert cannot be exported in bfloat16: it can in float32, float16 or int8"
+    assert litert.refusal(architecture, "bfloat16") == reason
+    images = network_of("symbols", ()).architecture
+    assert "sees images" in (litert.refusal(images, "float32") or "")
