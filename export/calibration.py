@@ -22,8 +22,13 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
 from eagerly.policies.quantization import SATURATED
 
-# The share of numbers that a range holds. Measured on HalfCheetah-v5, see docs/quantization.md.
-WITHIN = 0.9999
+# Of what a hidden layer gives, the few largest of a hundred thousand are cut off at the end of its
+# range, and units are balanced without their largest of a thousand. Errors in the actions of a
+# normalised HalfCheetah-v5, of the span on average and as 99th percentile, on replay and on greedy
+# observations: 0.55 % and 4.7 %, 0.40 % and 3.2 %. With the largest of all they are 0.64 % and
+# 5.8 %, 0.45 % and 3.7 %; cutting one off in two thousand gives 0.62 % and 6.0 % on replay. Columns
+# lose nothing: cutting them changes little on average, and the largest error doubles.
+RANGE, BALANCE = 0.99999, 0.999
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
@@ -83,8 +88,8 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     outputs = network.outputs(recorder, rows)
     count = network.architecture.head.continuous
     ranges = [
-        _range(rows),
-        *(_range(hidden) for hidden in recorder.hidden),
+        _ends(rows),
+        *(_ends(np.quantile(hidden, (1.0 - RANGE, RANGE))) for hidden in recorder.hidden),
         _ends(np.clip(outputs[:, :count], -SATURATED, SATURATED)),
         _ends(outputs[:, count:]),
     ]
@@ -92,11 +97,6 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     architecture = dataclasses.replace(network.architecture, quantized=True)
     weights = network.weights | {"quantization/low": low, "quantization/high": high}
     return ActorNetwork(architecture, weights)
-
-
-def _range(x: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(x, (1.0 - WITHIN, WITHIN))
-    return _ends(np.array([low, high]))
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
@@ -108,7 +108,7 @@ def _ends(x: np.ndarray) -> tuple[float, float]:
 def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
     """Scales columns to fill [-1, 1]; returns a network that takes them, and the rows."""
     architecture, weights = network.architecture, _in_double(network)
-    low, high = np.quantile(rows.astype(np.float64), (1.0 - WITHIN, WITHIN), axis=0)
+    low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
     middle, half = (low + high) / 2.0, (high - low) / 2.0
     half = np.where(half > 0.0, half, 1.0)  # a column that never changed
     # scaled = ((x - mean) scale - middle) / half
@@ -139,17 +139,18 @@ def _equalized(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     network.outputs(recorder, rows)
     layers = [f"hidden_{index}" for index in range(len(recorder.hidden))]
     for layer, after, hidden in zip(layers, [*layers[1:], "action"], recorder.hidden, strict=True):
-        most = np.quantile(hidden, WITHIN, axis=0).astype(np.float64)
-        largest = np.abs(weights[f"{after}/kernel"]).max(axis=1)
-        used = (most > 0.0) & (largest > 0.0)
-        factor = np.sqrt(np.where(used, most, 1.0) / np.where(used, largest, 1.0))
-        factor[~used] = np.inf
-        factor /= factor.min()
-        factor[~used] = 1.0
+        most = _positive(np.quantile(hidden, BALANCE, axis=0))
+        factor = np.sqrt(most / _positive(np.abs(weights[f"{after}/kernel"]).max(axis=1)))
         for part in ("kernel", "bias"):
             weights[f"{layer}/{part}"] = weights[f"{layer}/{part}"] / factor
         weights[f"{after}/kernel"] = weights[f"{after}/kernel"] * factor[:, np.newaxis]
     return _in_single(network.architecture, weights)
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    """Returns numbers without zeros, of units that were never on or are never read."""
+    x = x.astype(np.float64)
+    return np.where(x > 0.0, x, np.median(x[x > 0.0]) if (x > 0.0).any() else 1.0)
 
 
 def _in_double(network: ActorNetwork) -> dict[str, np.ndarray]:

@@ -1,0 +1,116 @@
+"""Ranges of integers come from what an actor saw, and rescaling it first changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from eagerly.export import calibration
+from eagerly.export.calibration import calibrated
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor
+from tests.export.actors import NORMALIZED, network_of
+from tests.policies.test_numpy_actor import built
+
+SCALES = np.array([0.01, 1.0, 300.0])
+
+
+def _without_grids(network: ActorNetwork) -> ActorNetwork:
+    weights = {k: v for k, v in network.weights.items() if not k.startswith("quantization/")}
+    return ActorNetwork(dataclasses.replace(network.architecture, quantized=False), weights)
+
+
+def _spread_rows(count: int) -> np.ndarray:
+    """Returns observations `[N, 3]` whose columns are of different sizes."""
+    random = np.random.default_rng(6)
+    return random.normal(size=(count, 3)) * SCALES + SCALES
+
+
+def _scaled(network: ActorNetwork, observations: np.ndarray) -> np.ndarray:
+    if not network.architecture.normalized:
+        return observations
+    mean, scale = (network.weights[f"observation_normalization/{p}"] for p in ("mean", "scale"))
+    return (observations - mean) * scale
+
+
+@pytest.mark.parametrize("settings", [{}, NORMALIZED])
+def test_rescaling_changes_nothing_that_the_actor_computes(settings: dict[str, bool]) -> None:
+    network = built("box", settings)[0].snapshot().network
+    observations = _spread_rows(400)
+    if settings:
+        observations /= SCALES  # none of them is cut off by the normalisation
+    found = _without_grids(calibrated(network, _scaled(network, observations)))
+    assert found.architecture.normalized
+    np.testing.assert_allclose(
+        NumpyActor(found)(observations), NumpyActor(network)(observations), rtol=3e-5, atol=3e-5
+    )
+
+
+def test_every_column_fills_the_grid_and_a_constant_one_is_kept() -> None:
+    network = network_of("box")
+    observations = _spread_rows(400)
+    observations[:, 2] = 7.0
+    found = calibrated(network, observations)
+    rows = _scaled(found, observations)
+    np.testing.assert_allclose(rows[:, :2].max(axis=0), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(rows[:, :2].min(axis=0), -1.0, rtol=1e-5)
+    np.testing.assert_allclose(rows[:, 2], 0.0, atol=1e-6)
+    assert found.ranges[0] == pytest.approx((-1.0, 1.0))
+
+
+def test_int8_of_observations_of_different_sizes_is_close() -> None:
+    """Where one scale for all columns would leave nothing of the smallest."""
+    network, observations = network_of("box"), _spread_rows(4000)
+    shrunk = network.weights["hidden_0/kernel"] / SCALES[:, np.newaxis].astype(np.float32)
+    network = ActorNetwork(network.architecture, network.weights | {"hidden_0/kernel": shrunk})
+    found = NumpyActor(calibrated(network, observations[:3000]))
+    apart = found(observations[3000:]) - NumpyActor(network)(observations[3000:])
+    assert np.abs(apart).mean() < 0.01
+
+
+def test_masks_keep_their_columns() -> None:
+    network = network_of("masked", (("normalize_observations", True),))
+    found = calibrated(network, np.random.default_rng(0).normal(size=(50, 3)))
+    for part, value in (("mean", 0.0), ("scale", 1.0)):
+        columns = found.weights[f"observation_normalization/{part}"][3:]
+        np.testing.assert_array_equal(columns, np.full(5, value, np.float32))
+
+
+def test_units_that_are_silent_and_rows_that_are_all_zeros_give_ranges() -> None:
+    network = network_of("box")
+    silent = {f"hidden_{index}/bias": np.full(units, -9.0) for index, units in ((0, 16), (1, 12))}
+    weights = {k: np.float32(silent.get(k, v)) for k, v in network.weights.items()}
+    found = calibrated(ActorNetwork(network.architecture, weights), np.zeros((5, 3)))
+    assert found.ranges[:3] == [(-1.0, 1.0)] * 3
+    scores = NumpyActor(found)(np.zeros((1, 3)))
+    assert np.isfinite(scores).all()
+
+
+def test_a_float64_actor_becomes_float32() -> None:
+    found = calibrated(network_of("float64"), _spread_rows(50))
+    assert {values.dtype for values in found.weights.values()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros((0, 3)), r"rows must have shape \[N, 3\], at least one; got \(0, 3\)"),
+        (np.zeros((5, 4)), r"rows must have shape \[N, 3\]"),
+        (np.full((5, 3), np.nan), "rows must be finite"),
+    ],
+)
+def test_rows_that_say_nothing_are_refused(rows: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibrated(network_of("box"), rows)
+
+
+def test_actors_that_integers_cannot_hold_are_refused() -> None:
+    with pytest.raises(ValueError, match="an actor with encoders or a memory cannot"):
+        calibrated(network_of("gru"), np.zeros((5, 3)))
+    assert "layer normalisation" in (
+        calibration.refusal(network_of("layer norm").architecture) or ""
+    )
+    assert "leaky_relu" in (calibration.refusal(network_of("mixed").architecture) or "")
+    assert calibration.refusal(network_of("box").architecture) is None
