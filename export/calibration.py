@@ -1,14 +1,27 @@
-"""Post-training quantisation: the ranges of an actor's 8-bit grids, of observations that it saw.
+"""Post-training quantisation: an actor on grids of 8 bits, made of observations that it saw.
 
-All in NumPy. Before ranges are taken, two rescalings change the actor's weights and not what it
-computes, so that fewer steps of the grids are wasted:
+All in NumPy, in three steps. The first two leave what the actor computes as it is, and waste fewer
+steps of the grids:
 
-- Each column of the observation is shifted and scaled to fill [-1, 1]. It goes into the
-  normalisation, which a quantised file leaves to its caller; an actor that had none gets one.
-- Hidden units are equalised (Nagel et al. 2019, "Data-Free Quantization Through Weight Equalization
-  and Bias Correction", §4.1): a relu commutes with a positive factor, which is divided out of the
-  next kernel. As there the factor balances a unit's range with its weights in the next layer;
-  unlike there the range is that of its activations, because kernels have a scale for each column.
+1. Each column of the observation is shifted and scaled to fill [-1, 1]. That goes into the
+   normalisation, which a quantised file leaves to its caller; an actor that had none gets one.
+2. Hidden units are balanced (Nagel et al. 2019, "Data-Free Quantization Through Weight Equalization
+   and Bias Correction", §4.1): a relu commutes with a positive factor, which the next kernel takes
+   back. As there a factor balances a unit with its weights in the next layer; unlike there with
+   what it gives and not with its own weights, because kernels have a scale for each column.
+3. Ranges are taken, and kernels rounded to their grids, see `export.rounding`.
+
+Errors of the actions, as parts of their span on average and as 99th percentile, of a normalised
+HalfCheetah-v5 after 200 000 steps, on rows of its replay buffer and on greedy episodes:
+
+| | replay | greedy |
+|---|---|---|
+| 3 alone, rounded to the nearest | 0.84 %, 7.8 % | 0.58 %, 5.0 % |
+| 1 and 2, then rounded to the nearest | 0.64 %, 5.8 % | 0.45 %, 3.7 % |
+| 1 and 2, then rounded as `export.rounding` says | 0.51 %, 4.4 % | 0.37 %, 3.0 % |
+
+Ranges hold all that was seen. To cut off the largest of 100 000 numbers gains a twentieth, that of
+2 000 costs half as much again.
 """
 
 from __future__ import annotations
@@ -17,18 +30,11 @@ import dataclasses
 
 import numpy as np
 
+from eagerly.export.rounding import rounded
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
 from eagerly.policies.quantization import SATURATED
-
-# Of what a hidden layer gives, the few largest of a hundred thousand are cut off at the end of its
-# range, and units are balanced without their largest of a thousand. Errors in the actions of a
-# normalised HalfCheetah-v5, of the span on average and as 99th percentile, on replay and on greedy
-# observations: 0.55 % and 4.7 %, 0.40 % and 3.2 %. With the largest of all they are 0.64 % and
-# 5.8 %, 0.45 % and 3.7 %; cutting one off in two thousand gives 0.62 % and 6.0 % on replay. Columns
-# lose nothing: cutting them changes little on average, and the largest error doubles.
-RANGE, BALANCE = 0.99999, 0.999
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
@@ -82,27 +88,40 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
         raise ValueError(
             "rows must be finite; got NaN or infinity: calibrate on other observations"
         )
-    network, rows = _filling(network, rows)
-    network = _equalized(network, rows)
+    network, rows = rescaled(network, rows)
     recorder = _Recorder()
     outputs = network.outputs(recorder, rows)
     count = network.architecture.head.continuous
     ranges = [
         _ends(rows),
-        *(_ends(np.quantile(hidden, (1.0 - RANGE, RANGE))) for hidden in recorder.hidden),
+        *map(_ends, recorder.hidden),
         _ends(np.clip(outputs[:, :count], -SATURATED, SATURATED)),
         _ends(outputs[:, count:]),
     ]
     low, high = np.array(ranges, np.float32).T
     architecture = dataclasses.replace(network.architecture, quantized=True)
     weights = network.weights | {"quantization/low": low, "quantization/high": high}
-    return ActorNetwork(architecture, weights)
+    return rounded(ActorNetwork(architecture, weights), rows)
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
     """Returns the least and the greatest number; of nothing, or zeros alone, any."""
     low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
     return (low, high) if min(low, 0.0) < max(high, 0.0) else (-1.0, 1.0)
+
+
+def rescaled(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
+    """Makes a network that computes the same and is easier to quantise.
+
+    Args:
+        network: The network.
+        rows: Scaled observations `[N, V]`, as it takes them.
+
+    Returns:
+        The network, of float32 and with a normalisation of its own, and the rows as it takes them.
+    """
+    network, rows = _filling(network, rows)
+    return _balanced(network, rows), rows
 
 
 def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
@@ -133,13 +152,13 @@ def _moments(network: ActorNetwork) -> tuple[np.ndarray, np.ndarray]:
     return mean, scale
 
 
-def _equalized(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
+def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     """Rescales hidden units, so that their ranges and their weights in the next layer balance."""
     recorder, weights = _Recorder(), _in_double(network)
     network.outputs(recorder, rows)
     layers = [f"hidden_{index}" for index in range(len(recorder.hidden))]
     for layer, after, hidden in zip(layers, [*layers[1:], "action"], recorder.hidden, strict=True):
-        most = _positive(np.quantile(hidden, BALANCE, axis=0))
+        most = _positive(hidden.max(axis=0))
         factor = np.sqrt(most / _positive(np.abs(weights[f"{after}/kernel"]).max(axis=1)))
         for part in ("kernel", "bias"):
             weights[f"{layer}/{part}"] = weights[f"{layer}/{part}"] / factor

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from eagerly.export import calibration
-from eagerly.export.calibration import calibrated
+from eagerly.export.calibration import calibrated, rescaled
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
 from tests.export.actors import NORMALIZED, network_of
 from tests.policies.test_numpy_actor import built
 
 SCALES = np.array([0.01, 1.0, 300.0])
-
-
-def _without_grids(network: ActorNetwork) -> ActorNetwork:
-    weights = {k: v for k, v in network.weights.items() if not k.startswith("quantization/")}
-    return ActorNetwork(dataclasses.replace(network.architecture, quantized=False), weights)
 
 
 def _spread_rows(count: int) -> np.ndarray:
@@ -41,8 +34,9 @@ def test_rescaling_changes_nothing_that_the_actor_computes(settings: dict[str, b
     observations = _spread_rows(400)
     if settings:
         observations /= SCALES  # none of them is cut off by the normalisation
-    found = _without_grids(calibrated(network, _scaled(network, observations)))
+    found, rows = rescaled(network, _scaled(network, observations))
     assert found.architecture.normalized
+    np.testing.assert_allclose(rows, _scaled(found, observations), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
         NumpyActor(found)(observations), NumpyActor(network)(observations), rtol=3e-5, atol=3e-5
     )

@@ -1,0 +1,64 @@
+"""Rounding kernels so that the errors of one row are made up for by the rows that are left.
+
+Rounding to the nearest is best for each number alone. What counts is what a layer gives: while
+inputs go together, an error at one of them can be undone at another (Frantar et al. 2022, "GPTQ:
+Accurate Post-Training Quantization for Generative Pre-trained Transformers", §3, Eq. 2 and 3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.operations import ACTIVATIONS
+from eagerly.policies.quantization import MOST, grid, kernel_integers, quantized, quantized_layer
+
+# Added to the diagonal of the covariance, as a part of its mean: inputs that never change, or few
+# rows, leave it without an inverse. GPTQ takes the same.
+DAMPING = 0.01
+
+
+def rounded(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
+    """Rounds the kernels of a quantised network, and moves biases by what is lost on average.
+
+    Args:
+        network: The quantised network, with its ranges.
+        rows: Scaled observations `[N, V]`.
+    """
+    architecture, weights = network.architecture, dict(network.weights)
+    layers = [*(f"hidden_{index}" for index in range(len(architecture.hidden_sizes))), "action"]
+    exact, rough = rows, quantized(rows, *network.ranges[0])
+    for layer, before, after in zip(layers, network.ranges, network.ranges[1:], strict=False):
+        kernel, bias = (weights[f"{layer}/{part}"] for part in ("kernel", "bias"))
+        expected = exact @ kernel + bias
+        kernel = compensated(kernel, rough)
+        bias = bias + (expected - (rough @ kernel + bias)).mean(axis=0)
+        weights[f"{layer}/kernel"], weights[f"{layer}/bias"] = kernel, bias
+        kernel, bias = quantized_layer(kernel, bias, grid(*before)[0])
+        exact = ACTIVATIONS[architecture.activation](expected)
+        rough = quantized(ACTIVATIONS[architecture.activation](rough @ kernel + bias), *after)
+    return ActorNetwork(architecture, weights)
+
+
+def compensated(kernel: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Rounds a kernel `[I, units]` to its grid, for inputs `[N, I]`; scales stay what they are."""
+    inputs = inputs.astype(np.float64)
+    covariance = np.atleast_2d(np.cov(inputs, rowvar=False, bias=True))
+    damping = DAMPING * np.diag(covariance).mean()
+    covariance += np.eye(len(covariance)) * (damping if damping > 0.0 else 1.0)
+    order = np.argsort(-np.diag(covariance))  # inputs that change most come first
+    inverse = np.linalg.inv(covariance[np.ix_(order, order)])
+    upper = np.linalg.cholesky(inverse).T
+    scales = kernel_integers(kernel)[1].astype(np.float64)
+    wanted = kernel.astype(np.float64)[order]
+    done = np.empty_like(wanted)
+    for row, factors in enumerate(upper):
+        done[row] = np.clip(np.rint(wanted[row] / scales), -MOST, MOST) * scales
+        error = (wanted[row] - done[row]) / factors[row]
+        wanted[row + 1 :] -= np.outer(factors[row + 1 :], error)
+    result = np.empty_like(kernel)
+    result[order] = done
+    # The largest of a column makes its scale.
+    largest = np.argmax(np.abs(kernel), axis=0)[np.newaxis]
+    np.put_along_axis(result, largest, np.take_along_axis(kernel, largest, axis=0), axis=0)
+    return result

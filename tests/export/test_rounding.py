@@ -1,0 +1,48 @@
+"""Kernels are rounded for what their layer gives, not number by number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eagerly.export.calibration import calibrated
+from eagerly.export.rounding import compensated
+from eagerly.policies.numpy_actor import NumpyActor
+from eagerly.policies.quantization import kernel_integers
+from tests.export.actors import network_of
+
+
+def test_the_error_of_one_input_is_made_up_for_by_another() -> None:
+    """Two inputs that are always equal: 12.4 and 12.4 are rounded to 12 and 13, or 13 and 12."""
+    kernel = np.array([[12.4], [12.4], [127.0]], np.float32)
+    random = np.random.default_rng(0)
+    first, third = random.normal(size=(2, 1000, 1))
+    found = compensated(kernel, np.concatenate([first, first, 0.01 * third], axis=1))
+    assert sorted(found[:2, 0].tolist()) == [12.0, 13.0]
+    assert found[2, 0] == 127.0
+
+
+def test_kernels_are_on_their_grids_and_keep_their_scales() -> None:
+    random = np.random.default_rng(1)
+    kernel = random.normal(size=(20, 30)).astype(np.float32)
+    inputs = random.normal(size=(500, 20)) @ random.normal(size=(20, 20))
+    found = compensated(kernel, inputs)
+    scales = kernel_integers(kernel)[1]
+    np.testing.assert_allclose(found / scales, np.rint(found / scales), atol=1e-4)
+    np.testing.assert_allclose(kernel_integers(found)[1], scales, rtol=1e-6)
+    nearest = np.rint(kernel / scales) * scales
+    errors = [np.square(inputs @ (each - kernel)).mean() for each in (found, nearest)]
+    assert errors[0] < 0.6 * errors[1]
+
+
+def test_inputs_that_never_change_are_rounded_to_the_nearest() -> None:
+    kernel = np.array([[1.0, -3.0], [0.3, 0.004]], np.float32)
+    scales = np.array([1.0, 3.0], np.float32) / 127.0
+    expected = [[1.0, -3.0], [38 * scales[0], 0.0]]
+    np.testing.assert_allclose(compensated(kernel, np.ones((9, 2))), expected, rtol=1e-6)
+
+
+def test_biases_take_back_what_is_lost_on_average() -> None:
+    network, random = network_of("box"), np.random.default_rng(2)
+    rows = random.normal(size=(3000, 3))
+    apart = NumpyActor(calibrated(network, rows))(rows) - NumpyActor(network)(rows)
+    assert np.abs(apart.mean(axis=0)).max() < 5e-4
