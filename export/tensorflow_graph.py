@@ -6,7 +6,6 @@ those that are not are left out of a file without an error, and it gives NaN.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,38 +101,7 @@ class FakeQuantOperations(TensorFlowOperations):
 
     def quantized(self, x: tf.Tensor, low: float, high: float) -> tf.Tensor:
         """Rounds to the grid of `policies.quantization.grid(low, high)`."""
-        least, most = converter_range(low, high)
-        return tf.quantization.fake_quant_with_min_max_args(x, least, most)
-
-
-def converter_range(low: float, high: float) -> tuple[float, float]:
-    """Returns a range of which the LiteRT converter makes the same grid as we of another.
-
-    The converter computes with doubles. Where its scale differs from ours in the last bit, ends
-    that differ in theirs give it.
-    """
-    scale, zero_point = grid(low, high)
-    ends = [scale * np.float32(end - zero_point) for end in (LEAST, MOST)]
-    asked = [np.float32(min(low, 0.0)), np.float32(max(high, 0.0))]
-    for first, last in (ends, asked):
-        for least, most in itertools.product(_near(first), _near(last)):
-            step = (float(most) - float(least)) / (MOST - LEAST)
-            nearest = round(LEAST - float(least) / step)
-            if np.float32(step) == scale and nearest == zero_point:
-                return float(least), float(most)
-    return float(ends[0]), float(ends[1])
-
-
-def _near(end: np.float32) -> list[np.float32]:
-    """Returns an end of a range and the eight numbers next to it; 0 stays 0."""
-    found = [end]
-    if end:
-        for direction in (np.float32(-np.inf), np.float32(np.inf)):
-            x = end
-            for _ in range(4):
-                x = np.nextafter(x, direction)
-                found.append(x)
-    return found
+        return tf.quantization.fake_quant_with_min_max_args(x, min(low, 0.0), max(high, 0.0))
 
 
 def actor_function(
