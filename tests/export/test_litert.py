@@ -71,6 +71,8 @@ def test_float16_is_within_half_a_percent_of_the_span(name: str, tmp_path: Path)
     network, steps = network_of(name), inputs_of(network_of(name), CONTINUED)
     found = litert.convert(network, "float16", tmp_path)
     assert {each["dtype"] for each in found["inputs"]} == {"float32"}
+    last = network.weights["action/kernel"].T.astype(np.float16)  # [A, units], as LiteRT has it
+    assert last.tobytes() in (tmp_path / "model.tflite").read_bytes()
     expected = played(network, in_numpy(network), steps)
     for mine, its in zip(played(network, _acting(tmp_path, found), steps), expected, strict=True):
         span = max(2.0, float(np.ptp(its)))  # that of actions is 2
@@ -106,24 +108,6 @@ def test_an_int8_file_equals_the_quantised_actor(space: str, tmp_path: Path) -> 
         steps_apart = mine - np.rint(its / each["scale"]) - each["zero_point"]
         assert np.mean(steps_apart == 0) >= 0.99
         assert np.abs(steps_apart).max() <= 4
-
-
-@pytest.mark.long
-@needs_litert
-def test_a_file_whose_integers_are_others_is_refused(tmp_path: Path) -> None:
-    network, _ = _quantized("box")
-    litert.convert(network, "int8", tmp_path)
-    model = litert._read((tmp_path / "model.tflite").read_bytes())
-    litert.check_integers(network, model)
-    kernel = network.weights["hidden_1/kernel"].copy()
-    kernel[2, 1] += 0.1
-    moved = ActorNetwork(network.architecture, network.weights | {"hidden_1/kernel": kernel})
-    with pytest.raises(ValueError, match="changed the integers of hidden_1/kernel"):
-        litert.check_integers(moved, model)
-    high = network.weights["quantization/high"] * np.float32(1.01)
-    moved = ActorNetwork(network.architecture, network.weights | {"quantization/high": high})
-    with pytest.raises(ValueError, match="changed the scale and zero point of observation"):
-        litert.check_integers(moved, model)
 
 
 def test_an_actor_must_be_calibrated_before_int8() -> None:

@@ -1,0 +1,192 @@
+"""The integers in an int8 LiteRT file, and that they are those of `policies.quantization`.
+
+The converter derives grids of activations and kernels as we do, and the former are compared. Of a
+column of zeros it makes another scale, and a bias of millions of steps, which it is given as a
+float32, becomes another integer: kernels and biases are therefore written as ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eagerly.export.interface import TANH_RANGE
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.quantization import bias_integers, grid, kernel_integers
+
+_IDENTIFIER = b"TFL3"
+
+
+def read_model(data: bytes) -> Any:
+    """Reads a LiteRT file by its schema."""
+    from ai_edge_litert.schema_py_generated import ModelT
+
+    return ModelT.InitFromPackedBuf(data, 0)
+
+
+def with_integers(network: ActorNetwork, data: bytes) -> bytes:
+    """Returns an int8 file with our kernels and biases in it.
+
+    Args:
+        network: The quantised network.
+        data: The file that was made of it.
+
+    Raises:
+        ValueError: If it is another graph than expected, or has other scales of activations.
+    """
+    import flatbuffers
+
+    model = read_model(data)
+    _Graph(network, model).write()
+    builder = flatbuffers.Builder(len(data))
+    builder.Finish(model.Pack(builder), _IDENTIFIER)
+    data = bytes(builder.Output())
+    check_integers(network, data)
+    return data
+
+
+def check_integers(network: ActorNetwork, data: bytes) -> None:
+    """Compares every integer and scale in an int8 file with ours.
+
+    Args:
+        network: The quantised network.
+        data: The file.
+
+    Raises:
+        ValueError: Naming what differs.
+    """
+    _Graph(network, read_model(data)).check()
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer as it should be, and where the file has it: numbers of its tensors."""
+
+    name: str
+    kernel: int
+    bias: int
+    kernel_integers: np.ndarray  # [units, I], as LiteRT has it
+    kernel_scales: np.ndarray
+    bias_integers: np.ndarray
+    input_scale: np.float32
+
+
+class _Graph:
+    """The operators of a file, followed from its outputs to its input.
+
+    Raises:
+        ValueError: If they are others than those of the network.
+    """
+
+    def __init__(self, network: ActorNetwork, model: Any) -> None:
+        self.network, self.model, self.graph = network, model, model.subgraphs[0]
+        self.produced = {i: each for each in self.graph.operators for i in each.outputs}
+        self.layers = list(self._layers())
+
+    def check(self) -> None:
+        """Compares kernels and biases; those of activations were compared while following them.
+
+        Raises:
+            ValueError: Naming what differs.
+        """
+        for layer in self.layers:
+            tensors = {"kernel": layer.kernel, "bias": layer.bias}
+            integers = {"kernel": layer.kernel_integers, "bias": layer.bias_integers}
+            scales = layer.kernel_scales, layer.input_scale * layer.kernel_scales
+            for (part, index), expected in zip(tensors.items(), scales, strict=True):
+                tensor, values = self.graph.tensors[index], integers[part]
+                data = np.asarray(self.model.buffers[tensor.buffer].data, np.uint8).tobytes()
+                found = np.frombuffer(data, values.dtype).reshape(tensor.shape)
+                _same(f"integers of {layer.name}/{part}", found, values)
+                found = np.asarray(tensor.quantization.scale, np.float32)
+                _same(f"scales of {layer.name}/{part}", found, expected)
+
+    def write(self) -> None:
+        """Writes our kernels and biases."""
+        for layer in self.layers:
+            for index, values, scales in (
+                (layer.kernel, layer.kernel_integers, layer.kernel_scales),
+                (layer.bias, layer.bias_integers, layer.input_scale * layer.kernel_scales),
+            ):
+                tensor = self.graph.tensors[index]
+                _same(f"shape of {layer.name}", tuple(tensor.shape), values.shape)
+                data = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+                self.model.buffers[tensor.buffer].data = data
+                tensor.quantization.scale = np.asarray(scales, np.float32)
+
+    def _layers(self) -> Iterator[_Layer]:
+        signature, tensors = self.model.signatureDefs[0], self.graph.tensors
+        given, found = (
+            {each.name.decode(): each.tensorIndex for each in maps}
+            for maps in (signature.inputs, signature.outputs)
+        )
+        network, count = self.network, 0
+        head, last = network.architecture.head, len(network.architecture.hidden_sizes)
+        *ranges, of_actions, of_logits = network.ranges
+        ends = []
+        if head.continuous:
+            self._same_grid("action", found["action"], TANH_RANGE)
+            (squashed,) = self._operator("TANH", found["action"]).inputs
+            ends.append((squashed, slice(0, head.continuous), of_actions))
+            count += 1
+        if head.choices:
+            ends.append((found["logits"], slice(head.continuous, head.size), of_logits))
+        sources = set()
+        for output, columns, limits in ends:
+            source, layer = self._layer("action", output, columns, ranges[last], limits)
+            sources.add(source)
+            count += 1
+            yield layer
+        for index in reversed(range(last)):
+            (output,) = sources
+            limits = ranges[index + 1]
+            source, layer = self._layer(
+                f"hidden_{index}", output, slice(None), ranges[index], limits
+            )
+            sources = {source}
+            count += 1
+            yield layer
+        self._same_grid("observation", given["observation"], ranges[0])
+        types = {tensors[given["observation"]].type, *(tensors[i].type for i in found.values())}
+        _same("connections", (sources, len(types)), ({given["observation"]}, 1))
+        _same("number of operators", len(self.graph.operators), count)
+
+    def _layer(
+        self, name: str, output: int, columns: slice, before: Any, after: Any
+    ) -> tuple[int, _Layer]:
+        """Returns the input of the layer that gives a tensor, and the layer."""
+        self._same_grid(name, output, after)
+        source, kernel, bias = self._operator("FULLY_CONNECTED", output).inputs
+        weights, scale = self.network.weights, grid(*before)[0]
+        q, scales = kernel_integers(weights[f"{name}/kernel"])
+        q, scales = q[:, columns], scales[columns]
+        steps = bias_integers(weights[f"{name}/bias"][columns], scale, scales)
+        return int(source), _Layer(name, kernel, bias, q.T, scales, steps, scale)
+
+    def _operator(self, kind: str, output: int) -> Any:
+        """Returns the operator that gives a tensor, which must be of a kind."""
+        from ai_edge_litert.schema_py_generated import BuiltinOperator
+
+        operator = self.produced.get(output)
+        code = None if operator is None else self.model.operatorCodes[operator.opcodeIndex]
+        expected = getattr(BuiltinOperator, kind)
+        if code is None or max(code.builtinCode, code.deprecatedBuiltinCode) != expected:
+            raise ValueError(f"the LiteRT converter made another operator than {kind}")
+        return operator
+
+    def _same_grid(self, name: str, index: int, limits: tuple[float, float]) -> None:
+        found = self.graph.tensors[index].quantization
+        scale = () if found is None or found.scale is None else tuple(map(float, found.scale))
+        zero_points = () if not scale else tuple(map(int, found.zeroPoint))
+        expected, zero_point = grid(*limits)
+        what = f"scale and zero point of {name}"
+        _same(what, (scale, zero_points), ((float(expected),), (zero_point,)))
+
+
+def _same(what: str, found: Any, expected: Any) -> None:
+    same = np.array_equal(found, expected) if isinstance(found, np.ndarray) else found == expected
+    if not same:
+        raise ValueError(f"the LiteRT converter changed the {what}")

@@ -1,0 +1,75 @@
+"""The integers in an int8 LiteRT file are ours, or there is no file."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eagerly.export import litert
+from eagerly.export.calibration import calibrated
+from eagerly.export.litert_integers import check_integers, with_integers
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.quantization import bias_integers, grid, kernel_integers
+from tests.export.actors import network_of
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        find_spec("ai_edge_litert") is None, reason="needs ai-edge-litert: `make test-export`"
+    ),
+]
+
+
+def _quantized(space: str) -> ActorNetwork:
+    network = network_of(space, ())
+    rows = np.random.default_rng(0).normal(size=(500, network.architecture.visible))
+    return calibrated(network, rows)
+
+
+def _changed(network: ActorNetwork, name: str, values: np.ndarray) -> ActorNetwork:
+    weights = network.weights | {name: np.asarray(values, np.float32)}
+    return ActorNetwork(network.architecture, weights)
+
+
+def _file(network: ActorNetwork, folder: Path) -> bytes:
+    litert.convert(network, "int8", folder)
+    return (folder / "model.tflite").read_bytes()
+
+
+def test_a_file_with_other_integers_is_refused(tmp_path: Path) -> None:
+    network = _quantized("box")
+    data = _file(network, tmp_path)
+    check_integers(network, data)
+    kernel = network.weights["hidden_1/kernel"].copy()
+    kernel[2, 1] = 0.9 * kernel[2, 1] + 0.01
+    with pytest.raises(ValueError, match="changed the integers of hidden_1/kernel"):
+        check_integers(_changed(network, "hidden_1/kernel", kernel), data)
+    bias = network.weights["action/bias"] + 0.1
+    with pytest.raises(ValueError, match="changed the integers of action/bias"):
+        check_integers(_changed(network, "action/bias", bias), data)
+    high = network.weights["quantization/high"].copy()
+    high[1] *= 1.01
+    with pytest.raises(ValueError, match="changed the scale and zero point of hidden_0"):
+        with_integers(_changed(network, "quantization/high", high), data)
+
+
+def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
+    data = _file(_quantized("box"), tmp_path)
+    with pytest.raises(ValueError, match="the LiteRT converter"):
+        check_integers(_quantized("choice"), data)
+
+
+def test_columns_of_zeros_and_biases_of_millions_of_steps_are_as_ours(tmp_path: Path) -> None:
+    network = _quantized("mixed")
+    kernel = network.weights["hidden_1/kernel"].copy()
+    kernel[:, 3] = 0.0
+    kernel[:, 4] *= 1e-5
+    network = _changed(network, "hidden_1/kernel", kernel)
+    scales = kernel_integers(kernel)[1]
+    steps = bias_integers(network.weights["hidden_1/bias"], grid(*network.ranges[1])[0], scales)
+    assert np.abs(steps[4]) > 1e6
+    data = _file(network, tmp_path)  # compares them
+    assert steps.tobytes() in data
