@@ -18,7 +18,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics clean
+.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,7 @@ test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 
 test-long: install  ## Run the tests that `make test` leaves out (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
+	$(if $(ARGS),,$(MAKE) test-export)
 
 lint: install  ## Check style and imports
 	$(BIN)/ruff check .
@@ -139,6 +140,12 @@ test-robotics:  ## Train in tasks of dm_control and gymnasium-robotics, with ver
 	build/robotics/bin/python -m pip install --quiet --editable '.[robotics]' pytest \
 	    --constraint tests/robotics/constraints.txt
 	build/robotics/bin/python -m pytest tests/robotics $(ARGS)
+
+test-export:  ## Convert policies and run what comes of it, with the runtimes of the extra `export`
+	$(PYTHON) -m venv build/export
+	build/export/bin/python -m pip install --quiet --upgrade pip
+	build/export/bin/python -m pip install --quiet --editable '.[export]' pytest
+	build/export/bin/python -m pytest -m '' tests/export $(ARGS)
 
 clean:  ## Remove what can be made again; runs stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

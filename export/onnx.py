@@ -31,7 +31,7 @@ FILE = "model.onnx"
 # The newest version of operators of which every converter of ONNX files knows all that are used,
 # and the version of the file format that came with it.
 OPSET, IR_VERSION = 17, 8
-_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "tanh": ("Tanh", {}),
     "elu": ("Elu", {"alpha": 1.0}),
