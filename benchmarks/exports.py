@@ -1,0 +1,187 @@
+"""What an exported policy costs beside `load_policy`: `exports.py`, with the extra `export`.
+
+It trains two short runs, without a memory and with one; what their policies have learned makes no
+difference here. Contenders take turns in one process, a hundred calls each, and a ratio is taken
+within a round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: the runtimes are given one thread, too
+
+import numpy as np
+
+from eagerly import load_policy
+from eagerly.benchmarks.measuring import check_quiet, machine, ratios, spread
+from eagerly.export import runner
+
+TABLE = Path(__file__).parent / "results" / "exports.md"
+ROUNDS, CALLS = 100, 100
+TRAINING = ["--env", "HalfCheetah-v5", "--steps", "1200", "--warmup-steps", "1000"]
+TRAINING += [
+    "--normalize-observations",
+    "--evaluate-every-steps",
+    "1200",
+    "--evaluation-episodes",
+    "1",
+]
+MEMORY = ["--memory", "gru"]
+EXPORTS = {
+    "LiteRT, float32": ("plain", "litert", "float32"),
+    "LiteRT, float16": ("plain", "litert", "float16"),
+    "LiteRT, int8": ("plain", "litert", "int8"),
+    "ONNX": ("plain", "onnx", "float32"),
+    "C, float32": ("plain", "c", "float32"),
+    "C, int8": ("plain", "c", "int8"),
+    "GRU, LiteRT, float32": ("memory", "litert", "float32"),
+    "GRU, ONNX": ("memory", "onnx", "float32"),
+}
+Call = Callable[[], Any]
+
+
+def _command(*words: str | Path) -> None:
+    code = "from eagerly.scripts.main import main; main()"
+    command = [sys.executable, "-c", code, *map(str, words)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def trained(folder: Path) -> dict[str, Path]:
+    """Trains a run of each kind."""
+    runs = {}
+    for kind, more in (("plain", []), ("memory", MEMORY)):
+        runs[kind] = folder / kind
+        _command("train", "td3", *TRAINING, *more, "--run-dir", runs[kind])
+    return runs
+
+
+def in_episode(policy: Any, begin: Callable[[], Any], observation: np.ndarray) -> Call:
+    """Returns a call of a policy, which goes on with its episode if it has a memory."""
+    if not policy.remembers:
+        return lambda: policy(observation)
+    act = begin()
+    act(observation)
+    return lambda: act(observation, 1.0)
+
+
+def model_alone(folder: Path) -> Call | None:
+    """Returns a call of the runtime with scaled numbers; None where it is a program."""
+    model = json.loads((folder / "policy.json").read_text(encoding="utf-8"))["model"]
+    given = [np.zeros(spec["shape"], spec["dtype"]) for spec in model["inputs"]]
+    if model["format"] == "litert":
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(model_path=str(folder / "model.tflite"), num_threads=1)
+        interpreter.allocate_tensors()
+        inputs, outputs = ([spec["index"] for spec in model[n]] for n in ("inputs", "outputs"))
+
+        def act() -> list[np.ndarray]:
+            for index, x in zip(inputs, given, strict=True):
+                interpreter.set_tensor(index, x)
+            interpreter.invoke()
+            return [interpreter.get_tensor(index) for index in outputs]
+
+        return act
+    if model["format"] == "onnx":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
+        named = dict(zip((spec["name"] for spec in model["inputs"]), given, strict=True))
+        return lambda: session.run(None, named)
+    return None
+
+
+def microseconds(call: Call) -> float:
+    """Returns the median of single calls."""
+    times = []
+    for _ in range(CALLS):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return float(np.median(times)) * 1e6
+
+
+def measured(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Times every contender in every round, `load_policy` first: whole policies, models alone."""
+    runs = trained(folder)
+    observation = np.random.default_rng(0).normal(size=17).astype(np.float32)
+    whole: dict[str, Call] = {}
+    alone: dict[str, Call] = {}
+    for kind, run in runs.items():
+        policy = load_policy(run, "latest")
+        whole[kind] = in_episode(policy, policy.begin_episodes, observation)
+    for name, (kind, form, precision) in EXPORTS.items():
+        out = folder / name
+        _command(
+            "export", runs[kind], "--format", form, "--precision", precision,
+            "--which", "latest", "--episodes", "0", "--out", out,
+        )  # fmt: skip
+        exported = runner.Policy(out)
+        whole[name] = in_episode(exported, exported.begin_episode, observation)
+        if (call := model_alone(out)) is not None:
+            alone[name] = call
+    times: dict[str, dict[str, list[float]]] = {
+        "whole": {name: [] for name in whole},
+        "alone": {name: [] for name in alone},
+    }
+    for each in (*whole.values(), *alone.values()):
+        microseconds(each)  # caches, and what runtimes put off until they are called
+    for _ in range(ROUNDS):
+        for what, calls in (("whole", whole), ("alone", alone)):
+            for name, call in calls.items():
+                times[what][name].append(microseconds(call))
+    return times
+
+
+def main() -> None:
+    """Measures and writes the table."""
+    load = check_quiet(False, lambda text: print(text, file=sys.stderr))  # noqa: T201
+    with tempfile.TemporaryDirectory(prefix="eagerly-") as folder:
+        times = measured(Path(folder))
+    host = machine()
+    lines = [
+        "# Exported policies beside `load_policy`",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, {host['processor']}, {host['cores']} cores, NumPy "
+        f"{host['versions']['numpy']}; other processes used {load:.1f} cores before it began. "
+        "Actors of HalfCheetah-v5 (17 observations, normalised, 6 actions, two hidden layers of "
+        "256; with a GRU of the default size in front), one observation at a time, one thread. "
+        f"Medians of {ROUNDS} rounds of {CALLS} calls; ratios to `load_policy` of the same kind, "
+        "with their 90 % interval.",
+        "",
+        "`runner.py` is called with an observation and gives an action in the environment's units, "
+        "as `load_policy` does. The model alone takes and gives tensors: what its runtime costs in "
+        "a program of another language, nearly.",
+        "",
+        "| | with `runner.py` | ratio | model alone | ratio |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, title in (("plain", "`load_policy`"), ("memory", "GRU, `load_policy`")):
+        base = times["whole"][kind]
+        lines.append(f"| {title} | {spread(base).median:.1f} µs | 1 | | |")
+        for name in (name for name, export in EXPORTS.items() if export[0] == kind):
+            cells = [name]
+            for what in ("whole", "alone"):
+                found = times[what].get(name)
+                cells += ["", ""] if found is None else [
+                    f"{spread(found).median:.1f} µs", str(ratios(found, base))
+                ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    sys.stdout.write(TABLE.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
