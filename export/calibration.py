@@ -130,10 +130,14 @@ def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.
     low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
     middle, half = (low + high) / 2.0, (high - low) / 2.0
     half = np.where(half > 0.0, half, 1.0)  # a column that never changed
-    # scaled = ((x - mean) scale - middle) / half
-    columns, (mean, scale) = slice(0, architecture.visible), _moments(network)
-    mean[columns] += middle / scale[columns]
-    scale[columns] /= half
+    mean, scale = _moments(network)
+    old = tuple(part[: architecture.visible].copy() for part in (mean, scale))
+    mean[: architecture.visible] += middle / old[1]
+    scale[: architecture.visible] /= half
+    # What float32 makes of the new moments is what the network makes up for.
+    mean, scale = (part.astype(np.float32).astype(np.float64) for part in (mean, scale))
+    middle = (mean[: architecture.visible] - old[0]) * old[1]
+    half = old[1] / scale[: architecture.visible]
     kernel, bias = (weights[f"hidden_0/{part}"] for part in ("kernel", "bias"))
     weights["hidden_0/bias"] = bias + middle @ kernel
     weights["hidden_0/kernel"] = half[:, np.newaxis] * kernel

@@ -15,6 +15,10 @@ from tests.policies.test_numpy_actor import built
 SCALES = np.array([0.01, 1.0, 300.0])
 
 
+def _first_kernel(network: ActorNetwork) -> np.ndarray:
+    return network.weights["hidden_0/kernel"]
+
+
 def _spread_rows(count: int) -> np.ndarray:
     """Returns observations `[N, 3]` whose columns are of different sizes."""
     random = np.random.default_rng(6)
@@ -57,11 +61,20 @@ def test_every_column_fills_the_grid_and_a_constant_one_is_kept() -> None:
 def test_int8_of_observations_of_different_sizes_is_close() -> None:
     """Where one scale for all columns would leave nothing of the smallest."""
     network, observations = network_of("box"), _spread_rows(4000)
-    shrunk = network.weights["hidden_0/kernel"] / SCALES[:, np.newaxis].astype(np.float32)
+    shrunk = _first_kernel(network) / SCALES[:, np.newaxis].astype(np.float32)
     network = ActorNetwork(network.architecture, network.weights | {"hidden_0/kernel": shrunk})
     found = NumpyActor(calibrated(network, observations[:3000]))
     apart = found(observations[3000:]) - NumpyActor(network)(observations[3000:])
     assert np.abs(apart).mean() < 0.01
+
+
+def test_float32_holds_the_moments_of_a_column_far_from_0() -> None:
+    network, far = network_of("float64"), np.array([0.0, 0.0, 1000.0])
+    moved = {"hidden_0/bias": network.weights["hidden_0/bias"] - far @ _first_kernel(network)}
+    network = ActorNetwork(network.architecture, network.weights | moved)
+    rows = np.random.default_rng(7).normal(size=(400, 3)) * [1.0, 1.0, 0.01] + far
+    found, _ = rescaled(network, rows)
+    np.testing.assert_allclose(NumpyActor(found)(rows), NumpyActor(network)(rows), atol=1e-5)
 
 
 def test_masks_keep_their_columns() -> None:
