@@ -69,7 +69,7 @@ def test_int8_of_observations_of_different_sizes_is_close() -> None:
 
 
 def test_float32_holds_the_moments_of_a_column_far_from_0() -> None:
-    network, far = network_of("float64"), np.array([0.0, 0.0, 1000.0])
+    network, far = network_of("float64"), np.array([0.0, 0.0, 30_000.3])
     moved = {"hidden_0/bias": network.weights["hidden_0/bias"] - far @ _first_kernel(network)}
     network = ActorNetwork(network.architecture, network.weights | moved)
     rows = np.random.default_rng(7).normal(size=(400, 3)) * [1.0, 1.0, 0.01] + far
