@@ -85,7 +85,7 @@ class Agent(Algorithm):
         self.observations, self.actions = builder.observations, builder.actions
         config.check_spaces(self.observations, self.actions)
         self._seed, self.normalization, self._in_update = seed, builder.normalization, False
-        self._rates = builder.rates
+        self._rates, self._clock = builder.rates, builder.clock
         self.inputs = inputs_of(config, self.observations, self.actions, seed)
         self.rewards = RewardScaling(config.rewards, self.inputs.dtype)
         self._statistics = Statistics(self.normalization, self.rewards)
@@ -93,11 +93,12 @@ class Agent(Algorithm):
         self.modules = self._built(builder)
         self._rates.check_reach(self.modules)
         self.acting = self.acting_model()
+        builder.check_quantized(self.acting)
         if type(self).acting_model is not Algorithm.acting_model:
             check_loadable(self.acting, builder.policy_actor())
         self.policy = acting_policy(self.acting, self.actions.size)
         self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
-        self._rates.count_with(self._counter)
+        self._clock.count_with(self._counter)
         self.learner = Learner(
             self._made_update,
             self.inputs,
@@ -120,7 +121,7 @@ class Agent(Algorithm):
         batch = batch._replace(reward=self.rewards(batch.reward))
         self._in_update = True
         try:
-            with self._rates.during(phase.update):
+            with self._clock.during(phase.update):
                 results = self.update(batch, random, phase)
                 more = self.rewards.metrics() | self._rates.metrics()
         finally:

@@ -8,6 +8,8 @@ from typing import Any
 
 import gymnasium
 
+from eagerly.agents.clock import Clock
+from eagerly.agents.conditions import NOT_QUANTIZED
 from eagerly.agents.rates import LearningRates
 from eagerly.networks import (
     Actor,
@@ -29,6 +31,7 @@ from eagerly.networks.encoders import Encoder
 from eagerly.networks.factories import made
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.models import CriticModel, Model
+from eagerly.networks.quantization import Quantization
 from eagerly.policies.heads import ActionHead
 from eagerly.seeding import Stream, seed_word
 
@@ -65,9 +68,14 @@ class ModelBuilder:
         self._sizes = self.observations.size, self.actions.size
 
     @cached_property
+    def clock(self) -> Clock:
+        """What says, to all that is built, how many updates were made."""
+        return Clock()
+
+    @cached_property
     def rates(self) -> LearningRates:
         """Makes the optimisers."""
-        return LearningRates(self.config.optimizer, self.config.adam_epsilon)
+        return LearningRates(self.config.optimizer, self.config.adam_epsilon, self.clock)
 
     @cached_property
     def normalization(self) -> ObservationNormalization | None:
@@ -107,6 +115,21 @@ class ModelBuilder:
         if isinstance(model, CustomModel | CustomCritics):
             model.check_mode(self.config.mode)
 
+    def check_quantized(self, actor: Any) -> None:
+        """Refuses an actor that is not quantised, where the settings ask for it.
+
+        Raises:
+            ValueError: Saying how it is built.
+        """
+        described = getattr(actor, "architecture", None)
+        if self.config.quantization.kind != NOT_QUANTIZED and not getattr(
+            described, "quantized", False
+        ):
+            raise ValueError(
+                "quantize would not act on the actor: build it with builder.models() or "
+                "builder.actor(), or leave the setting out"
+            )
+
     def least_parameters(self, *, actor_alone: bool = False) -> int:
         """Counts the weights of hidden layers and memories, before any is made.
 
@@ -141,6 +164,7 @@ class ModelBuilder:
         parts = config.networks() | {"seed": seed, "name": name, "head": self._head()}
         front = self._front(seed, encoder)
         if front is None:
+            parts["quantization"] = self._quantization()
             return Actor(*self._sizes, normalization=self.normalization, **parts)
         kind = MemoryActor if config.remembers else EncodedActor
         return kind(front, self.actions.size, **parts)
@@ -166,6 +190,16 @@ class ModelBuilder:
         if front is None:
             return Critic(*self._sizes, normalization=self.normalization, **parts)
         return EncodedCritic(front, self.actions.size, **parts)
+
+    def _quantization(self) -> Quantization | None:
+        config = self.config.quantization
+        if config.kind == NOT_QUANTIZED:
+            return None
+        return Quantization(
+            len(self.config.hidden_sizes),
+            freeze_steps=config.freeze_steps,
+            passed=self.clock.passed,
+        )
 
     def _word(self, stream: Stream) -> int:
         return seed_word(self.seed, stream)

@@ -15,6 +15,9 @@ WITH_MEMORY = with_setting("memory", *MEMORIES)
 CONSTANT = "constant"
 SCHEDULES = (CONSTANT, "linear", "cosine")
 WITH_SCHEDULE = with_setting("schedule", *SCHEDULES[1:])
+NOT_QUANTIZED = "none"
+QUANTIZED = "int8"
+WITH_QUANTIZATION = with_setting("quantize", QUANTIZED)
 
 
 def _unless_replaced(*networks: str) -> Condition:
@@ -71,4 +74,12 @@ ON_SHARED = (
         lambda s: s.observations is None or bool(s.of("models")) or _encodes(s),
         _without_encoder,
     ),
+)
+QUANTIZES = (
+    _unless_replaced("actor"),
+    with_setting("memory", NO_MEMORY),
+    with_setting("activation", "relu"),
+    with_setting("layer_norm", False),
+    with_setting("precision", "float32"),
+    _on("observations", "one vector", lambda observations: observations.is_one_vector),
 )

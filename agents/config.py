@@ -14,6 +14,7 @@ from eagerly.agents.conditions import (
     IN_ENCODERS,
     IN_ENTRIES,
     NO_MEMORY,
+    NOT_QUANTIZED,
     ON_IMAGES,
     ON_SHARED,
     ON_VECTORS,
@@ -24,6 +25,7 @@ from eagerly.agents.config_groups import (
     ExplorationConfig,
     MemoryConfig,
     OptimizerConfig,
+    QuantizationConfig,
     RewardConfig,
 )
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
@@ -141,6 +143,7 @@ class AgentConfig(Settings):
     discrete: DiscreteConfig = field(default_factory=DiscreteConfig)
     mode: str = setting("xla", "How the train body runs; eager is for debugging", choices=MODES)
     precision: str = setting("float32", "Of the networks", choices=PRECISIONS)
+    quantization: QuantizationConfig = field(default_factory=QuantizationConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,6 +249,7 @@ class AgentConfig(Settings):
             layer_norm=self.layer_norm,
             normalized=self.normalize_observations,
             encoder=encoder,
+            quantized=self.quantization.kind != NOT_QUANTIZED,
         )
 
     def encoders(self) -> dict[str, Any]:

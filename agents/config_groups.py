@@ -8,10 +8,14 @@ from eagerly.agents.conditions import (
     CONSTANT,
     MEMORIES,
     NO_MEMORY,
+    NOT_QUANTIZED,
     ON_CONTINUOUS,
     ON_DISCRETE,
+    QUANTIZED,
+    QUANTIZES,
     SCHEDULES,
     WITH_MEMORY,
+    WITH_QUANTIZATION,
     WITH_SCHEDULE,
 )
 from eagerly.conditions import with_setting
@@ -203,3 +207,27 @@ class OptimizerConfig(Settings):
                 f"schedule {self.schedule} needs schedule_steps, the updates until learning rates "
                 "have fallen"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationConfig(Settings):
+    """Whether the actor computes on the grids of 8-bit integers while it trains."""
+
+    kind: str = setting(
+        NOT_QUANTIZED,
+        "Train the actor with fake quantisation, so that it can be exported in 8-bit integers "
+        "(docs/quantization.md)",
+        name="quantize",
+        choices=(NOT_QUANTIZED, QUANTIZED),
+        fixed=True,
+        acts=QUANTIZES,
+    )
+    freeze_steps: int = setting(
+        0,
+        "Updates after which the ranges of activations stay as they are; 0: they never do",
+        name="quantize_freeze_steps",
+        unit="updates",
+        at_least=0,
+        at_most=10**12,
+        acts=WITH_QUANTIZATION,
+    )

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 from keras.optimizers import schedules
 
 from eagerly.agents.adam import Adam
+from eagerly.agents.clock import Clock
 from eagerly.agents.conditions import CONSTANT
 from eagerly.agents.config_groups import OptimizerConfig
 from eagerly.agents.modules import Modules
 
 
 class LearningRates:
-    """Makes the optimisers of an agent, and says which update their learning rates are of.
+    """Makes the optimisers of an agent, whose learning rates are those of the update under way.
 
     Args:
         config: How learning rates fall, and what else happens to gradients.
         epsilon: Adam's.
+        clock: Says which update that is.
     """
 
-    def __init__(self, config: OptimizerConfig, epsilon: float) -> None:
-        self._config, self._epsilon = config, epsilon
+    def __init__(self, config: OptimizerConfig, epsilon: float, clock: Clock) -> None:
+        self._config, self._epsilon, self._clock = config, epsilon, clock
         self._made: list[Adam] = []
-        self._update: tf.Tensor | None = None
-        self._counter: tf.Variable | None = None
 
     def optimizer(self, rate: float, name: str) -> Adam:
         """Makes an Adam that clips, decays and follows the schedule as the settings say.
@@ -39,7 +37,7 @@ class LearningRates:
         config = self._config
         follows: float | schedules.LearningRateSchedule = rate
         if config.schedule != CONSTANT:
-            follows = _OfUpdate(self, self._schedule(rate))
+            follows = _OfUpdate(self._clock, self._schedule(rate))
         made = Adam(
             follows,
             epsilon=self._epsilon,
@@ -67,24 +65,11 @@ class LearningRates:
                     f' with builder.rates.optimizer(rate, "{name}_optimizer"), or leave them out'
                 )
 
-    def count_with(self, counter: tf.Variable) -> None:
-        """Takes the number of the newest update, for steps that are made between updates."""
-        self._counter = counter
-
     def _schedule(self, rate: float) -> schedules.LearningRateSchedule:
         steps, end = self._config.schedule_steps, self._config.schedule_end
         if self._config.schedule == "cosine":
             return schedules.CosineDecay(rate, steps, alpha=end)
         return schedules.PolynomialDecay(rate, steps, end_learning_rate=end * rate)
-
-    @contextmanager
-    def during(self, update: tf.Tensor) -> Iterator[None]:
-        """Lets the optimisers take the learning rates of an update, by its number from 1 on."""
-        self._update = update
-        try:
-            yield
-        finally:
-            self._update = None
 
     def metrics(self) -> dict[str, tf.Tensor]:
         """Returns the learning rates of the update that is under way, where they fall."""
@@ -95,20 +80,13 @@ class LearningRates:
             for each in self._made
         }
 
-    @property
-    def passed(self) -> Any:
-        """How many updates were made before the one that is under way, or until now."""
-        if self._update is not None:
-            return self._update - 1
-        return 0 if self._counter is None else self._counter.value()
-
 
 class _OfUpdate(schedules.LearningRateSchedule):
     """Follows the number of the update: an optimiser does not count those in which it rests."""
 
-    def __init__(self, rates: LearningRates, schedule: schedules.LearningRateSchedule) -> None:
+    def __init__(self, clock: Clock, schedule: schedules.LearningRateSchedule) -> None:
         super().__init__()
-        self._rates, self._schedule = rates, schedule
+        self._clock, self._schedule = clock, schedule
 
     def __call__(self, step: Any) -> Any:
-        return self._schedule(self._rates.passed)
+        return self._schedule(self._clock.passed())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from eagerly.networks.layers import Linear
 from eagerly.networks.mlp import MLP
+from eagerly.networks.quantization import Quantization
 from eagerly.policies.architecture import ActorArchitecture, named
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, numpy_actor
@@ -51,8 +53,12 @@ class Actor(MLP, InNumPy):
         observation_size: O, the length of an observation, with its mask.
         action_size: A, the length of an action.
         head: What makes actions of the last layer; None: a tanh for each of the A dimensions.
+        quantization: The grids that it computes on, if it is to be quantised.
         name: Name under which the graph shows the model.
         **network: `hidden_sizes` and what else `MLP` takes.
+
+    Raises:
+        ValueError: If it is to be quantised, and is no float32 MLP of relus without layer_norm.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Actor(MLP, InNumPy):
         action_size: int,
         *,
         head: ActionHead | None = None,
+        quantization: Quantization | None = None,
         name: str = "actor",
         **network: Any,
     ) -> None:
@@ -69,7 +76,13 @@ class Actor(MLP, InNumPy):
         super().__init__(
             sizes, Linear, _norm, last="action", masked=head.masked, name=name, **network
         )
-        self._head = head
+        self._head, self._quantization = head, quantization
+        kind = self._activation, bool(self._norms), self.compute_dtype
+        if quantization is not None and kind != ("relu", False, "float32"):
+            raise ValueError(
+                "a quantised actor must have activation relu, no layer_norm and dtype float32; got "
+                f"activation {kind[0]}, layer_norm {kind[1]} and dtype {self.dtype_policy.name}"
+            )
         self(np.zeros((1, observation_size), self.variable_dtype))
         self.architecture = ActorArchitecture(
             observation_size=observation_size,
@@ -78,11 +91,19 @@ class Actor(MLP, InNumPy):
             activation=self._activation,
             layer_norm=bool(self._norms),
             normalized=self._normalization is not None,
+            quantized=quantization is not None,
         )
 
-    def call(self, observation: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores."""
-        return scores(self._head, self._outputs(observation), observation)
+    def call(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores.
+
+        In training the ranges of its grids follow the batch, where it is quantised.
+        """
+        if self._quantization is None:
+            return scores(self._head, self._outputs(observation), observation)
+        inputs, continuous = self._inputs(observation), self._head.continuous
+        outputs = self._quantization.outputs(inputs, self._linear, continuous, training=training)
+        return scores(dataclasses.replace(self._head, squashes=False), outputs, observation)
 
 
 def _norm(units: int, **layer: str) -> keras.layers.Layer:

@@ -91,6 +91,14 @@ class MLP(keras.Model):
             if layer_norm
         ]
 
+    def _inputs(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps `[B, O]` to scaled observations `[B, V]`, without their mask."""
+        if self._normalization is not None:
+            observation = self._normalization(observation)
+        if self._masked:
+            observation = observation[:, : -self._masked]
+        return tf.cast(observation, self.compute_dtype)
+
     def _outputs(
         self,
         observation: tf.Tensor,
@@ -101,11 +109,7 @@ class MLP(keras.Model):
 
         `part` takes what is called out of each layer, `joined` adds an action to its inputs.
         """
-        if self._normalization is not None:
-            observation = self._normalization(observation)
-        if self._masked:
-            observation = observation[:, : -self._masked]
-        hidden = tf.cast(observation, self.compute_dtype)
+        hidden = self._inputs(observation)
         for index, linear in enumerate(self._linear):
             if index:
                 if self._norms:

@@ -10,6 +10,7 @@ from eagerly.agents.agent import Agent
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
+from eagerly.networks.quantization import RANGES
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import required_checkpoint
@@ -56,7 +57,9 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:
             raise ValueError(f"its actions are {actions.space}")
-        assign_weights(agent.acting, weights)
+        # A policy that is not quantised has no ranges: they stay as they begin.
+        ranges = {n: each for n, each in agent.policy_weights().items() if n.startswith(RANGES)}
+        assign_weights(agent.acting, ranges | weights)
         if agent.normalization is not None:
             agent.normalization.restore(saved.state("agent")["normalization"])
     except (KeyError, TypeError, ValueError) as error:

@@ -479,6 +479,7 @@ ELSEWHERE = {
     ),
     "test_images.py": ("encoder_units", "random_shift"),
     "test_rewards.py": ("normalize_rewards",),
+    "test_quantization.py": ("quantize_freeze_steps",),
     "test_spaces.py": ("ignore_entries",),
 }
 SETTINGS = [

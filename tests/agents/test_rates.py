@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.clock import Clock
 from eagerly.agents.config_groups import OptimizerConfig
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.rates import LearningRates
@@ -56,7 +57,8 @@ def test_without_a_schedule_no_learning_rate_is_reported() -> None:
 
 def stepped(config: OptimizerConfig, gradients: list[float]) -> tuple[Any, list[float]]:
     """One step of two variables at 1; returns the optimiser, and where the variables are then."""
-    optimizer = LearningRates(config, epsilon=1e-8).optimizer(0.125, "critic_optimizer")
+    rates = LearningRates(config, epsilon=1e-8, clock=Clock())
+    optimizer = rates.optimizer(0.125, "critic_optimizer")
     variables = [keras.Variable([1.0], name=name) for name in ("a", "b")]
     optimizer.build(variables)
     optimizer.apply([tf.constant([g]) for g in gradients], [v.value for v in variables])

@@ -1,0 +1,237 @@
+"""Fake quantisation: an actor that computes on the grids of 8-bit integers while it trains.
+
+Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-
+Only Inference", section 3. The grids are those of `policies.quantization`, and what is computed on
+them is `policies.ActorNetwork`'s; docs/quantization.md explains both.
+
+Numbers are rounded half to even. Nothing here depends on how TensorFlow runs it: what divides is a
+tensor, as graphs and XLA multiply by the inverse of a constant instead, which rounds differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from eagerly.networks.layers import product
+from eagerly.policies.numpy_actor import CLIP
+from eagerly.policies.quantization import LEAST, MOST, SATURATED, TANH_SCALE
+
+# What the names of ranges begin with, among the weights of an actor.
+RANGES = "quantization/"
+# How far a range goes towards the least and the greatest number of a batch.
+STEP = 0.01
+# So wide is a range at least; what is constant at 0 has one, too.
+WIDTH = 2.0**-10
+# Ends of 32-bit integers that float32 holds.
+_ENDS = -(2.0**31), 2.0**31 - 128.0
+
+
+@tf.custom_gradient
+def fake_quantized(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
+    """Rounds activations to a grid; those outside go to its ends.
+
+    The gradient goes straight through: rounding has none, and is left out of it. It is 0 outside.
+
+    Args:
+        x: Any shape.
+        scale: Scalar, the grid's step.
+        zero_point: Scalar, the integer that stands for 0.
+    """
+    q = tf.round(x / scale) + zero_point
+    within = tf.logical_and(q >= LEAST, q <= MOST)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None, None]:
+        return tf.where(within, upstream, 0.0), None, None
+
+    return (tf.clip_by_value(q, LEAST, MOST) - zero_point) * scale, gradient
+
+
+@tf.custom_gradient
+def rounded(x: tf.Tensor, scale: tf.Tensor) -> Any:
+    """Rounds weights to multiples of a scale; the gradient goes straight through.
+
+    Args:
+        x: `[..., units]`.
+        scale: `[units]`.
+    """
+    steps = tf.clip_by_value(tf.round(x / scale), *_ENDS)
+    return steps * scale, lambda upstream: (upstream, None)
+
+
+@tf.custom_gradient
+def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
+    """Returns the tanh, on the grid of 1/128, of numbers that are rounded to a grid themselves.
+
+    Its gradient is that of the tanh alone, of x as it came. 0 outside the grid would leave an
+    action for ever where all rows of a batch have it at an end.
+
+    Args:
+        x: Any shape.
+        scale: Scalar, the grid's step.
+        zero_point: Scalar, the integer that stands for 0.
+    """
+    steps = tf.round(tf.tanh(fake_quantized(x, scale, zero_point)) * (1.0 / TANH_SCALE))
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None, None]:
+        return upstream * (1.0 - tf.square(tf.tanh(x))), None, None
+
+    return tf.minimum(steps, MOST) * TANH_SCALE, gradient
+
+
+def grid(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns scale and zero point of ranges that hold 0; `policies.quantization.grid` says more.
+
+    Args:
+        low: Any shape, at most 0.
+        high: The same shape, at least 0 and not equal to `low`.
+    """
+    scale = _divided(high - low, MOST - LEAST)
+    return scale, tf.round(LEAST - low / scale)
+
+
+def quantized_weights(
+    kernel: tf.Tensor, bias: tf.Tensor, input_scale: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rounds kernel and bias of a layer to their grids, as `policies.quantized_layer` does.
+
+    Args:
+        kernel: `[I, units]`.
+        bias: `[units]`.
+        input_scale: Scalar, the scale of the layer's inputs.
+    """
+    largest = tf.reduce_max(tf.abs(tf.stop_gradient(kernel)), axis=0)
+    scales = _divided(tf.where(largest > 0.0, largest, 1.0), MOST)
+    return rounded(kernel, scales), rounded(bias, input_scale * scales)
+
+
+def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
+    """Calls a linear layer with weights that are on their grids."""
+    if not layer.built:
+        layer.build(inputs.shape)
+    weights = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
+    kernel, bias = quantized_weights(*weights, input_scale)
+    return product(inputs, kernel) + bias
+
+
+def _divided(x: tf.Tensor, whole: int) -> tf.Tensor:
+    """Divides by a constant, correctly rounded in every mode.
+
+    What float64 gets wrong of x / n, or of x times the inverse of n, is too little to be seen in
+    float32: for n = 2ᵏ - 1 no quotient is nearer than 2⁻³⁴ of itself to where rounding changes.
+    """
+    return tf.cast(tf.cast(x, tf.float64) / whole, x.dtype)
+
+
+class Quantization(keras.layers.Layer):
+    """Grids of an actor's activations, whose ranges follow those of the batches it learns from.
+
+    A range moves by `STEP` towards the least and the greatest number of a batch, and always holds
+    0; the first batch sets all ranges outright. Until then they are wide enough to act: ±10 of
+    inputs, as of scaled observations, [0, 10] of hidden layers, ±4 before the tanh, ±10 of logits.
+
+    Args:
+        hidden: L, how many hidden layers the actor has.
+        freeze_steps: After so many updates ranges stay as they are; 0: they never do. A first
+            batch sets them in any case.
+        passed: Says how many updates were made.
+
+    Attributes:
+        low: `[L + 3]`, least numbers of inputs, of each hidden layer after its activation, of
+            continuous dimensions before their tanh, and of logits.
+        high: `[L + 3]`, their greatest numbers.
+    """
+
+    def __init__(
+        self, hidden: int, *, freeze_steps: int = 0, passed: Callable[[], Any] = lambda: 0
+    ) -> None:
+        super().__init__(name=RANGES.rstrip("/"), dtype="float32", autocast=False)
+        high = np.array([CLIP] * (hidden + 1) + [SATURATED, CLIP], np.float32)
+        low = np.where([False] + [True] * hidden + [False] * 2, np.float32(0.0), -high)
+        self._first = low, high
+        self._freeze_steps, self._passed = freeze_steps, passed
+        self.low, self.high = (
+            self.add_weight(
+                name=name,
+                shape=values.shape,
+                initializer=lambda shape, dtype, values=values: tf.constant(values, dtype),
+                trainable=False,
+            )
+            for name, values in (("low", low), ("high", high))
+        )
+        self.built = True
+
+    def outputs(
+        self, inputs: tf.Tensor, linear: Sequence[Any], continuous: int, *, training: bool
+    ) -> tf.Tensor:
+        """Maps `[B, V]` to what an actor's head makes scores of, `[B, A]`.
+
+        Args:
+            inputs: Scaled observations, without their mask.
+            linear: The linear layers; behind all but the last one stands a relu.
+            continuous: C, how many outputs go through a tanh; here they have.
+            training: Whether the ranges follow this batch.
+        """
+        ranges = _Ranges(self, training)
+        place = ranges.grid(0, inputs)
+        hidden = fake_quantized(inputs, *place)
+        for index, layer in enumerate(linear[:-1], start=1):
+            hidden = tf.nn.relu(_linear(layer, hidden, place[0]))
+            place = ranges.grid(index, hidden)
+            hidden = fake_quantized(hidden, *place)
+        outputs, parts = _linear(linear[-1], hidden, place[0]), []
+        if continuous:
+            actions = outputs[:, :continuous]
+            parts.append(quantized_tanh(actions, *ranges.grid(-2, actions, SATURATED)))
+        if continuous < outputs.shape[1]:
+            logits = outputs[:, continuous:]
+            parts.append(fake_quantized(logits, *ranges.grid(-1, logits)))
+        ranges.keep()
+        return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+
+    def is_first(self) -> tf.Tensor:
+        """Says whether no batch has set the ranges yet: none gives all those they begin as."""
+        pairs = zip((self.low, self.high), self._first, strict=True)
+        same = [tf.reduce_all(tf.equal(variable.value, begun)) for variable, begun in pairs]
+        return tf.logical_and(*same)
+
+    def is_frozen(self) -> tf.Tensor:
+        """Says whether ranges that are set stay as they are."""
+        if not self._freeze_steps:
+            return tf.constant(False)
+        return tf.cast(self._passed(), tf.int64) >= self._freeze_steps
+
+
+class _Ranges:
+    """The ranges of one call of an actor; they are kept at its end."""
+
+    def __init__(self, of: Quantization, training: bool) -> None:
+        self._of, self._training = of, training
+        self._low, self._high = (tf.unstack(tf.convert_to_tensor(v)) for v in (of.low, of.high))
+        if training:
+            self._first = of.is_first()
+            self._frozen = tf.logical_and(of.is_frozen(), tf.logical_not(self._first))
+
+    def grid(self, index: int, x: tf.Tensor, most: float = np.inf) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the grid of a range, once it has followed numbers x up to an end."""
+        if self._training:
+            x = tf.stop_gradient(x)
+            low = tf.clip_by_value(tf.reduce_min(x), -most, 0.0)
+            high = tf.clip_by_value(tf.reduce_max(x), tf.maximum(low + WIDTH, 0.0), most)
+            self._low[index] = self._moved(self._low[index], low)
+            self._high[index] = self._moved(self._high[index], high)
+        return grid(self._low[index], self._high[index])
+
+    def _moved(self, end: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
+        moved = tf.where(self._first, found, end + STEP * (found - end))
+        return tf.where(self._frozen, end, moved)
+
+    def keep(self) -> None:
+        """Gives the variables the values of these ranges."""
+        if self._training:
+            self._of.low.assign(tf.stack(self._low))
+            self._of.high.assign(tf.stack(self._high))
