@@ -80,6 +80,7 @@ def test_what_a_saved_run_keeps_for_good_is_refused_with_a_way_on(
     for given, (flag, kept) in (
         ({"schedule": "constant"}, ("--schedule", "linear")),
         ({"normalize_rewards": True}, ("--normalize-rewards", "False")),
+        ({"quantize": "int8"}, ("--quantize", "none")),
     ):
         with pytest.raises(RunError, match=f"{flag} of .* stays {kept}, .* with --init-from"):
             open_run(path, "td3", given, override=override)

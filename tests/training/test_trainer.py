@@ -166,6 +166,12 @@ MEMORY = {
             "normalize_rewards": True,
         },
         {
+            "quantize": "int8",
+            "quantize_freeze_steps": 8,
+            "normalize_observations": True,
+            "replay_ratio": 0.1,
+        },
+        {
             "mode": "graph",
             "agent": "ddpg",
             "replay_ratio": 0.1,
@@ -203,6 +209,7 @@ MEMORY = {
         "mujoco",
         "ddpg",
         "correlated noise, normalised rewards",
+        "quantised, frozen",
         "graph, ddpg, schedule",
         "async, ddpg, correlated noise, full buffer",
         "lstm, full buffer",

@@ -57,6 +57,20 @@ def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
+def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    first = train("first", steps=50)
+    settings = {"quantize": "int8", "init_from": str(tmp_path / "first")}
+    begun = train("second", steps=0, **settings).agent.policy_weights()
+    for path, values in first.agent.policy_weights().items():
+        np.testing.assert_array_equal(begun[path], values)
+    np.testing.assert_array_equal(begun["quantization/high"], [10, 10, 10, 4, 10])
+    train("third", steps=50, quantize="int8")
+    with pytest.raises(RunError, match="does not fit this run's: expected weights"):
+        train("fourth", init_from=str(tmp_path / "third"))
+
+
 class Weaker(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A pendulum with half the torque."""
 

@@ -1,0 +1,176 @@
+"""Agents whose actor trains with fake quantisation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.agents.agent import Agent
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
+from eagerly.networks import Actor
+from tests.helpers import (
+    equal_weights,
+    filled_buffer,
+    restore_networks,
+    small_agent,
+    spaces,
+    trained_cheetah,
+    weights_of,
+)
+
+INT8: dict[str, Any] = {"quantize": "int8"}
+
+
+def ranges_of(agent: Agent, group: str = "actor") -> list[np.ndarray]:
+    weights = agent.get_weights()
+    return [weights[f"{group}/quantization/{part}"] for part in ("low", "high")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"memory": "gru"}, r"quantize acts only with --memory none; got --memory gru"),
+        ({"activation": "elu"}, r"quantize acts only with --activation relu; got --activation elu"),
+        ({"layer_norm": True}, r"only with --layer-norm False; got --layer-norm True"),
+        ({"precision": "float64"}, r"only with --precision float32; got --precision float64"),
+        ({"precision": "mixed_bfloat16"}, r"only with --precision float32; got --precision mixed"),
+        ({"actor": "a:b"}, r"quantize acts only for networks that are not your own; got your own"),
+        ({"models": "a:b"}, r"quantize acts only for networks that are not your own; got your"),
+    ],
+)
+def test_settings_with_which_it_cannot_act_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        TD3Config.from_flat(**INT8, **settings)
+
+
+def test_critics_of_ones_own_are_no_hindrance_and_its_other_setting_needs_it() -> None:
+    TD3Config.from_flat(**INT8, critic="a:b")
+    with pytest.raises(ValueError, match="quantize_freeze_steps acts only with --quantize int8"):
+        TD3Config.from_flat(quantize_freeze_steps=5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Dict({"a": spaces()[0], "b": spaces()[0]}),
+        gymnasium.spaces.Box(0, 255, (40, 40, 3), np.uint8),
+    ],
+    ids=["entries", "image"],
+)
+def test_observations_of_several_entries_and_images_are_refused(space: gymnasium.Space) -> None:
+    with pytest.raises(ValueError, match="quantize acts only for one vector; got"):
+        TD3(space, spaces()[1], TD3Config.from_flat(**INT8))
+
+
+class PlainBuilder(ModelBuilder):
+    """A builder that knows nothing of quantisation."""
+
+    def actor(self, name: str = "actor", encoder: Any = None) -> Actor:
+        return Actor(*self._sizes, name=name)
+
+
+class WithItsOwnActor(TD3):
+    """An algorithm with such a builder."""
+
+    Builder = PlainBuilder
+
+
+def test_an_algorithm_whose_actor_is_not_quantised_is_refused() -> None:
+    WithItsOwnActor(*spaces())
+    with pytest.raises(ValueError, match=r"quantize would not act on the actor: .*builder\.actor"):
+        WithItsOwnActor(*spaces(), TD3Config.from_flat(**INT8))
+
+
+def test_the_actors_step_moves_its_ranges_and_its_target_has_them() -> None:
+    agent, buffer = small_agent("td3", **INT8), filled_buffer()
+    begun = ranges_of(agent)
+    for mine, its in zip(begun, ranges_of(agent, "actor_target"), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    agent.train(buffer, 1)  # the actor moves with every second one
+    for before, after in zip(begun, ranges_of(agent), strict=True):
+        np.testing.assert_array_equal(before, after)
+    agent.train(buffer, 1)
+    low, high = ranges_of(agent)
+    assert (high[:4] != begun[1][:4]).all()
+    assert (low[1:3] == 0).all()
+    for mine, its in zip((low, high), ranges_of(agent, "actor_target"), strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_it_acts_as_the_quantised_actor_does_after_training_too() -> None:
+    agent = small_agent("td3", **INT8, actor_learning_rate=0.01)
+    rows = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    for updates in (0, 8):
+        if updates:
+            agent.train(filled_buffer(), updates)
+        acted = agent.act(rows)
+        assert (acted * 128 == np.rint(acted * 128)).all()
+        assert (acted == agent.actor.network(rows).numpy()).mean() > 0.99
+
+
+@pytest.mark.parametrize("name", ["td3", "ddpg"])
+def test_ranges_stay_as_they_are_once_that_many_updates_were_made(name: str) -> None:
+    agent = small_agent(name, **INT8, quantize_freeze_steps=4)
+    buffer, found = filled_buffer(), []
+    for _ in range(4):
+        agent.train(buffer, 2)
+        found.append(ranges_of(agent)[1])
+    assert (found[0] != found[1]).any()
+    np.testing.assert_array_equal(found[1], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
+def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None:
+    settings = {**INT8, "mode": mode, "hidden_sizes": (128, 16), "quantize_freeze_steps": 3}
+    results = []
+    for calls in ((6,), (1, 5)):
+        agent, buffer = small_agent("ddpg", **settings), filled_buffer()
+        for updates in calls:
+            agent.train(buffer, updates)
+        results.append(weights_of(agent))
+    assert equal_weights(*results)
+    eager, buffer = small_agent("ddpg", **settings | {"mode": "eager"}), filled_buffer()
+    eager.train(buffer, 6)
+    for path, values in weights_of(eager).items():
+        np.testing.assert_allclose(results[0][path], values, 1e-2, 1e-3, err_msg=path)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(seed: int) -> None:
+    # As `test_conformance` compares agents that are not quantised.
+    small = {"hidden_sizes": (64, 64), "batch_size": 64, "adam_epsilon": 1e-4, **INT8}
+    modes = ("eager", "graph", "xla")
+    after = {m: weights_of(trained_cheetah("ddpg", m, seed, 1, **small)) for m in modes}
+    for mode in modes[1:]:
+        for path, values in after["eager"].items():
+            np.testing.assert_allclose(after[mode][path], values, 1e-5, 1e-7, err_msg=path)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("xla", marks=pytest.mark.long)])
+def test_a_restored_agent_makes_the_same_next_update(mode: str, tmp_path: Path) -> None:
+    settings = {**INT8, "mode": mode, "quantize_freeze_steps": 5}
+    agent, buffer = small_agent("td3", **settings), filled_buffer()
+    agent.train(buffer, 3)
+    agent.checkpoint.write(str(tmp_path / "networks"))
+    sampling = buffer.state()
+    agent.train(buffer, 3)
+    restored, again = small_agent("td3", **settings), filled_buffer()
+    restore_networks(restored, str(tmp_path / "networks"))
+    again.restore(sampling)
+    restored.train(again, 3)
+    assert equal_weights(weights_of(agent), weights_of(restored))
+
+
+def test_a_checkpoint_of_an_actor_that_is_not_quantised_is_another_one(tmp_path: Path) -> None:
+    small_agent("td3").checkpoint.write(str(tmp_path / "networks"))
+    with pytest.raises(ValueError, match="quantization"):
+        restore_networks(small_agent("td3", **INT8), str(tmp_path / "networks"))
