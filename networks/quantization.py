@@ -113,8 +113,8 @@ def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
     """Calls a linear layer with weights that are on their grids."""
     if not layer.built:
         layer.build(inputs.shape)
-    weights = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
-    kernel, bias = quantized_weights(*weights, input_scale)
+    kernel, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
+    kernel, bias = quantized_weights(kernel, bias, input_scale)
     return product(inputs, kernel) + bias
 
 

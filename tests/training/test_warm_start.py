@@ -62,7 +62,7 @@ def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
 ) -> None:
     first = train("first", steps=50)
     settings = {"quantize": "int8", "init_from": str(tmp_path / "first")}
-    begun = train("second", steps=0, **settings).agent.policy_weights()
+    begun = train("second", steps=60, **settings).agent.policy_weights()
     for path, values in first.agent.policy_weights().items():
         np.testing.assert_array_equal(begun[path], values)
     np.testing.assert_array_equal(begun["quantization/high"], [10, 10, 10, 4, 10])
