@@ -4,8 +4,8 @@ Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient I
 Only Inference", section 3. The grids are those of `policies.quantization`, and what is computed on
 them is `policies.ActorNetwork`'s; docs/quantization.md explains both.
 
-Numbers are rounded half to even. Nothing here depends on how TensorFlow runs it: what divides is a
-tensor, as graphs and XLA multiply by the inverse of a constant instead, which rounds differently.
+Numbers are rounded half to even. Eager mode, graphs and XLA give the same bits: see `_divided` for
+what that takes.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def rounded(x: tf.Tensor, scale: tf.Tensor) -> Any:
 def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
     """Returns the tanh, on the grid of 1/128, of numbers that are rounded to a grid themselves.
 
-    Its gradient is that of the tanh alone, of x as it came. 0 outside the grid would leave an
-    action for ever where all rows of a batch have it at an end.
+    The gradient is that of the tanh of x itself, outside the grid, too. With 0 there, an action
+    that is beyond an end in all rows of a batch could never come back.
 
     Args:
         x: Any shape.
@@ -121,8 +121,9 @@ def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
 def _divided(x: tf.Tensor, whole: int) -> tf.Tensor:
     """Divides by a constant, correctly rounded in every mode.
 
-    What float64 gets wrong of x / n, or of x times the inverse of n, is too little to be seen in
-    float32: for n = 2ᵏ - 1 no quotient is nearer than 2⁻³⁴ of itself to where rounding changes.
+    Graphs and XLA make x / n a product with the inverse of n. In float64 that is wrong by 2⁻⁵² of
+    itself. No quotient by an odd n < 256 lies within 2⁻³⁴ of a number halfway between two of
+    float32, so that the cast rounds both to the same one.
     """
     return tf.cast(tf.cast(x, tf.float64) / whole, x.dtype)
 
