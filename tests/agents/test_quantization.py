@@ -155,7 +155,9 @@ def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(seed: in
             np.testing.assert_allclose(after[mode][path], values, 1e-5, 1e-7, err_msg=path)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("xla", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "mode", ["eager", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("graph", "xla"))]
+)
 def test_a_restored_agent_makes_the_same_next_update(mode: str, tmp_path: Path) -> None:
     settings = {**INT8, "mode": mode, "quantize_freeze_steps": 5}
     agent, buffer = small_agent("td3", **settings), filled_buffer()
