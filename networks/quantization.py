@@ -19,7 +19,14 @@ import tensorflow as tf
 
 from eagerly.networks.layers import product
 from eagerly.policies.numpy_actor import CLIP
-from eagerly.policies.quantization import LEAST, MOST, SATURATED, TANH_SCALE
+from eagerly.policies.quantization import (
+    INVERSE_STEPS,
+    LEAST,
+    MOST,
+    SATURATED,
+    STEPS,
+    TANH_SCALE,
+)
 
 # What the names of ranges begin with, among the weights of an actor.
 RANGES = "quantization/"
@@ -64,6 +71,21 @@ def rounded(x: tf.Tensor, scale: tf.Tensor) -> Any:
 
 
 @tf.custom_gradient
+def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, largest: tf.Tensor) -> Any:
+    """Rounds a kernel to its grids; the largest weight of a column stays what it is.
+
+    Args:
+        kernel: `[I, units]`.
+        scales: `[units]`.
+        largest: `[units]`, the largest weights, whatever their sign.
+    """
+    steps = tf.round(kernel / scales)
+    ends = tf.sign(steps) * largest
+    values = tf.where(tf.abs(steps) == MOST, ends, steps * scales)
+    return values, lambda upstream: (upstream, None, None)
+
+
+@tf.custom_gradient
 def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
     """Returns the tanh, on the grid of 1/128, of numbers that are rounded to a grid themselves.
 
@@ -90,8 +112,10 @@ def grid(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         low: Any shape, at most 0.
         high: The same shape, at least 0 and not equal to `low`.
     """
-    scale = _divided(high - low, MOST - LEAST)
-    return scale, tf.round(LEAST - low / scale)
+    least, most = tf.cast(low, tf.float64), tf.cast(high, tf.float64)
+    whole = most - least
+    scale, zero_point = whole * INVERSE_STEPS, tf.floor(LEAST + 0.5 - least * STEPS / whole)
+    return tf.cast(scale, low.dtype), tf.cast(zero_point, low.dtype)
 
 
 def quantized_weights(
@@ -106,7 +130,7 @@ def quantized_weights(
     """
     largest = tf.reduce_max(tf.abs(tf.stop_gradient(kernel)), axis=0)
     scales = _divided(tf.where(largest > 0.0, largest, 1.0), MOST)
-    return rounded(kernel, scales), rounded(bias, input_scale * scales)
+    return rounded_kernel(kernel, scales, largest), rounded(bias, input_scale * scales)
 
 
 def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:

@@ -16,6 +16,10 @@ import math
 import numpy as np
 
 LEAST, MOST = -128, 127
+STEPS = MOST - LEAST
+# Graphs and XLA make a division by a constant a product with its inverse. In float64 these differ
+# too little to be seen in float32, but once in a hundred million.
+INVERSE_STEPS = 1.0 / STEPS
 TANH_SCALE = 1.0 / 128.0
 # Before a tanh more is not needed: it is 0.9993 there.
 SATURATED = 4.0
@@ -26,15 +30,17 @@ def grid(low: float, high: float) -> tuple[np.float32, int]:
 
     0 is on the grid, so that the range moves by up to half a step. Both are computed in float64 and
     rounded once, halves up, as TensorFlow's converter does: float32 gives another scale for every
-    seventh range, and another zero point for many that are symmetric.
+    seventh range, and another zero point for many that are symmetric. `networks.quantization` has
+    the same operations for tensors, which give the same bits.
 
     Args:
         low: Its least number.
         high: Its greatest number; one of both must not be 0.
     """
     least, most = min(float(low), 0.0), max(float(high), 0.0)
-    scale = (most - least) / (MOST - LEAST)
-    return np.float32(scale), math.floor(LEAST - least / scale + 0.5)
+    whole = most - least
+    # Of a symmetric range the zero point is a half, exactly so in this order of operations.
+    return np.float32(whole * INVERSE_STEPS), math.floor(LEAST + 0.5 - least * STEPS / whole)
 
 
 def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:

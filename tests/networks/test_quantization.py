@@ -103,8 +103,9 @@ def test_scales_are_rounded_correctly_in_every_mode() -> None:
     random = np.random.default_rng(0)
     high = (random.uniform(1, 2, 100_000) * 2.0 ** random.integers(-12, 12, 100_000)).astype("f")
     low = -high * random.uniform(0, 1, 100_000).astype("f")
-    scale = (high - low) / np.float32(255.0)
-    zero_points = np.rint(np.float32(-128.0) - low / scale)
+    whole = high.astype(np.float64) - low
+    scale = (whole / 255.0).astype(np.float32)
+    zero_points = np.floor(-127.5 - low.astype(np.float64) * 255.0 / whole)
     for mode in (grid, tf.function(grid), tf.function(grid, jit_compile=True)):
         found = [each.numpy() for each in mode(tf.constant(low), tf.constant(high))]
         np.testing.assert_array_equal(found[0], scale)
