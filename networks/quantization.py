@@ -51,11 +51,8 @@ def fake_quantized(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any
     """
     q = tf.round(x / scale) + zero_point
     within = tf.logical_and(q >= LEAST, q <= MOST)
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None, None]:
-        return tf.where(within, upstream, 0.0), None, None
-
-    return (tf.clip_by_value(q, LEAST, MOST) - zero_point) * scale, gradient
+    values = (tf.clip_by_value(q, LEAST, MOST) - zero_point) * scale
+    return values, lambda upstream: (tf.where(within, upstream, 0.0), None, None)
 
 
 @tf.custom_gradient
