@@ -38,6 +38,8 @@ class ActorNetwork:
     Attributes:
         architecture: What it consists of.
         weights: Weights by name.
+        ranges: Of a quantised one those of inputs, of each hidden layer, of continuous outputs
+            before their tanh, and of logits.
 
     Raises:
         ValueError: If the weights are of another architecture.
@@ -52,7 +54,10 @@ class ActorNetwork:
             self._of(f"norm_{index}", NORM) if architecture.layer_norm else () for index in hidden
         ]
         self._last = self._of("action", DENSE)
+        self.ranges: list[tuple[float, float]] = []
         if architecture.quantized:
+            low, high = (weights[f"quantization/{part}"].tolist() for part in ("low", "high"))
+            self.ranges = list(zip(low, high, strict=True))
             self._round_to_grids()
 
     @property
@@ -125,12 +130,6 @@ class ActorNetwork:
                 outputs = ops.linear(hidden, kernel[:, columns], bias[columns])
                 parts.append(ops.quantized(outputs, *limits))
         return parts
-
-    @property
-    def ranges(self) -> list[tuple[float, float]]:
-        """Ranges of inputs, of each hidden layer, of actions before their tanh, and of logits."""
-        low, high = (self.weights[f"quantization/{part}"] for part in ("low", "high"))
-        return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def _round_to_grids(self) -> None:
         scales = [grid(*each)[0] for each in self.ranges]

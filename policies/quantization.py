@@ -11,6 +11,7 @@ order. What comes out of the tanh is on the grid of 1/128, whose q is in [-128, 
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -25,6 +26,7 @@ TANH_SCALE = 1.0 / 128.0
 SATURATED = 4.0
 
 
+@functools.lru_cache(maxsize=1024)  # of the layers of some actors: each call of one asks again
 def grid(low: float, high: float) -> tuple[np.float32, int]:
     """Returns scale and zero point of a range, which is widened to hold 0.
 
@@ -46,14 +48,19 @@ def grid(low: float, high: float) -> tuple[np.float32, int]:
 def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:
     """Returns the integers that stand for numbers on the grid of a range, as float32."""
     scale, zero_point = grid(low, high)
-    q = np.rint(np.asarray(x, np.float32) / scale) + np.float32(zero_point)
-    return np.minimum(np.maximum(q, np.float32(LEAST)), np.float32(MOST))
+    q = np.rint(np.asarray(x, np.float32) / scale)
+    q += np.float32(zero_point)
+    np.maximum(q, np.float32(LEAST), out=q)
+    return np.minimum(q, np.float32(MOST), out=q)
 
 
 def quantized(x: np.ndarray, low: float, high: float) -> np.ndarray:
     """Rounds numbers to the grid of a range; those outside go to its ends."""
     scale, zero_point = grid(low, high)
-    return (integers(x, low, high) - np.float32(zero_point)) * scale
+    q = integers(x, low, high)
+    q -= np.float32(zero_point)
+    q *= scale
+    return q
 
 
 def quantized_tanh(x: np.ndarray) -> np.ndarray:
