@@ -198,6 +198,33 @@ class Observations:
         """
         return _values(self.space, observation, "", self.ignored)
 
+    def unflatten(self, rows: np.ndarray) -> Any:
+        """Makes observations of rows, the inverse of `flatten` up to float32.
+
+        What is left out is not there: no entry of a dictionary, None in a tuple. Masks are not
+        either, see `mask_of`.
+
+        Args:
+            rows: `[O]` or `[N, O]`.
+
+        Returns:
+            What the space holds, of its shapes and dtypes; of N rows each part with an axis N in
+            front.
+
+        Raises:
+            ValueError: If the rows have another length.
+        """
+        rows = np.asarray(rows)
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.size:
+            raise ValueError(
+                f"rows must have shape [{self.size}] or [N, {self.size}]; got {rows.shape}"
+            )
+        return self.put_together({entry.path: _value(entry, rows) for entry in self.entries})
+
+    def put_together(self, values: Mapping[str, Any]) -> Any:
+        """Makes an observation, or a batch, of the values of its entries by their paths."""
+        return _put_together(self.space, values, "", self.ignored)
+
     def mask_of(self, rows: np.ndarray) -> np.ndarray | None:
         """Takes the mask `[..., M]` out of rows `[..., O]`; None if they have none."""
         return rows[..., -self.masked :] if self.masked else None
@@ -301,6 +328,34 @@ def _numbers(entry: Entry, value: Any) -> np.ndarray:
             f"from {list(entry.firsts)} on; got {array.tolist()}"
         )
     return one_hot(indices, entry.sizes)
+
+
+def _value(entry: Entry, rows: np.ndarray) -> Any:
+    """Makes of the columns of rows `[..., O]` what `_numbers` made columns of."""
+    columns, lead = rows[..., entry.start : entry.stop], rows.shape[:-1]
+    if entry.kind == CHOICE:
+        ends = np.cumsum(entry.sizes)
+        chosen = [part.argmax(axis=-1) for part in np.split(columns, ends[:-1], axis=-1)]
+        columns = np.stack(chosen, axis=-1) + np.array(entry.firsts)
+    elif entry.dtype.kind in "iu":
+        columns = np.rint(columns)
+    values = columns.reshape((*lead, *entry.shape)).astype(entry.dtype)
+    return values if values.ndim else values[()]
+
+
+def _put_together(
+    space: gymnasium.Space[Any], values: Mapping[str, Any], path: str, ignored: Collection[str]
+) -> Any:
+    """Makes an observation of the values of its entries; walks as `leaves` does."""
+    inner = inner_spaces(space)
+    if inner is None:
+        return values[path]
+    parts = {
+        key: None if own in ignored else _put_together(part, values, own, ignored)
+        for key, part in inner.items()
+        if (own := below(path, key)) not in ignored or isinstance(space, spaces.Tuple)
+    }
+    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
 
 
 def one_hot(indices: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:

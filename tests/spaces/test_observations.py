@@ -66,6 +66,35 @@ def test_a_batch_is_laid_out_as_its_members_are() -> None:
     )
 
 
+def test_rows_become_observations_again() -> None:
+    laid = Observations(ROBOT, masked=2)
+    ROBOT.seed(2)
+    one = ROBOT.sample()
+    one["arm"] = (np.array([0.5, -3.0]), np.int64(2))
+    found = laid.unflatten(laid.flatten(one))
+    assert found in ROBOT
+    for part, expected in zip(laid.parts(found), laid.parts(one), strict=True):
+        assert part.dtype == expected.dtype
+        np.testing.assert_array_equal(part, expected)
+    rows = np.stack([laid.flatten(one)] * 3)
+    batch = laid.unflatten(rows)
+    assert batch["camera"].shape == (3, 4, 5, 3)
+    assert batch["arm"][1].tolist() == [2, 2, 2]
+    np.testing.assert_array_equal(laid.flatten(batch), rows)
+    with pytest.raises(ValueError, match=r"shape \[74\] or \[N, 74\]; got \(5,\)"):
+        laid.unflatten(np.zeros(5))
+
+
+def test_what_is_left_out_is_not_in_observations_of_rows() -> None:
+    laid = Observations(ROBOT, ignored=("arm/0", "camera"))
+    found = laid.unflatten(laid.flatten(ROBOT.sample()))
+    assert found.keys() == {"arm", "flags", "tool"}
+    assert found["arm"][0] is None
+    assert laid.flatten(found).shape == (laid.size,)
+    none = Observations(ROBOT, ignored=("arm",))
+    assert none.unflatten(np.zeros(none.size)).keys() == {"camera", "flags", "tool"}
+
+
 def test_a_flat_box_is_a_row_as_it_is() -> None:
     assert Observations(Box(-np.inf, np.inf, (17,))).is_row
     assert not Observations(Box(-1, 1, (17,)), masked=2).is_row
