@@ -1,0 +1,843 @@
+"""Acts from the files beside it: this file, NumPy and one runtime are all that is needed.
+
+    from runner import Policy
+
+    policy = Policy("the/folder/of/policy.json")
+    action = policy(observation)
+
+What is computed outside the model is computed here, as `policy.json` says it: observations are laid
+out as rows and scaled in float64, masks are obeyed, choices are decided, actions get their units.
+
+`python runner.py` replays `examples.npz`, prints the largest difference, and exits with 1 if it is
+beyond what `policy.json` allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+INVALID = -1e9  # the score of a choice that a mask rules out
+
+
+class Policy:
+    """A deterministic policy: a function of the observation, or with a memory of the episode.
+
+    A runtime serves one thread: make a policy in each.
+
+    Args:
+        folder: Where `policy.json` is; by default beside this file.
+
+    Attributes:
+        about: What `policy.json` holds.
+        remembers: Whether it has a memory: then it acts in episodes, see `begin_episode`.
+
+    Raises:
+        ValueError: If a file is not as it was exported, or of another format.
+        ImportError: If the runtime is not installed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = Path(__file__).resolve().parent if folder is None else Path(folder)
+        self.about = _document(self.folder)
+        model, observation, action = (self.about[n] for n in ("model", "observation", "action"))
+        check_files(self.folder, self.about, model["files"])
+        self.remembers = self.about["memory"] is not None
+        self._size, self._masked = int(observation["size"]), int(observation["masked"])
+        self._visible = self._size - self._masked
+        self._space, self._entries = observation["space"], observation["entries"]
+        self._ignored = frozenset(observation["ignored"])
+        self._is_row = "Box" in self._space and not self._masked
+        self._is_row = self._is_row and len(self._space["Box"][0]) == 1
+        self._moments: tuple[np.ndarray, ...] = ()
+        if (scaling := self.about["normalization"]) is not None:
+            moments = (np.array(scaling[name], np.float64) for name in ("mean", "scale"))
+            self._moments = tuple(part[: self._visible] for part in moments)
+            self._clip = float(scaling["clip"])
+        self._action_space = action["space"]
+        self._continuous, self._choices = int(action["continuous"]), tuple(action["choices"])
+        self._firsts = np.array(action["firsts"], np.int64)
+        self.action_size = self._continuous + sum(self._choices)
+        self._dtype = np.dtype(action["dtype"])
+        self._low, self._high = (np.array(action[n], np.float64) for n in ("low", "high"))
+        low, high = (end[: self._continuous] for end in (self._low, self._high))
+        self._center, self._half = (high + low) / 2, (high - low) / 2
+        self._low, self._high = self._low.astype(self._dtype), self._high.astype(self._dtype)
+        self._segments, start = [], self._continuous
+        for count in self._choices:
+            self._segments.append(slice(start, start + count))
+            start += count
+        self._inputs, self._outputs = model["inputs"], model["outputs"]
+        self._runs = _RUNTIMES[model["format"]](self.folder, model)
+        self._quick = self._quick_path()
+
+    # --- acting -------------------------------------------------------------------------------
+
+    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
+        """Chooses an action, or one for each row of a batch.
+
+        Args:
+            observation: As the environment gives it; or N of them, each part with an axis N in
+                front, which are looked at one by one.
+            action_mask: Which discrete actions are valid, as `info["action_mask"]` says it; of N
+                observations N of them. None: all are.
+
+        Returns:
+            What the environment takes, in its units and within its bounds; for N observations N
+            of them, each part with an axis N in front.
+
+        Raises:
+            ValueError: If the observation or the mask is of another space, or the policy remembers.
+            FloatingPointError: If the action would be NaN, because the observation is.
+        """
+        if self._quick is not None:
+            row = np.asarray(observation, np.float32)
+            if row.shape == (self._size,):
+                return self._quick(row)
+        rows, single = self._rows(observation, action_mask)
+        return self._made(self.decided(self._scores(rows)), single)
+
+    def scores(self, observation: Any, action_mask: Any = None) -> np.ndarray:
+        """Returns scores `[A]` or `[N, A]`: actions in [-1, 1], then logarithms of probabilities.
+
+        The latter are those of the values of each choice, normalised among the valid ones.
+        """
+        rows, single = self._rows(observation, action_mask)
+        scores = self._scores(rows)
+        return scores[0] if single else scores
+
+    def begin_episode(self) -> Episode:
+        """Begins an episode; what is returned acts in it, step by step.
+
+        Without a memory it does what the policy itself does.
+        """
+        return Episode(self)
+
+    def initial_state(self) -> list[np.ndarray]:
+        """Returns the state in which an episode begins, all zeros; empty without a memory."""
+        memory = self.about["memory"]
+        return [np.zeros((1, *shape), np.float32) for shape in memory["states"]] if memory else []
+
+    def step(
+        self,
+        observation: Any,
+        previous_action: Any,
+        previous_reward: float,
+        *state: np.ndarray,
+        action_mask: Any = None,
+    ) -> tuple[Any, ...]:
+        """Chooses the next action with a memory that the caller keeps.
+
+        Args:
+            observation: As the environment gives it.
+            previous_action: `[A]`, what was done before, as `decided` gives it; zeros at first.
+            previous_reward: What came of it; 0 at first.
+            state: What `initial_state` or the step before returned.
+            action_mask: Which discrete actions are valid.
+
+        Returns:
+            The action, its scores `[A]`, and each part of the next state.
+
+        Raises:
+            ValueError: If something has another shape, or the policy has no memory.
+            FloatingPointError: If the action would be NaN.
+        """
+        if not self.remembers:
+            raise ValueError("this policy has no memory: call policy(observation)")
+        rows, single = self._rows(observation, action_mask)
+        if not single:
+            raise ValueError(f"observation must be a single one; got a batch of {len(rows)}")
+        shapes = [part.shape for part in self.initial_state()]
+        given = [np.shape(part) for part in state]
+        if given != shapes:
+            raise ValueError(f"state must have parts of the shapes {shapes}; got {given}")
+        before = np.asarray(previous_action, np.float32)
+        if before.shape != (self.action_size,):
+            raise ValueError(
+                f"previous_action must have shape ({self.action_size},), as policy.decided(scores) "
+                f"gives it; got {before.shape}"
+            )
+        scores, after = self._remembered(rows[0], before, previous_reward, state)
+        action = self._made(self.decided(scores[np.newaxis]), single)
+        return (action, scores, *after)
+
+    def decided(self, scores: np.ndarray) -> np.ndarray:
+        """Makes of scores `[..., A]` what is done: of each choice the likeliest value, one-hot.
+
+        It is what a memory is told of as the previous action.
+        """
+        if not self._choices:
+            return scores
+        done = np.zeros(scores.shape, np.float32)
+        done[..., : self._continuous] = scores[..., : self._continuous]
+        for columns in self._segments:
+            best = scores[..., columns].argmax(axis=-1)
+            np.put_along_axis(done[..., columns], best[..., np.newaxis], 1.0, axis=-1)
+        return done
+
+    # --- from observations to scores ----------------------------------------------------------
+
+    def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
+        """Lays observations out as rows `[N, O]`; says whether it was a single one."""
+        if self._is_row:
+            rows = np.asarray(observation, np.float32)
+            if rows.ndim not in (1, 2) or rows.shape[-1] != self._size:
+                raise ValueError(
+                    f"observation must have shape [{self._size}] or [N, {self._size}]; got "
+                    f"{rows.shape}"
+                )
+            return (rows[np.newaxis], True) if rows.ndim == 1 else (rows, False)
+        values = list(_values(self._space, observation, "", self._ignored))
+        parts = [_numbers(entry, value) for entry, value in zip(self._entries, values)]  # noqa: B905
+        lead = parts[0].shape[:-1]
+        rows = np.ones((*lead, self._size), np.float32)
+        with np.errstate(over="ignore"):
+            for entry, part in zip(self._entries, parts):  # noqa: B905
+                if part.shape[:-1] != lead:
+                    raise ValueError(
+                        f"observation{_at(entry['path'])} must have as many rows as the first "
+                        f"entry, {lead}; got {part.shape[:-1]}"
+                    )
+                rows[..., entry["start"] : entry["stop"]] = part
+        if self._masked and action_mask is not None:
+            mask = self.mask(action_mask)
+            if mask.shape not in ((self._masked,), (*lead, self._masked)):
+                raise ValueError(
+                    f"action_mask must have shape {(*lead, self._masked)}; got {mask.shape}"
+                )
+            rows[..., self._visible :] = mask
+        return (rows, False) if lead else (rows[np.newaxis], True)
+
+    def mask(self, given: Any) -> np.ndarray:
+        """Lays out a mask as `gymnasium.Space.sample` takes it, `[M]`, or of a batch `[N, M]`."""
+        is_array = self._action_space.keys() & {"Discrete", "MultiBinary"}
+        if given is not None and (
+            (isinstance(given, np.ndarray) and given.dtype == object)
+            or (isinstance(given, list) and not is_array)
+        ):
+            return np.stack([self.mask(one) for one in given])
+        parts = list(_masks(self._action_space, given, "action_mask"))
+        lead = max((part.shape[:-1] for _, part in parts), key=len)
+        for path, part in parts:
+            if part.shape[:-1] not in ((), lead):
+                raise ValueError(f"{path} must have as many rows as the others, {lead}")
+            if not part.any(axis=-1).all():
+                raise ValueError(f"{path} leaves no valid action: {part.astype(int).tolist()}")
+        columns = [np.broadcast_to(part, (*lead, part.shape[-1])) for _, part in parts]
+        return np.concatenate(columns, axis=-1).astype(np.float32)
+
+    def _scores(self, rows: np.ndarray) -> np.ndarray:
+        if self.remembers:
+            raise ValueError(
+                "this policy has a memory: begin an episode with act = policy.begin_episode(), "
+                "then call act(observation), and act(observation, reward) after each step"
+            )
+        if len(rows) == 1:
+            return self._scored(rows[0], self._run([self._scaled(rows[0])]))[np.newaxis]
+        found = [self._scored(row, self._run([self._scaled(row)])) for row in rows]
+        return np.stack(found) if found else np.zeros((0, self.action_size), np.float32)
+
+    def _remembered(
+        self, row: np.ndarray, before: np.ndarray, reward: float, state: Any
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        rewards = np.array((reward,), np.float32)
+        outputs = self._run([self._scaled(row), before[np.newaxis], rewards, *state])
+        count = len(state)
+        return self._scored(row, outputs[:-count]), outputs[-count:]
+
+    def _scaled(self, row: np.ndarray) -> np.ndarray:
+        """Returns what the model takes of a row `[O]`, `[1, V]`: scaled, and without its mask."""
+        visible = row[: self._visible]
+        if self._moments:
+            mean, scale = self._moments
+            scaled = (visible - mean) * scale  # in float64, as the moments are
+            np.maximum(scaled, -self._clip, out=scaled)
+            np.minimum(scaled, self._clip, out=scaled)
+            visible = scaled.astype(np.float32)
+        return visible[np.newaxis]
+
+    def _run(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        """Runs the model; numbers that it takes or gives as integers are converted."""
+        if "scale" in self._inputs[0]:
+            given = [_integers(x, spec) for x, spec in zip(given, self._inputs)]  # noqa: B905
+            found = self._runs(given)
+            return [_numbers_of(q, spec) for q, spec in zip(found, self._outputs)]  # noqa: B905
+        return self._runs(given)
+
+    def _scored(self, row: np.ndarray, outputs: list[np.ndarray]) -> np.ndarray:
+        """Makes scores `[A]` of what the model gives, with a row `[O]` and its mask."""
+        scores = outputs[0][0] if not self._choices else np.empty(self.action_size, np.float32)
+        if self._choices:
+            if self._continuous:
+                scores[: self._continuous] = outputs[0][0]
+            logits = outputs[-1][0].astype(np.float64)
+            for columns in self._segments:
+                places = slice(columns.start - self._continuous, columns.stop - self._continuous)
+                of_choice, valid = logits[places], np.ones(columns.stop - columns.start, bool)
+                if self._masked:
+                    valid = row[self._visible :][places] > 0.5
+                highest = np.max(of_choice[valid], initial=-np.inf)
+                rest = np.where(valid, of_choice - highest, 0.0)
+                total = max(float((np.exp(rest) * valid).sum()), 0.5)
+                scores[columns] = np.where(valid, rest - math.log(total), INVALID)
+        if not math.isfinite(scores.sum()):
+            self._check_finite(row, scores)
+        return scores
+
+    def _check_finite(self, row: np.ndarray, scores: np.ndarray) -> None:
+        if not np.isfinite(row).all():
+            raise FloatingPointError(f"observation must be finite; got {row}")
+        raise FloatingPointError(f"scores became {scores.tolist()} for {row}")
+
+    # --- from scores to actions ---------------------------------------------------------------
+
+    def _quick_path(self) -> Any:
+        """Returns a function of one flat observation `[O]`, with as few calls as it takes.
+
+        It does what the methods above do, where there are neither choices nor a memory. None: it
+        is not that simple.
+        """
+        flat = "Box" in self._action_space and len(self._action_space["Box"][0]) == 1
+        if not self._is_row or not flat or self.remembers:
+            return None
+        mean, scale, most = np.zeros(self._size), np.ones(self._size), math.inf
+        if self._moments:
+            (mean, scale), most = self._moments, self._clip
+        if "scale" in self._inputs[0]:
+            return self._quick_on_integers(mean, scale, most)
+        run, scaled = self._run_one(), np.empty(self._size)
+        given, zeros = np.empty((1, self._size), np.float32), np.zeros(self._continuous, np.float32)
+        center, half, low, high = self._center, self._half, self._low, self._high
+        place, least, dtype = given[0], -most, self._dtype
+        maximum, minimum, finite = np.maximum, np.minimum, math.isfinite
+
+        def act(row: np.ndarray) -> np.ndarray:
+            np.subtract(row, mean, scaled)
+            np.multiply(scaled, scale, scaled)
+            maximum(scaled, least, out=scaled)
+            minimum(scaled, most, out=scaled)
+            place[:] = scaled
+            scores = run(given)[0]
+            if not finite(scores.dot(zeros)):
+                self._check_finite(row, scores)
+            found = half * scores
+            found += center
+            action = found.astype(dtype)
+            maximum(action, low, out=action)
+            return minimum(action, high, out=action)
+
+        return act
+
+    def _quick_on_integers(self, mean: np.ndarray, scale: np.ndarray, clip: float) -> Any:
+        spec = self._inputs[0]
+        step, zero = spec["scale"], spec["zero_point"]
+        if (-128 - zero) * step < -clip or (127 - zero) * step > clip:
+            return None  # what is cut off is not what the grid cuts off
+        # The grid's scale and zero point become part of those of the observation.
+        mean, scale = mean - zero * step / scale, scale / step
+        numbers = _numbers_of(np.arange(-128, 128), self._outputs[0])
+        actions = self.rows_of(np.repeat(numbers[:, np.newaxis], self._continuous, axis=1))
+        take, offsets = actions.T.ravel().take, np.arange(self._continuous) * 256 + 128
+        run, scaled, zeros = self._run_one(), np.empty(self._size), np.zeros(self._size)
+        given = np.empty((1, self._size), np.int8)
+        place, maximum, minimum, finite = given[0], np.maximum, np.minimum, math.isfinite
+
+        def act(row: np.ndarray) -> np.ndarray:
+            np.subtract(row, mean, scaled)
+            np.multiply(scaled, scale, scaled)
+            np.rint(scaled, scaled)
+            maximum(scaled, -128.0, out=scaled)
+            minimum(scaled, 127.0, out=scaled)
+            if not finite(scaled.dot(zeros)):
+                raise FloatingPointError(f"observation must be finite; got {row}")
+            place[:] = scaled
+            return take(run(given)[0] + offsets)
+
+        return act
+
+    def _run_one(self) -> Any:
+        runs = self._runs
+        return getattr(runs, "run", None) or (lambda given: runs([given])[0])
+
+    def rows_of(self, decided: np.ndarray) -> np.ndarray:
+        """Maps what was decided, `[..., A]`, to rows `[..., C + k]` in the environment's units."""
+        box = decided[..., : self._continuous] if self._choices else decided
+        rows = (self._center + self._half * box).astype(self._dtype)
+        if self._choices:
+            chosen = [decided[..., columns].argmax(axis=-1) for columns in self._segments]
+            values = (np.stack(chosen, axis=-1) + self._firsts).astype(self._dtype)
+            rows = np.concatenate([rows, values], axis=-1)
+        np.maximum(rows, self._low, out=rows)
+        return np.minimum(rows, self._high, out=rows)
+
+    def _made(self, decided: np.ndarray, single: bool) -> Any:
+        rows = self.rows_of(decided[0] if single else decided)
+        space = self._action_space
+        if "Box" in space and len(space["Box"][0]) == 1:
+            return rows
+        boxes, choices = [0], [self._continuous]
+
+        def made(space: dict[str, Any]) -> Any:
+            if "Dict" in space:
+                return {key: made(inner) for key, inner in space["Dict"]}
+            if "Tuple" in space:
+                return tuple(made(inner) for inner in space["Tuple"])
+            shape, dtype, _ = _leaf(space)
+            place = boxes if "Box" in space else choices
+            start, count = place[0], math.prod(shape)
+            place[0] += count
+            values = rows[..., start : start + count].reshape((*rows.shape[:-1], *shape))
+            return dtype.type(values) if values.ndim == 0 else values.astype(dtype)
+
+        return made(space)
+
+
+class Episode:
+    """Acts in one episode, from what it has seen of it; `Policy.begin_episode` makes it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self._state = policy, policy.initial_state()
+        self._done: np.ndarray | None = None
+
+    def __call__(
+        self, observation: Any, reward: float | None = None, action_mask: Any = None
+    ) -> Any:
+        """Chooses the next action.
+
+        Args:
+            observation: As the environment gives it.
+            reward: What came with it, of the action before. Not at the first observation; without
+                a memory it makes no difference.
+            action_mask: Which discrete actions are valid.
+
+        Raises:
+            ValueError: If a shape is wrong, or a memory lacks the reward.
+            FloatingPointError: If the action would be NaN.
+        """
+        policy = self._policy
+        if not policy.remembers:
+            return policy(observation, action_mask)
+        if (self._done is None) != (reward is None):
+            raise ValueError(
+                "reward belongs to observations after the first one"
+                if self._done is None
+                else "reward is missing: a policy with a memory is told what came of its action"
+            )
+        rows, single = policy._rows(observation, action_mask)
+        if not single:
+            raise ValueError(f"observation must be a single one; got a batch of {len(rows)}")
+        before = np.zeros(policy.action_size, np.float32) if self._done is None else self._done
+        scores, self._state = policy._remembered(rows[0], before, reward or 0.0, self._state)
+        self._done = policy.decided(scores)
+        return policy._made(self._done[np.newaxis], single)
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    document = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
+    if document.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / 'policy.json'} has format {document.get('format')!r}; this runner reads "
+            f"{FORMAT}: use the runner.py beside it"
+        )
+    seal = document.pop("sha256", None)
+    if seal != hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest():
+        raise ValueError(f"{folder / 'policy.json'} is not as it was exported: export again")
+    return dict(document)
+
+
+def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
+    """Refuses files that are missing or not as they were exported.
+
+    Args:
+        folder: Where they are.
+        about: What `policy.json` holds.
+        names: Which files; None for all.
+
+    Raises:
+        ValueError: Naming the file.
+    """
+    for name in about["files"] if names is None else names:
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing, which policy.json names: export again")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != about["files"].get(name, {}).get("sha256"):
+            raise ValueError(
+                f"{path} is not as it was exported (its checksum differs from that in "
+                "policy.json): export again"
+            )
+
+
+# --- spaces ------------------------------------------------------------------------------------
+
+
+def _inner(space: dict[str, Any]) -> list[tuple[Any, dict[str, Any]]] | None:
+    """Returns the spaces in a `Dict` or `Tuple` by key or index; else None."""
+    if "Dict" in space:
+        return [(key, inner) for key, inner in space["Dict"]]
+    return list(enumerate(space["Tuple"])) if "Tuple" in space else None
+
+
+def _leaf(space: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any], tuple[int, ...]]:
+    """Returns shape and dtype of a space, and how many values each of its choices has."""
+    ((kind, about),) = space.items()
+    if kind == "Box":
+        return tuple(about[0]), np.dtype(about[1]), ()
+    if kind == "MultiBinary":
+        shape = tuple(np.atleast_1d(about).tolist())
+        return shape, np.dtype(np.int8), (2,) * math.prod(shape)
+    dtype = np.dtype(about[2] if len(about) > 2 else np.int64)
+    return np.shape(about[0]), dtype, tuple(np.ravel(about[0]).tolist())
+
+
+def _below(path: str, key: Any) -> str:
+    return f"{path}/{key}".lstrip("/")
+
+
+def _at(path: str) -> str:
+    return f" {path!r}" if path else ""
+
+
+def _values(space: dict[str, Any], observation: Any, path: str, ignored: Any) -> Any:
+    """Walks through the parts of an observation that belong to entries."""
+    inner = _inner(space)
+    if inner is None:
+        yield observation
+        return
+    names = [key for key, _ in inner]
+    kept = {key: _below(path, key) for key in names if _below(path, key) not in ignored}
+    if "Dict" in space:
+        keys = set(observation) if hasattr(observation, "keys") else None
+        if keys is None or not kept.keys() <= keys <= set(names):
+            got = type(observation) if keys is None else list(observation)
+            raise ValueError(f"observation{_at(path)} must be a dictionary of {names}; got {got}")
+    elif not isinstance(observation, (tuple, list)) or len(observation) != len(names):
+        raise ValueError(
+            f"observation{_at(path)} must be a tuple of {len(names)}; got {type(observation)}"
+        )
+    for key, part in inner:
+        if key in kept:
+            yield from _values(part, observation[key], kept[key], ignored)
+
+
+def _numbers(entry: dict[str, Any], value: Any) -> np.ndarray:
+    """Returns the columns `[..., n]` of a part of an observation, checked."""
+    shape, dtype, at = tuple(entry["shape"]), np.dtype(entry["dtype"]), _at(entry["path"])
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.empty((), object)
+    lead = array.shape[: array.ndim - len(shape)]
+    if array.shape != (*lead, *shape) or len(lead) > 1:
+        raise ValueError(f"observation{at} must have shape {shape}; got {array.shape}")
+    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(f"observation{at} must be of dtype {dtype}; got {array.dtype}")
+    if entry["kind"] != "choice":
+        return array.reshape((*lead, entry["stop"] - entry["start"]))
+    sizes, firsts = np.array(entry["sizes"]), np.array(entry["firsts"])
+    indices = array.reshape((*lead, len(sizes))).astype(np.int64) - firsts
+    if ((indices < 0) | (indices >= sizes)).any():
+        raise ValueError(
+            f"observation{at} must be in its space, of {sizes.tolist()} values from "
+            f"{firsts.tolist()} on; got {array.tolist()}"
+        )
+    hot = np.zeros((*lead, int(sizes.sum())), np.float32)
+    np.put_along_axis(hot, indices + np.cumsum([0, *sizes[:-1]]), 1.0, axis=-1)
+    return hot
+
+
+def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
+    """Yields the mask of each choice, `[..., n]`, with its name."""
+    inner = _inner(space)
+    if inner is not None:
+        names = {key for key, _ in inner}
+        if given is not None:
+            if not hasattr(given, "keys") and not isinstance(given, tuple):
+                raise ValueError(f"{path} must have the entries {sorted(names)}; got {type(given)}")
+            keys = set(given) if hasattr(given, "keys") else set(range(len(given)))
+            keys -= {f"_{key}" for key in keys} - names  # Gymnasium's vectors add these
+            if keys != names:
+                raise ValueError(f"{path} must have the entries {sorted(names)}; got {keys}")
+        for key, part in inner:
+            yield from _masks(part, None if given is None else given[key], f"{path}[{key!r}]")
+        return
+    if isinstance(given, np.ndarray) and given.size and all(part is None for part in given.ravel()):
+        given = None
+    if "Box" in space:
+        if given is not None:
+            raise ValueError(f"{path} must be None: a Box has no choices; got {given}")
+        return
+    shape, _, sizes = _leaf(space)
+    if given is None:
+        yield from ((path, np.ones(size, bool)) for size in sizes)
+        return
+    if "Discrete" in space:
+        given = (given,)
+    elif "MultiBinary" in space:
+        # 0 and 1 ask for these values, 2 leaves the choice.
+        asked = np.asarray(given)
+        lead = asked.shape[: asked.ndim - len(shape)]
+        if asked.shape != (*lead, *shape) or len(lead) > 1:
+            raise ValueError(f"{path} must have shape {shape}; got {asked.shape}")
+        if not np.isin(asked, (0, 1, 2)).all():
+            raise ValueError(f"{path} must hold 0, 1 and 2 alone; got {asked.tolist()}")
+        bits = np.moveaxis(asked.reshape((*lead, -1)), -1, 0)
+        given = tuple(np.stack([part != 1, part != 0], axis=-1) for part in bits)
+    elif len(shape) != 1:
+        raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got shape {shape}")
+    if not isinstance(given, tuple) or len(given) != len(sizes):
+        raise ValueError(f"{path} must be a tuple of {len(sizes)} masks; got {type(given)}")
+    for index, (part, size) in enumerate(zip(given, sizes)):  # noqa: B905
+        at = path if "Discrete" in space else f"{path}[{index}]"
+        array = np.ones(size, bool) if part is None else np.asarray(part)
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
+            raise ValueError(f"{at} must have shape ({size},); got {np.shape(part)}")
+        if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+            raise ValueError(f"{at} must hold 0 and 1 alone; got {array.tolist()}")
+        yield at, array == 1
+
+
+# --- runtimes: functions from the model's inputs to its outputs, in their order ----------------
+
+
+def _integers(x: np.ndarray, spec: dict[str, Any]) -> np.ndarray:
+    q = np.rint(x / np.float32(spec["scale"])) + np.float32(spec["zero_point"])
+    return np.minimum(np.maximum(q, -128), 127).astype(np.int8)
+
+
+def _numbers_of(q: np.ndarray, spec: dict[str, Any]) -> np.ndarray:
+    steps = q.astype(np.float32) - np.float32(spec["zero_point"])
+    return steps * np.float32(spec["scale"])
+
+
+class _SavedModel:
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        try:
+            import tensorflow as tf
+        except ImportError as error:
+            raise ImportError("a SavedModel needs TensorFlow: pip install tensorflow") from error
+        self._loaded = tf.saved_model.load(str(folder / "saved_model"))  # it owns the function
+        self._call, self._constant = self._loaded.signatures["serving_default"], tf.constant
+        self._inputs = [spec["name"] for spec in model["inputs"]]
+        self._outputs = [spec["name"] for spec in model["outputs"]]
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        named = {name: self._constant(x) for name, x in zip(self._inputs, given)}  # noqa: B905
+        found = self._call(**named)
+        return [found[name].numpy() for name in self._outputs]
+
+
+class _LiteRT:
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ImportError as error:
+            raise ImportError("it needs the LiteRT runtime: pip install ai-edge-litert") from error
+        # Read here: its own reader of files takes no path that is not ASCII everywhere.
+        content = (folder / model["files"][0]).read_bytes()
+        self._interpreter = Interpreter(model_content=content, num_threads=1)
+        self._interpreter.allocate_tensors()
+        self._inputs = [spec["index"] for spec in model["inputs"]]
+        self._outputs = [spec["index"] for spec in model["outputs"]]
+
+    def run(self, given: np.ndarray) -> np.ndarray:
+        """Maps one input to one output."""
+        interpreter = self._interpreter
+        interpreter.set_tensor(self._inputs[0], given)
+        interpreter.invoke()
+        return interpreter.get_tensor(self._outputs[0])
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        interpreter = self._interpreter
+        for index, x in zip(self._inputs, given):  # noqa: B905
+            interpreter.set_tensor(index, x)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in self._outputs]
+
+
+class _ONNX:
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise ImportError("it needs ONNX Runtime: pip install onnxruntime") from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(
+            str(folder / model["files"][0]), options, providers=["CPUExecutionProvider"]
+        )
+        self._inputs = [spec["name"] for spec in model["inputs"]]
+        self._outputs = [spec["name"] for spec in model["outputs"]]
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        return list(self._session.run(self._outputs, dict(zip(self._inputs, given))))  # noqa: B905
+
+
+class _C:
+    """Compiles `policy.c` for this machine, and calls it; CC names another compiler."""
+
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        import ctypes  # not at the top: in other formats they would only take memory
+        import shlex
+        import subprocess
+        import tempfile
+
+        words = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
+            library = Path(private, "policy.so")
+            flags = ["-std=c99", "-O2", "-shared", "-fPIC"]
+            command = [*words, *flags, str(folder / "policy.c"), "-o", str(library), "-lm"]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True)
+            except FileNotFoundError as error:
+                raise ImportError(f"it needs a C compiler, and there is no {words[0]}") from error
+            if done.returncode:
+                raise ValueError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+            self._call = ctypes.CDLL(str(library)).policy_network
+        self._call.argtypes, self._call.restype = [ctypes.c_void_p] * 2, None
+        ((given,), (made,)) = model["inputs"], model["outputs"]
+        self._dtype, self._shape = np.dtype(given["dtype"]), tuple(made["shape"])
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        row, output = np.ascontiguousarray(given[0]), np.empty(self._shape, self._dtype)
+        self._call(row.ctypes.data, output.ctypes.data)
+        return [output]
+
+
+_RUNTIMES: dict[str, Any] = {
+    "saved-model": _SavedModel,
+    "litert": _LiteRT,
+    "onnx": _ONNX,
+    "c": _C,
+}
+
+
+# --- examples ----------------------------------------------------------------------------------
+
+
+def replayed(policy: Policy, examples: Any) -> np.ndarray:
+    """Acts on the observations of `examples.npz`; with a memory in their episodes.
+
+    Returns:
+        Rows of actions `[N, C + k]` in the environment's units.
+    """
+    prefix, named = "observation", {}
+    for name in examples:
+        if name == prefix or name.startswith(f"{prefix}/"):
+            named[name[len(prefix) + 1 :]] = examples[name]
+    masks = examples.get("action_mask")
+    found, state = [], list[np.ndarray]()
+    before = np.zeros(policy.action_size, np.float32)
+    for index in range(len(examples["action"])):
+        parts = {path: values[index] for path, values in named.items()}
+        rows, _ = policy._rows(_put_together(policy._space, parts, ""), None)
+        row = rows[0]
+        if masks is not None:
+            row[policy._visible :] = masks[index]
+        if policy._quick is not None:
+            found.append(policy._quick(row))
+            continue
+        if not policy.remembers:
+            found.append(policy.rows_of(policy.decided(policy._scores(rows)))[0])
+            continue
+        if examples["begins"][index]:
+            state, before = policy.initial_state(), np.zeros_like(before)
+        scores, state = policy._remembered(row, before, examples["reward"][index], state)
+        before = policy.decided(scores)
+        found.append(policy.rows_of(before))
+    return np.stack(found)
+
+
+def _put_together(space: dict[str, Any], values: dict[str, Any], path: str) -> Any:
+    """Makes an observation of the values of its entries; what is left out is None in a tuple."""
+    inner = _inner(space)
+    if inner is None:
+        return values.get(path)
+    parts = {key: _put_together(part, values, _below(path, key)) for key, part in inner}
+    if "Tuple" in space:
+        return tuple(parts.values())
+    return {key: part for key, part in parts.items() if part is not None}
+
+
+def differences(
+    about: dict[str, Any], found: np.ndarray, expected: np.ndarray, scores: np.ndarray
+) -> dict[str, float]:
+    """Compares rows of actions `[N, C + k]`.
+
+    Args:
+        about: What `policy.json` holds.
+        found: What was done.
+        expected: What was to be done.
+        scores: `[N, A]` of what was to be done.
+
+    Returns:
+        Of continuous numbers the `largest` difference, the `mean` and the `percentile_99`, as parts
+        of the span between their bounds, and of integers the share that is `unequal`; of choices
+        the share of `other_choices`, where the two best scores are further apart than the margin.
+    """
+    action, given = about["action"], about["tolerance"]
+    count = int(action["continuous"])
+    measured: dict[str, float] = {}
+    if count:
+        span = np.array(action["high"], np.float64)[:count] - np.array(action["low"])[:count]
+        apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count]) / span
+        measured["largest"] = float(apart.max())
+        measured["mean"] = float(apart.mean())
+        measured["percentile_99"] = float(np.percentile(apart, 99))
+        if "unequal" in given:
+            measured["unequal"] = float((apart > 1e-6).mean())
+    if action["choices"]:
+        start, clear = count, []
+        for size in action["choices"]:
+            best = np.sort(scores[:, start : start + size].astype(np.float64), axis=1)
+            best = np.pad(best, ((0, 0), (1, 0)), constant_values=-np.inf)  # one value has no rival
+            clear.append(best[:, -1] - best[:, -2] > given["margin"])
+            start += size
+        others = found[:, count:] != expected[:, count:]
+        measured["other_choices"] = float((others & np.stack(clear, axis=1)).mean())
+    return measured
+
+
+def beyond(measured: dict[str, float], most: dict[str, float]) -> list[str]:
+    """Says which differences are larger than allowed; NaN is."""
+    return [
+        f"{name} is {measured[name]:.3g}, at most {limit:g} is allowed"
+        for name, limit in most.items()
+        if name in measured and not measured[name] <= limit
+    ]
+
+
+def main() -> int:
+    """Replays the examples beside this file; returns the exit code."""
+    folder = Path(__file__).resolve().parent
+    try:
+        policy = Policy(folder)
+        check_files(folder, policy.about)
+        with np.load(folder / "examples.npz", allow_pickle=False) as file:
+            examples = {name: file[name] for name in file.files}
+        found = replayed(policy, examples)
+    except (ImportError, ValueError, OSError, FloatingPointError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return 1
+    measured = differences(policy.about, found, examples["action"], examples["scores"])
+    wrong = beyond(measured, policy.about["tolerance"])
+    said = ", ".join(f"{name} {value:.3g}" for name, value in measured.items())
+    sys.stdout.write(f"replayed {len(found)} examples, differences: {said}\n")
+    for line in wrong:
+        sys.stderr.write(f"Error: {line}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
