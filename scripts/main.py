@@ -40,6 +40,7 @@ for words in (
     ("train", "train", "main", "Train an agent."),
     ("resume", "train", "resume", "Continue a run with its saved settings."),
     ("evaluate", "evaluate", "main", "Run episodes with a trained policy, and film one."),
+    ("export", "export", "main", "Write a trained policy as files that act without TensorFlow."),
     ("plot", "plot", "main", "Draw and compare learning curves."),
     ("runs", "runs", "main", "List runs: environment, agent, steps, best return, state."),
 ):

@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 
 from eagerly.environments.vector import numeric_items
 from eagerly.errors import RunError
-from eagerly.policies.policy import Policy
 from eagerly.seeding import Stream, seed_word
 
 
@@ -107,6 +106,14 @@ class PlaysEpisodes(Protocol):
         """
 
 
+@runtime_checkable
+class ReadsParts(Protocol):
+    """A policy that says what it reads of an observation, such as `Policy`."""
+
+    def parts(self, observation: Any) -> list[Any]:
+        """Returns the parts of an observation that it reads."""
+
+
 PolicyLike = Callable[[np.ndarray], np.ndarray] | PlaysEpisodes
 
 
@@ -175,9 +182,8 @@ def _episode(
     seed: int,
     watch: Callable[[], object] | None,
 ) -> tuple[float, int, dict[str, float]]:
-    act, parts = _acting(policy), _whole
-    if isinstance(policy, Policy):
-        parts = policy.parts  # what it does not read may be anything
+    # What it does not read may be anything.
+    act, parts = _acting(policy), policy.parts if isinstance(policy, ReadsParts) else _whole
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     reward: Any = None

@@ -1,0 +1,475 @@
+"""Exports the policy of a run: converted and checked in processes of their own, whole or not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eagerly import __version__
+from eagerly.environments.factory import EnvironmentMaker
+from eagerly.errors import RunError
+from eagerly.export import runner
+from eagerly.export.c import compiled, write_examples
+from eagerly.export.calibration import calibrated
+from eagerly.export.children import in_child, on_processor
+from eagerly.export.description import (
+    description_of,
+    facts_of,
+    model_card,
+    versions_of,
+    write_document,
+)
+from eagerly.export.examples import (
+    COUNT,
+    LEAST_STEPS,
+    Steps,
+    acted,
+    example_arrays,
+    first_episodes,
+    most_seeds,
+    opened,
+    played,
+    replayed_rows,
+    rows_of,
+    spread,
+    write_arrays,
+)
+from eagerly.export.formats import Format, format_of
+from eagerly.export.ties import without_ties
+from eagerly.export.verification import MOST, TOLERANCES, USUAL, loss, summary
+from eagerly.export.verification import acted as exported_acted
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, normalized, numpy_actor
+from eagerly.policies.policy import Policy
+from eagerly.spaces import Actions, Observations
+from eagerly.storage.loading import policy_of
+from eagerly.storage.run import Run, open_run
+from eagerly.training.evaluation import Evaluation, evaluation_seeds
+from eagerly.training.signals import terminated_by_signals
+
+_log = logging.getLogger(__name__)
+CALIBRATION_ROWS = 10_000
+C_EXAMPLES = 100  # of them are in examples.c
+# As parts of the span. In C observations are scaled in float32: one that lies between two integers
+# may become the other one.
+C_TOLERANCE = {"float32": 1e-4, "int8": 0.05}
+EPISODES = {"float32": 5, "float16": 20, "int8": 20}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export that was checked.
+
+    Attributes:
+        path: Its directory.
+        format, precision: What it is.
+        which, steps: Which policy of the run, and after how many environment steps.
+        files: Bytes of each file, by name.
+        measured: What was measured, as in `policy.json`: differences and returns.
+    """
+
+    path: Path
+    format: str
+    precision: str
+    which: str
+    steps: int
+    files: dict[str, int]
+    measured: dict[str, Any]
+
+
+def export_policy(
+    run_dir: str | Path,
+    *,
+    format: str,
+    precision: str = "float32",
+    which: str | None = None,
+    out: str | Path,
+    episodes: int | None = None,
+    trust: bool = False,
+) -> Exported:
+    """Writes the policy of a run as files that act without eagerly, and checks them.
+
+    The directory appears when everything in it is written and checked. Whatever fails before, a
+    signal included, leaves nothing behind. What is in it says docs/export.md.
+
+    Args:
+        run_dir: The run directory.
+        format: One of `FORMATS`.
+        precision: "float32", "float16" or "int8". Integers of a policy that was not trained with
+            them are calibrated on observations of the replay buffer.
+        which: "best" or "latest", as `load_policy` takes it.
+        out: The directory to be made.
+        episodes: How many are played with the policy and with the export, from the run's
+            evaluation seeds; 0 for none, None for 20, or 5 in float32.
+        trust: Whether to import what the run directory names, as `load_policy` takes it.
+
+    Raises:
+        RunError: If the run has no such policy, the format cannot hold it, a package is missing,
+            the directory exists, or a check fails.
+    """
+    kind, out = format_of(format, precision), Path(out)
+    if os.path.lexists(out):
+        raise RunError(f"{out} exists already: choose another --out, or remove it")
+    kind.check_installed()
+    run = open_run(Path(run_dir), None, {}, trust=trust)
+    _check_built_in(run)
+    policy = policy_of(run, which)
+    network = _network(policy, kind, format, precision)
+    make = run.environment()
+    if trust:
+        run.trust()
+    if episodes is None:
+        episodes = EPISODES[precision]
+    try:
+        with terminated_by_signals():
+            plan = _Plan(run, policy, network, make, kind, format, precision, episodes)
+            # Nothing is on disk while environments are called here, which may end the process.
+            examples, exported = plan.examples(), plan.quantized()
+            with _staged(out) as folder:
+                return plan.carried_out(folder, out, exported, *examples)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written: {error}") from error
+    except (ValueError, FloatingPointError) as error:
+        raise RunError(str(error)) from error
+
+
+def _check_built_in(run: Run) -> None:
+    config = run.agent_config
+    if run.agent_module is not None or config.actor or config.models:
+        raise RunError(
+            "models and agents of your own act through TensorFlow and cannot be exported, only "
+            "built-in actors: save yours with Keras, model.export(folder)"
+        )
+
+
+def _network(policy: Policy, kind: Format, format: str, precision: str) -> ActorNetwork:
+    """Returns the network of a policy that can be exported.
+
+    Raises:
+        RunError: If it cannot, in a sentence.
+    """
+    if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
+        raise RunError(f"only built-in actors can be exported; this is a {type(policy.actor)}")
+    network = policy.actor.network
+    if reason := kind.load().refusal(network.architecture, precision):
+        raise RunError(reason)
+    return network
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """Gives a folder beside the one that is to be made, which is removed if anything fails."""
+    missing = [path for path in out.absolute().parents if not path.exists()]
+    folder = None
+    try:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+        yield folder
+    except BaseException:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is exported, and how."""
+
+    run: Run
+    policy: Policy
+    network: ActorNetwork
+    make: EnvironmentMaker
+    kind: Format
+    format: str
+    precision: str
+    episodes: int
+
+    @property
+    def layout(self) -> tuple[Observations, Actions]:
+        spaces = self.policy.observation_space, self.policy.action_space
+        layout: tuple[Observations, Actions] = self.run.agent_config.spaces(*spaces)
+        return layout
+
+    def carried_out(
+        self,
+        folder: Path,
+        out: Path,
+        network: ActorNetwork,
+        steps: Steps,
+        before: Evaluation | None,
+    ) -> Exported:
+        """Writes everything into a folder, checks it and gives it its name.
+
+        Args:
+            folder: The folder.
+            out: What it is called in the end.
+            network: What `quantized` returned.
+            steps: What `examples` returned.
+            before: The policy's own episodes.
+        """
+        about = self._written(folder, network, steps)
+        _log.info("checking %s examples%s", len(steps), self._and_episodes())
+        measured = self._checked(folder, about, network, before)
+        about |= {"measured": measured}
+        card = model_card(about, self.kind, out.name)
+        (folder / "MODEL_CARD.md").write_text(card, encoding="utf-8")
+        about = write_document(folder, about)
+        _replay(folder)
+        if self.kind.compiles:
+            _run_examples(folder)
+        _make_durable(folder)
+        if os.path.lexists(out):
+            raise RunError(f"{out} was made by somebody else meanwhile")
+        files = {name: found["bytes"] for name, found in about["files"].items()}
+        files["policy.json"] = (folder / "policy.json").stat().st_size
+        folder.rename(out)
+        try:
+            _sync(out.absolute().parent)
+        except BaseException:
+            shutil.rmtree(out, ignore_errors=True)
+            raise
+        return Exported(
+            out, self.format, self.precision, self.policy.which, self.policy.steps, files, measured
+        )
+
+    def _and_episodes(self) -> str:
+        return f" and playing {self.episodes} episodes" if self.episodes else ""
+
+    def examples(self) -> tuple[Steps, Evaluation | None]:
+        """Gathers observations, and plays the policy's own episodes."""
+        _log.info("gathering observations%s", self._and_episodes())
+        policy = self.policy
+        replayed, least = None, LEAST_STEPS
+        if not policy.remembers:
+            replayed = replayed_rows(self.run, *self.layout, COUNT // 2)
+            least = COUNT - len(replayed)
+        seeds = evaluation_seeds(self.run.config.evaluation_seed, most_seeds(self.episodes))
+        with opened(self.make, self.run, "the episodes of the policy") as env:
+            steps, before = played(policy, env, seeds, self.episodes, least, self.layout)
+        if replayed is None:
+            return first_episodes(steps), before
+        rows = np.concatenate([replayed, spread(steps.rows, COUNT - len(replayed))])
+        count = len(rows)
+        return Steps(rows, np.zeros(count, np.float32), np.zeros(count, bool)), before
+
+    def quantized(self) -> ActorNetwork:
+        """Returns the network that is exported: on integers, where these are asked for."""
+        if self.precision != "int8":
+            return self.network
+        if self.network.architecture.quantized:
+            return without_ties(self.network)
+        rows = replayed_rows(self.run, *self.layout, CALIBRATION_ROWS)
+        if not len(rows):
+            raise RunError(
+                "int8 is calibrated on observations of the replay buffer, and the checkpoint has "
+                "none: train with --quantize int8, or export in float32"
+            )
+        architecture, weights = self.network.architecture, self.network.weights
+        if architecture.normalized:
+            moments = (weights[f"observation_normalization/{part}"] for part in ("mean", "scale"))
+            rows = normalized(rows, *moments)
+        return without_ties(calibrated(self.network, architecture.head.visible(rows)))
+
+    def _written(self, folder: Path, network: ActorNetwork, steps: Steps) -> dict[str, Any]:
+        """Writes the model, the examples, the runner and `policy.json`."""
+        observations, actions = self.layout
+        count = actions.continuous
+        low, high = (end[:count].astype(np.float64) for end in (actions.low, actions.high))
+        scores, memory = acted(numpy_actor_of(network), actions, steps)
+        arrays = example_arrays(steps, scores, memory, observations, actions)
+        more = {"low": low, "high": high, "banner": self._banner()}
+        _log.info("converting to %s, %s", self.kind.title, self.precision)
+        asked = (self.kind.module, network, self.precision, folder, more)
+        model = in_child("the conversion", _convert, *asked, processor_alone=True)
+        model = {"format": self.format, "precision": self.precision, **model}
+        write_arrays(folder / "examples.npz", arrays)
+        if self.kind.compiles:
+            few = spread(np.arange(len(steps)), C_EXAMPLES)
+            most = C_TOLERANCE[self.precision] * (high - low)
+            write_examples(folder, steps.rows[few], arrays["action"][few], most)
+        code = resources.files("eagerly.export").joinpath("runner.py").read_bytes()
+        (folder / "runner.py").write_bytes(code)
+        about = {
+            **description_of(network, self.layout, model),
+            "run": facts_of(self.run, self.policy),
+            "tolerance": TOLERANCES[self.precision],
+            "versions": versions_of(self.kind),
+        }
+        return write_document(folder, about)
+
+    def _banner(self) -> str:
+        text = (
+            f"{self.run.agent} on {self.run.config.env}, the {self.policy.which} policy after "
+            f"{self.policy.steps} steps, exported by eagerly {__version__}"
+        )
+        return re.sub(r"[^\w .,:+/-]|\*/|//", "?", text, flags=re.ASCII)
+
+    def _checked(
+        self,
+        folder: Path,
+        about: Mapping[str, Any],
+        network: ActorNetwork,
+        before: Evaluation | None,
+    ) -> dict[str, Any]:
+        """Lets the files that are there act, and compares.
+
+        Raises:
+            RunError: If a difference is larger than allowed.
+        """
+        seeds = evaluation_seeds(self.run.config.evaluation_seed, self.episodes)
+        found, after = in_child(
+            "the exported policy",
+            exported_acted,
+            folder,
+            self.policy,
+            self.make,
+            self.run,
+            seeds,
+            # Environments may need a GPU; a SavedModel must not find one.
+            processor_alone=self.format == "saved-model",
+        )
+        observations, actions = self.layout
+        arrays = _read_arrays(folder / "examples.npz")
+        rows = rows_of(arrays, observations)
+        none = np.zeros(len(rows))
+        steps = Steps(
+            rows, arrays.get("reward", none).astype(np.float32), arrays.get("begins", none > 0)
+        )
+
+        def compared(network: ActorNetwork) -> dict[str, float]:
+            scores, _ = acted(numpy_actor_of(network), actions, steps)
+            expected = actions.to_environment(actions.decided(scores))
+            return runner.differences(_limits_of(actions, about), found, expected, scores)
+
+        differences = compared(network)
+        if wrong := runner.beyond(differences, TOLERANCES[self.precision]):
+            raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
+        to_policy = None
+        if network is not self.network:
+            to_policy = compared(self.network)
+            self._check_integers(to_policy)
+        returns = None
+        if before is not None:
+            returns = {"policy": summary(before), "exported": summary(after)}
+            if (lost := loss(before, after)) is not None:
+                _log.warning("%s", lost)
+        return {
+            "examples": len(rows),
+            "differences": differences,
+            "differences_to_policy": to_policy,
+            "returns": returns,
+        }
+
+    def _check_integers(self, measured: dict[str, float]) -> None:
+        """Judges what integers differ by from the policy, of floats or trained on integers."""
+        if self.network.architecture.quantized:
+            if wrong := runner.beyond(measured, TOLERANCES["int8"]):
+                raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
+            return
+        measured.pop("unequal", None)  # nearly all of them
+        if wrong := runner.beyond(measured, MOST):
+            raise RunError(
+                f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
+                "--normalize-observations, or export in float32"
+            )
+        if unusual := runner.beyond(measured, USUAL):
+            _log.warning("more is lost in 8 bits than usual: %s", "; ".join(unusual))
+
+
+def numpy_actor_of(network: ActorNetwork) -> NumpyActor | NumpyMemoryActor:
+    """Makes what acts of a network."""
+    return numpy_actor(network.architecture, network.weights)
+
+
+def _limits_of(actions: Actions, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `runner.differences` reads, from the spaces and not from `policy.json`."""
+    return {
+        "action": {
+            "continuous": actions.continuous,
+            "choices": actions.choices,
+            "low": actions.low,
+            "high": actions.high,
+        },
+        "tolerance": about["tolerance"],
+    }
+
+
+def _convert(
+    module: str, network: ActorNetwork, precision: str, folder: Path, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Converts, in a process of its own; a format is given what it asks for of `more`."""
+    convert = importlib.import_module(module).convert
+    asked = inspect.signature(convert).parameters
+    everything = any(each.kind is each.VAR_KEYWORD for each in asked.values())
+    given = {name: value for name, value in more.items() if everything or name in asked}
+    found: dict[str, Any] = convert(network, precision, folder, **given)
+    return found
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _replay(folder: Path) -> None:
+    """Replays the examples as its user will, with the files as they stay.
+
+    Raises:
+        RunError: If that fails.
+    """
+    command = [sys.executable, "-B", "-P", "runner.py"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=on_processor()
+    )
+    if done.returncode:
+        raise RunError(f"the export cannot be replayed: {done.stderr.strip()[-2000:]}")
+
+
+def _run_examples(folder: Path) -> None:
+    """Compiles and runs `examples.c`.
+
+    Raises:
+        RunError: If that fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
+        try:
+            program = compiled(folder, Path(private, "examples"), "examples.c")
+        except RuntimeError as error:
+            raise RunError(str(error)) from error
+        done = subprocess.run([program], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"examples.c fails: {done.stdout.strip()}")
+
+
+def _make_durable(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

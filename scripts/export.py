@@ -1,0 +1,108 @@
+"""Exports the policy of a run: `export.py runs/cheetah --format litert --out cheetah`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eagerly.errors import RunError
+from eagerly.export.formats import FORMATS, PRECISIONS
+from eagerly.quiet import quiet_tensorflow
+from eagerly.scripts.commands import Command
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
+from eagerly.storage.config import MOST_EPISODES
+from eagerly.storage.evaluations import format_return
+
+
+@click.command(cls=Command)
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--format", type=click.Choice(list(FORMATS)), required=True, help="Of the model.")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="float32",
+    help="Of the model; int8 computes with integers alone.",
+)
+@click.option(
+    "--which",
+    type=click.Choice(["best", "latest"]),
+    help="The policy with the best evaluation since the first update, or the newest one. "
+    "[default: best, or latest where there is no best yet]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The directory to be made; it must not exist.",
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=0, max=MOST_EPISODES),
+    help="Played with the policy and with the export, to compare returns; 0: none. "
+    "[default: 5 in float32, else 20]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--trust", is_flag=True, help=TRUST_HELP)
+def main(
+    run_dir: Path,
+    format: str,
+    precision: str,
+    which: str | None,
+    out: Path,
+    episodes: int | None,
+    as_json: bool,
+    trust: bool,
+) -> None:
+    """Writes the policy of the run in RUN_DIR as files that act without eagerly or TensorFlow.
+
+    The directory has the model, runner.py, which acts from it with NumPy and one runtime,
+    policy.json, examples and a model card. It appears once all of it was checked, or not at all.
+    """
+    log_to_terminal()
+    try:
+        with quiet_tensorflow():
+            from eagerly.export.exporting import export_policy
+        exported = export_policy(
+            run_dir,
+            format=format,
+            precision=precision,
+            which=which,
+            out=out,
+            episodes=episodes,
+            trust=trust,
+        )
+    except RunError as error:
+        raise Failure(error) from error
+    if as_json:
+        found = vars(exported) | {"path": str(exported.path), "run_dir": str(run_dir)}
+        click.echo(json.dumps(found))
+        return
+    echo(
+        f"{exported.which} policy of {run_dir} (step {exported.steps}) exported to {out}: "
+        f"{format}, {precision}, {sum(exported.files.values()):,} bytes"
+    )
+    _tell(exported.measured)
+
+
+def _tell(measured: Mapping[str, Any]) -> None:
+    for name, words in (
+        ("differences", "differences from the network"),
+        ("differences_to_policy", "differences from the policy"),
+    ):
+        if values := measured[name]:
+            listed = (f"{what.replace('_', ' ')} {value:.2g}" for what, value in values.items())
+            echo(f"  {words}: {', '.join(listed)}")
+    if measured["returns"]:
+        exported, before = (
+            format_return(measured["returns"][name]["mean"]) for name in ("exported", "policy")
+        )
+        count = len(measured["returns"]["policy"]["returns"])
+        echo(f"  return over {count} episodes: {exported}, of the policy {before}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,397 @@
+"""Exports of trained runs: whole and checked, or not there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from eagerly import RunError, load_policy, open_run
+from eagerly.export import exporting
+from eagerly.export.exporting import Exported, export_policy
+from eagerly.export.formats import FORMATS, Format
+from eagerly.scripts.main import main
+from eagerly.training.signals import Terminated
+from tests.helpers import gone
+from tests.small_runs import train_in
+from tests.training.test_failing_surroundings import can_mount
+
+BLOCKED = ("eagerly", "tensorflow", "keras", "gymnasium", "scipy")
+PENDULUM = {"normalize_observations": True, "hidden_sizes": (16, 16), "env": "Pendulum-v1"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "pendulum"
+    train_in(path, **PENDULUM)
+    return path
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    out = tmp_path_factory.mktemp("exports") / "new" / "pendulum"
+    return export_policy(run, format="c", out=out, episodes=1)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Iterator[Path]:
+    """Where an export that fails is to go; nothing may be left there."""
+    yield tmp_path / "exports" / "pendulum"
+    assert list(tmp_path.iterdir()) == []
+
+
+def faulty(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    stand_in = Format("tests.export.faulty", "C", {}, "a C compiler", compiles=True)
+    monkeypatch.setitem(FORMATS, "c", stand_in)
+    monkeypatch.setenv("FAULT", fault)
+
+
+def document(path: Path) -> Any:
+    return json.loads((path / "policy.json").read_text())
+
+
+def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Exported) -> None:
+    about = document(exported.path)
+    files = {path.name for path in exported.path.iterdir()}
+    assert files == {*about["files"], "policy.json"} == set(exported.files)
+    assert {"runner.py", "examples.npz", "MODEL_CARD.md", "policy.c", "examples.c"} < files
+    assert [path.name for path in exported.path.parent.iterdir()] == ["pendulum"]
+    assert about["run"] == {
+        "agent": "td3",
+        "env": "Pendulum-v1",
+        "env_kwargs": {},
+        "seed": 0,
+        "which": "best",
+        "steps": load_policy(run).steps,
+    }
+    measured = about["measured"]
+    assert measured == exported.measured
+    assert measured["differences"]["largest"] < 1e-5
+    returns = measured["returns"]
+    assert len(returns["policy"]["returns"]) == 1
+    assert returns["exported"]["mean"] == pytest.approx(returns["policy"]["mean"], rel=0.01)
+    card = (exported.path / "MODEL_CARD.md").read_text()
+    for part in ("TD3 on Pendulum-v1", "Box(-2.0, 2.0, (1,), float32)", "16 and 16 units"):
+        assert part in card
+    source = Path(exporting.__file__).with_name("runner.py").read_bytes()
+    assert (exported.path / "runner.py").read_bytes() == source
+
+
+def test_half_of_the_examples_are_replayed_and_half_are_greedy(
+    run: Path, exported: Exported
+) -> None:
+    with np.load(exported.path / "examples.npz") as file:
+        examples = dict(file)
+    policy = load_policy(run)
+    assert {name: part.shape for name, part in examples.items()} == {
+        "observation": (1000, 3),
+        "action": (1000, 1),
+        "scores": (1000, 1),
+    }
+    np.testing.assert_allclose(policy(examples["observation"]), examples["action"], atol=1e-5)
+    env = gymnasium.make("Pendulum-v1")
+    from eagerly.training.evaluation import evaluation_seeds
+
+    first, _ = env.reset(seed=evaluation_seeds(0, 1)[0])
+    greedy = 1000 - 400  # as many as the buffer has, all of them
+    np.testing.assert_array_equal(examples["observation"][1000 - greedy], first)
+
+
+def test_it_acts_in_a_program_that_has_numpy_alone(run: Path, exported: Exported) -> None:
+    code = f"""
+        import sys
+
+        class Blocked:
+            def find_spec(self, name, *more):
+                if name.partition(".")[0] in {BLOCKED}:
+                    raise ImportError(f"{{name}} is blocked")
+
+        sys.meta_path.insert(0, Blocked())
+        sys.path.insert(0, {str(exported.path)!r})
+        import numpy as np
+        from runner import Policy
+
+        policy = Policy({str(exported.path)!r})
+        print(policy(np.array([0.5, -0.5, 2.0])).tolist())
+        print(policy.begin_episode()(np.ones(3)).tolist())
+    """
+    command = [sys.executable, "-I", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    policy = load_policy(run)
+    expected = [policy(np.array([0.5, -0.5, 2.0])), policy(np.ones(3))]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(exported.path, copy)
+
+    def replayed() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", copy / "runner.py"]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = replayed()
+    assert (done.returncode, done.stdout[:24]) == (0, "replayed 1000 examples, ")
+    (copy / "MODEL_CARD.md").write_text("mine")
+    done = replayed()
+    assert done.returncode == 1
+    assert "MODEL_CARD.md is not as it was exported" in done.stderr
+    about = document(copy)
+    about["tolerance"]["largest"] = 1e-12
+    from eagerly.export.description import write_document
+
+    del about["sha256"]
+    write_document(copy, about)
+    done = replayed()
+    assert done.returncode == 1
+    assert "at most 1e-12 is allowed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("no weights", "does not act as the policy: largest is"),
+        ("aborts", "the conversion failed: its process was ended by SIGABRT"),
+        pytest.param(
+            "NaN", "the exported policy failed: FloatingPointError", marks=pytest.mark.long
+        ),
+        pytest.param("forgotten", "policy.c is missing", marks=pytest.mark.long),
+    ],
+)
+def test_a_model_that_is_not_the_policy_is_not_exported(
+    fault: str, message: str, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty(monkeypatch, fault)
+    with pytest.raises(RunError, match=message):
+        export_policy(run, format="c", out=out, episodes=0)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("action", {"high": [3.0]}),
+        pytest.param("action", {"low": [-1.0]}, marks=pytest.mark.long),
+        ("normalization", None),
+    ],
+)
+def test_a_document_that_is_not_of_the_policy_is_not_exported(
+    part: str, change: Any, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = exporting.description_of
+
+    def changed(*args: Any) -> dict[str, Any]:
+        about = original(*args)
+        return about | {part: change if change is None else about[part] | change}
+
+    monkeypatch.setattr(exporting, "description_of", changed)
+    with pytest.raises(RunError, match="does not act as the policy: largest is"):
+        export_policy(run, format="c", out=out, episodes=0)
+
+
+def test_a_signal_leaves_no_files_and_no_process(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    child = tmp_path_factory.mktemp("child") / "process"
+    faulty(monkeypatch, "terminated")
+    monkeypatch.setenv("CHILD", str(child))
+    with pytest.raises(Terminated):
+        export_policy(run, format="c", out=out, episodes=0)
+    assert gone(int(child.read_text()))
+
+
+def test_files_that_may_not_grow_leave_nothing(run: Path, out: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"cannot be written: \[Errno 27\]"):
+            export_policy(run, format="c", out=out, episodes=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_nothing(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(exporting.os, "fsync", full)
+    with pytest.raises(RunError, match=r"cannot be written: .* No space left on device"):
+        export_policy(run, format="c", out=out, episodes=0)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not can_mount(), reason="needs a file system of its own")
+def test_a_disk_that_is_full_leaves_nothing(run: Path) -> None:
+    code = f"""
+        from pathlib import Path
+        from eagerly import RunError
+        from eagerly.export.exporting import export_policy
+
+        for free in (4, 40, 80):  # KiB
+            filler = Path("/mnt/filler")
+            with filler.open("wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(bytes(4096))
+                except OSError:
+                    pass
+            with filler.open("r+b") as file:
+                file.truncate(filler.stat().st_size - 1024 * free)
+            try:
+                export_policy({str(run)!r}, format="c", out="/mnt/out", episodes=0)
+            except RunError as error:
+                print(error)
+            assert [path.name for path in Path("/mnt").iterdir()] == ["filler"]
+    """
+    inner = [sys.executable, "-c", textwrap.dedent(code)]
+    mount = 'mount -t tmpfs -o size=1m none /mnt && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", mount, "sh", *map(str, inner)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines
+    assert all("No space left" in line for line in lines), lines
+
+
+def test_what_is_there_is_not_replaced(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "folder"):
+        with pytest.raises(RunError, match="exists already: choose another --out"):
+            export_policy("no run at all", format="c", out=tmp_path / name)
+
+
+def test_what_cannot_be_exported_is_refused_at_once(
+    run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunError, match=r"format must be one of saved-model, .*; got 'pickle'"):
+        export_policy(run, format="pickle", out=out)
+    with pytest.raises(RunError, match=r"precision must be one of float32, .*; got 'int4'"):
+        export_policy(run, format="c", precision="int4", out=out)
+    with pytest.raises(RunError, match="c cannot be exported in float16"):
+        export_policy(run, format="c", precision="float16", out=out)
+    with pytest.raises(RunError, match=r"has no config\.json"):
+        export_policy(out, format="c", out=out)
+    monkeypatch.setitem(FORMATS, "c", Format("x", "C", {"no_such": "no-such"}, ""))
+    with pytest.raises(RunError, match=r"needs no-such: pip install 'eagerly\[export\]'"):
+        export_policy(run, format="c", out=out)
+
+
+GEARS: dict[str, Any] = {"env": "Gears-v0", "warmup_steps": 100, "normalize_observations": True}
+POSITIONS: dict[str, Any] = {"env": "PendulumPositions-v1", "memory_units": 8}
+POSITIONS |= {"sequence_length": 6, "normalize_observations": True}
+RUNS: dict[str, dict[str, Any]] = {
+    "box": PENDULUM,
+    "layer norm": PENDULUM | {"layer_norm": True, "activation": "silu", "precision": "float64"},
+    "dict and mask": GEARS,
+    "one choice": {"env": "CartPole-v1"},
+    "choices with mask": {"env": "Taxi-v4", "steps": 600},
+    "trained on integers": PENDULUM | {"quantize": "int8"},
+    "gru": POSITIONS | {"memory": "gru"},
+    "lstm": POSITIONS | {"memory": "lstm"},
+    "attention": POSITIONS | {"memory": "attention", "attention_heads": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("kinds")
+
+    def trained(kind: str) -> Path:
+        if not (folder / kind).exists():
+            train_in(folder / kind, **RUNS[kind])
+        return folder / kind
+
+    return trained
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "format", "precision"),
+    [
+        *((kind, "onnx", "float32") for kind in RUNS),
+        ("box", "saved-model", "float32"),
+        ("gru", "saved-model", "float32"),
+        ("box", "litert", "float16"),
+        ("choices with mask", "litert", "int8"),
+        *((kind, "litert", "float32") for kind in ("dict and mask", "gru", "lstm", "attention")),
+        ("layer norm", "c", "float32"),
+        ("trained on integers", "c", "int8"),
+        ("trained on integers", "litert", "int8"),
+    ],
+)
+def test_every_kind_of_policy_is_exported_as_it_acts(
+    kind: str, format: str, precision: str, runs: Callable[[str], Path], tmp_path: Path
+) -> None:
+    try:
+        FORMATS[format].check_installed()
+    except RunError as error:
+        pytest.skip(str(error))
+    run = runs(kind)
+    made = export_policy(run, format=format, precision=precision, out=tmp_path / "x", episodes=2)
+    about = document(made.path)
+    returns = made.measured["returns"]
+    if kind == "trained on integers" and precision == "int8":
+        assert made.measured["differences_to_policy"]["unequal"] <= 0.01
+    if precision == "float32" or kind == "trained on integers":
+        assert returns["exported"]["returns"] == pytest.approx(
+            returns["policy"]["returns"], rel=0.01
+        )
+    with np.load(made.path / "examples.npz") as file:
+        examples = dict(file)
+    if about["memory"] is None:
+        assert made.measured["examples"] == 1000
+        return
+    assert made.measured["examples"] >= 300
+    states = [name for name in examples if name.startswith("state_")]
+    assert len(states) == len(about["memory"]["states"])
+    begins = examples["begins"]
+    assert begins[0]
+    assert not examples["reward"][begins].any()
+    assert not examples["previous_action"][begins].any()
+    for name in states:
+        assert not examples[name][begins].any()
+        assert examples[name][~begins].any()
+
+
+def test_models_of_your_own_are_refused_before_they_are_loaded(tmp_path: Path) -> None:
+    settings = {"env": "Pendulum-v1", "actor": "tests.agents.test_own_models:plain_actor"}
+    planned = open_run(tmp_path / "run", "td3", settings)
+    planned.write()
+    planned.unlock()
+    with pytest.raises(RunError, match="models and agents of your own act through TensorFlow"):
+        export_policy(planned.path, format="c", out=tmp_path / "x")
+
+
+def test_the_command_exports_integers_and_prints_what_it_measured(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["export", str(run), "--format", "c", "--precision", "int8", "--out", "x"]
+    result = CliRunner().invoke(main, [*words, "--episodes", "1"])
+    assert result.exit_code == 0, result.output
+    assert "best policy of" in result.output
+    assert "differences from the policy" in result.output
+    assert "return over 1 episodes" in result.output
+    about = document(tmp_path / "x")
+    assert about["model"]["inputs"][0]["dtype"] == "int8"
+    assert about["measured"]["differences"]["unequal"] <= 0.01
+    again = CliRunner().invoke(main, words)
+    assert again.exit_code == 1
+    assert "Error: x exists already" in again.output
