@@ -7,12 +7,7 @@ import inspect
 import logging
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -24,9 +19,9 @@ from eagerly import __version__
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export import runner
-from eagerly.export.c import compiled, write_examples
+from eagerly.export.c import write_examples
 from eagerly.export.calibration import calibrated
-from eagerly.export.children import in_child, on_processor
+from eagerly.export.children import in_child
 from eagerly.export.description import (
     description_of,
     facts_of,
@@ -50,6 +45,7 @@ from eagerly.export.examples import (
     write_arrays,
 )
 from eagerly.export.formats import Format, format_of
+from eagerly.export.staging import publish, replay, run_examples, staged
 from eagerly.export.ties import without_ties
 from eagerly.export.verification import MOST, TOLERANCES, USUAL, loss, summary
 from eagerly.export.verification import acted as exported_acted
@@ -140,7 +136,7 @@ def export_policy(
             plan = _Plan(run, policy, network, make, kind, format, precision, episodes)
             # Nothing is on disk while environments are called here, which may end the process.
             examples, exported = plan.examples(), plan.quantized()
-            with _staged(out) as folder:
+            with staged(out) as folder:
                 return plan.carried_out(folder, out, exported, *examples)
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error}") from error
@@ -169,24 +165,6 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
     if reason := kind.load().refusal(network.architecture, precision):
         raise RunError(reason)
     return network
-
-
-@contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """Gives a folder beside the one that is to be made, which is removed if anything fails."""
-    missing = [path for path in out.absolute().parents if not path.exists()]
-    folder = None
-    try:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
-        yield folder
-    except BaseException:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-        for path in missing:
-            with suppress(OSError):
-                path.rmdir()
-        raise
 
 
 @dataclass(frozen=True)
@@ -232,20 +210,12 @@ class _Plan:
         card = model_card(about, self.kind, out.name)
         (folder / "MODEL_CARD.md").write_text(card, encoding="utf-8")
         about = write_document(folder, about)
-        _replay(folder)
+        replay(folder)
         if self.kind.compiles:
-            _run_examples(folder)
-        _make_durable(folder)
-        if os.path.lexists(out):
-            raise RunError(f"{out} was made by somebody else meanwhile")
+            run_examples(folder)
         files = {name: found["bytes"] for name, found in about["files"].items()}
         files["policy.json"] = (folder / "policy.json").stat().st_size
-        folder.rename(out)
-        try:
-            _sync(out.absolute().parent)
-        except BaseException:
-            shutil.rmtree(out, ignore_errors=True)
-            raise
+        publish(folder, out)
         return Exported(
             out, self.format, self.precision, self.policy.which, self.policy.steps, files, measured
         )
@@ -427,49 +397,3 @@ def _convert(
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
-
-
-def _replay(folder: Path) -> None:
-    """Replays the examples as its user will, with the files as they stay.
-
-    Raises:
-        RunError: If that fails.
-    """
-    command = [sys.executable, "-B", "-P", "runner.py"]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=on_processor()
-    )
-    if done.returncode:
-        raise RunError(f"the export cannot be replayed: {done.stderr.strip()[-2000:]}")
-
-
-def _run_examples(folder: Path) -> None:
-    """Compiles and runs `examples.c`.
-
-    Raises:
-        RunError: If that fails.
-    """
-    with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
-        try:
-            program = compiled(folder, Path(private, "examples"), "examples.c")
-        except RuntimeError as error:
-            raise RunError(str(error)) from error
-        done = subprocess.run([program], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(f"examples.c fails: {done.stdout.strip()}")
-
-
-def _make_durable(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        _sync(path)
-    mask = os.umask(0)
-    os.umask(mask)
-    folder.chmod(0o777 & ~mask)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""The folder of an export: it is made beside its place, replayed there, and named in the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from eagerly.errors import RunError
+from eagerly.export.c import compiled
+from eagerly.export.children import on_processor
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """Gives a folder beside the one that is to be made, which is removed if anything fails."""
+    missing = [path for path in out.absolute().parents if not path.exists()]
+    folder = None
+    try:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+        yield folder
+    except BaseException:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def replay(folder: Path) -> None:
+    """Replays the examples as its user will, with the files as they stay.
+
+    Raises:
+        RunError: If that fails.
+    """
+    command = [sys.executable, "-B", "-P", "runner.py"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=on_processor()
+    )
+    if done.returncode:
+        raise RunError(f"the export cannot be replayed: {done.stderr.strip()[-2000:]}")
+
+
+def run_examples(folder: Path) -> None:
+    """Compiles and runs `examples.c`.
+
+    Raises:
+        RunError: If that fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
+        try:
+            program = compiled(folder, Path(private, "examples"), "examples.c")
+        except RuntimeError as error:
+            raise RunError(str(error)) from error
+        done = subprocess.run([program], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"examples.c fails: {done.stdout.strip()}")
+
+
+def publish(folder: Path, out: Path) -> None:
+    """Gives a folder its name, once all that is in it is on disk.
+
+    Raises:
+        RunError: If there is something of that name meanwhile.
+        OSError: If it cannot be written; nothing of that name is left then.
+    """
+    _make_durable(folder)
+    if os.path.lexists(out):
+        raise RunError(f"{out} was made by somebody else meanwhile")
+    folder.rename(out)
+    try:
+        _sync(out.absolute().parent)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _make_durable(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
