@@ -190,7 +190,9 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
         "- Observations must have the units and the order of the environment. Differences were "
         f"measured on {about['measured']['examples']} observations; others may differ by more.",
     ]
-    if about["normalization"] is not None:
+    if about["model"]["precision"] == "int8":
+        parts[-1] += " What lies outside the range of those seen in training is cut off."
+    elif about["normalization"] is not None:
         clip = about["normalization"]["clip"]
         parts[-1] += f" Beyond {clip:g} deviations from the mean they are cut off."
     return "\n\n".join(_joined(parts)) + "\n"
@@ -215,7 +217,7 @@ def _network_line(about: Mapping[str, Any], network: Mapping[str, Any]) -> str:
     if about["memory"] is not None:
         line += f", behind a memory ({about['memory']['kind']})"
     if about["normalization"] is not None:
-        line += "; observations are scaled by the mean and deviation that training saw"
+        line += "; observations are scaled first, by the numbers in policy.json"
     return f"{line}; {network['parameters']:,} numbers"
 
 
