@@ -158,6 +158,17 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 normalize_observations=True,
             ),
         ],
+        "quantization": [
+            *cells("td3-normalized", CHEETAH, 100_000, seeds, normalize_observations=True),
+            *cells(
+                "td3-int8",
+                CHEETAH,
+                100_000,
+                three,
+                normalize_observations=True,
+                quantize="int8",
+            ),
+        ],
         "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
         "memory": [
             *(
