@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": {"agents", "environments", "networks", "policies", "buffers", "spaces"},
     "training": {"storage", "agents", "environments", "networks", "policies", "buffers", "spaces"},
     "curves": {"storage"},
-    "export": {"storage", "environments", "policies", "spaces"},
+    "export": {"training", "storage", "agents", "environments", "policies", "buffers", "spaces"},
 }
 EVERYTHING = {*MAY_IMPORT, "benchmarks", "scripts"}
 MAY_IMPORT |= {"benchmarks": EVERYTHING - {"scripts"}, "scripts": EVERYTHING, "eagerly": EVERYTHING}
@@ -176,8 +176,10 @@ WITHOUT_TENSORFLOW = [
     "eagerly.environments.vector",
     "eagerly.environments.workers",
     "eagerly.export.calibration",
+    "eagerly.export.exporting",
     "eagerly.export.litert",
     "eagerly.export.onnx",
+    "eagerly.export.runner",
     "eagerly.export.saved_model",
     "eagerly.storage.settings",
     "eagerly.storage.run",
@@ -186,6 +188,7 @@ WITHOUT_TENSORFLOW = [
     "eagerly.scripts.main",
     "eagerly.scripts.train",
     "eagerly.scripts.evaluate",
+    "eagerly.scripts.export",
     "eagerly.scripts.plot",
     "eagerly.scripts.runs",
 ]
