@@ -34,7 +34,7 @@ from eagerly.export.rounding import rounded
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
-from eagerly.policies.quantization import SATURATED
+from eagerly.policies.quantization import LEAST_WEIGHT, SATURATED
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
@@ -129,7 +129,7 @@ def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.
     architecture, weights = network.architecture, _in_double(network)
     low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
     middle, half = (low + high) / 2.0, (high - low) / 2.0
-    half = np.where(half > 0.0, half, 1.0)  # a column that never changed
+    half = np.where(half < LEAST_WEIGHT, 1.0, half)  # a column that never changed
     mean, scale = _moments(network)
     old = tuple(part[: architecture.visible].copy() for part in (mean, scale))
     mean[: architecture.visible] += middle / old[1]

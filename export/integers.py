@@ -19,9 +19,8 @@ from eagerly.policies.quantization import (
     LEAST,
     MOST,
     TANH_SCALE,
-    bias_integers,
     grid,
-    kernel_integers,
+    layer_integers,
     quantized_tanh,
 )
 
@@ -172,9 +171,10 @@ def _layer(
     relu: bool = False,
 ) -> IntegerLayer:
     weights: dict[str, Any] = network.weights
-    kernel, scales = kernel_integers(weights[f"{name}/kernel"][:, columns])
-    bias = bias_integers(weights[f"{name}/bias"][columns], before[0], scales).astype(np.int64)
-    # No sum leaves 32 bits. A bias that large saturates the output with or without this.
+    kernel, bias = weights[f"{name}/kernel"][:, columns], weights[f"{name}/bias"][columns]
+    kernel, bias, scales = layer_integers(kernel, bias, before[0])
+    # No sum leaves 32 bits. A bias has 2^30 steps, so that this cuts one off only where more than
+    # 33 000 inputs have a weight of 127.
     most = 2**31 - 1 - (MOST - LEAST) * np.abs(kernel.astype(np.int64)).sum(axis=0)
     steps, shifts = multipliers(before[0].astype(np.float64) * scales / after[0].astype(np.float64))
     return IntegerLayer(

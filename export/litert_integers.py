@@ -15,7 +15,7 @@ import numpy as np
 
 from eagerly.export.interface import TANH_RANGE
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import bias_integers, grid, kernel_integers
+from eagerly.policies.quantization import grid, layer_integers
 
 _IDENTIFIER = b"TFL3"
 
@@ -161,9 +161,8 @@ class _Graph:
         self._same_grid(name, output, after)
         source, kernel, bias = self._operator("FULLY_CONNECTED", output).inputs
         weights, scale = self.network.weights, grid(*before)[0]
-        q, scales = kernel_integers(weights[f"{name}/kernel"])
-        q, scales = q[:, columns], scales[columns]
-        steps = bias_integers(weights[f"{name}/bias"][columns], scale, scales)
+        parts = weights[f"{name}/kernel"][:, columns], weights[f"{name}/bias"][columns]
+        q, steps, scales = layer_integers(*parts, scale)
         return int(source), _Layer(name, kernel, bias, q.T, scales, steps, scale)
 
     def _operator(self, kind: str, output: int) -> Any:

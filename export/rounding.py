@@ -11,7 +11,7 @@ import numpy as np
 
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import ACTIVATIONS
-from eagerly.policies.quantization import MOST, grid, kernel_integers, quantized, quantized_layer
+from eagerly.policies.quantization import MOST, column_scales, grid, quantized, quantized_layer
 
 # Added to the diagonal of the covariance, as a part of its mean: inputs that never change, or few
 # rows, leave it without an inverse. GPTQ takes the same.
@@ -31,17 +31,24 @@ def rounded(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     for layer, before, after in zip(layers, network.ranges, network.ranges[1:], strict=False):
         kernel, bias = (weights[f"{layer}/{part}"] for part in ("kernel", "bias"))
         expected = exact @ kernel + bias
-        kernel = compensated(kernel, rough)
+        input_scale = grid(*before)[0]
+        kernel = compensated(kernel, rough, column_scales(kernel, bias, input_scale))
         bias = bias + (expected - (rough @ kernel + bias)).mean(axis=0)
         weights[f"{layer}/kernel"], weights[f"{layer}/bias"] = kernel, bias
-        kernel, bias = quantized_layer(kernel, bias, grid(*before)[0])
+        kernel, bias = quantized_layer(kernel, bias, input_scale)
         exact = ACTIVATIONS[architecture.activation](expected)
         rough = quantized(ACTIVATIONS[architecture.activation](rough @ kernel + bias), *after)
     return ActorNetwork(architecture, weights)
 
 
-def compensated(kernel: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Rounds a kernel `[I, units]` to its grid, for inputs `[N, I]`; scales stay what they are."""
+def compensated(kernel: np.ndarray, inputs: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Rounds a kernel to its grid, for inputs that a layer is given.
+
+    Args:
+        kernel: `[I, units]`.
+        inputs: `[N, I]`.
+        scales: `[units]`, of the columns; they stay what they are.
+    """
     inputs = inputs.astype(np.float64)
     covariance = np.atleast_2d(np.cov(inputs, rowvar=False, bias=True))
     damping = DAMPING * np.diag(covariance).mean()
@@ -49,16 +56,17 @@ def compensated(kernel: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     order = np.argsort(-np.diag(covariance))  # inputs that change most come first
     inverse = np.linalg.inv(covariance[np.ix_(order, order)])
     upper = np.linalg.cholesky(inverse).T
-    scales = kernel_integers(kernel)[1].astype(np.float64)
-    wanted = kernel.astype(np.float64)[order]
-    done = np.empty_like(wanted)
+    given = kernel.astype(np.float64)[order]
+    wanted, done = given.copy(), np.empty_like(given)
+    scales = scales.astype(np.float64)
+    # The largest of a column makes its scale, and stays, unless the bias does.
+    largest = np.argmax(np.abs(given), axis=0)
+    ends = np.rint(np.abs(given).max(axis=0) / scales) == MOST
     for row, factors in enumerate(upper):
-        done[row] = np.clip(np.rint(wanted[row] / scales), -MOST, MOST) * scales
+        nearest = np.clip(np.rint(wanted[row] / scales), -MOST, MOST) * scales
+        done[row] = np.where(ends & (largest == row), given[row], nearest)
         error = (wanted[row] - done[row]) / factors[row]
         wanted[row + 1 :] -= np.outer(factors[row + 1 :], error)
     result = np.empty_like(kernel)
     result[order] = done
-    # The largest of a column makes its scale.
-    largest = np.argmax(np.abs(kernel), axis=0)[np.newaxis]
-    np.put_along_axis(result, largest, np.take_along_axis(kernel, largest, axis=0), axis=0)
     return result

@@ -17,7 +17,7 @@ import numpy as np
 
 from eagerly.export.integers import multipliers, no_ranges
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import LEAST, MOST, bias_integers, grid, kernel_integers
+from eagerly.policies.quantization import LEAST, MOST, column_scales, grid, layer_integers
 
 # How far scales are moved at most, in units in the last place: 1e-5 of themselves.
 FARTHEST = 100
@@ -45,7 +45,7 @@ def without_ties(network: ActorNetwork) -> ActorNetwork:
 
     Returns:
         The network to export. `count_ties` of it is 0, unless a column has a scale so small that
-        sums lie too densely, or no weights.
+        sums lie too densely, one that its bias makes, or no weights.
 
     Raises:
         ValueError: If it is not quantised.
@@ -98,7 +98,10 @@ def _moved(layer: _Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
     given = kernel.astype(np.float32)
     moved, largest = given.copy(), np.abs(given).max(axis=0)
     columns = np.flatnonzero(_disagreeing(layer, moved, bias, np.arange(len(bias))))
-    columns = columns[largest[columns] > 0.0]
+    # A scale that the bias makes stays.
+    scales = column_scales(given, np.zeros_like(bias), layer.input_scale)
+    movable = (largest > 0.0) & (scales == column_scales(given, bias, layer.input_scale))
+    columns = columns[movable[columns]]
     for step in range(1, FARTHEST + 1):
         for units in (step, -step):
             if not len(columns):
@@ -123,9 +126,9 @@ def _disagreeing(
         bias: `[units]`.
         columns: `[units]`, which of the layer they are.
     """
-    q, scales = kernel_integers(kernel)
-    steps = bias_integers(bias, layer.input_scale, scales).astype(np.int64)
+    q, steps, scales = layer_integers(kernel, bias, layer.input_scale)
     ends = q.astype(np.int64) * (np.array([LEAST, MOST])[:, None, None] - layer.input_zero_point)
+    steps = steps.astype(np.int64)
     low, high = steps + ends.min(axis=0).sum(axis=0), steps + ends.max(axis=0).sum(axis=0)
     output_scales, points = layer.output_scales[columns], layer.output_zero_points[columns]
     wide = layer.input_scale.astype(np.float64) * scales / output_scales.astype(np.float64)

@@ -20,8 +20,10 @@ import tensorflow as tf
 from eagerly.networks.layers import product
 from eagerly.policies.numpy_actor import CLIP
 from eagerly.policies.quantization import (
+    INVERSE_BIAS_STEPS,
     INVERSE_STEPS,
     LEAST,
+    LEAST_WEIGHT,
     MOST,
     SATURATED,
     STEPS,
@@ -32,10 +34,8 @@ from eagerly.policies.quantization import (
 RANGES = "quantization/"
 # How far a range goes towards the least and the greatest number of a batch.
 STEP = 0.01
-# So wide is a range at least; what is constant at 0 has one, too.
+# Minimum width of a range, so that a constant 0 still has a grid.
 WIDTH = 2.0**-10
-# Ends of 32-bit integers that float32 holds.
-_ENDS = -(2.0**31), 2.0**31 - 128.0
 
 
 @tf.custom_gradient
@@ -63,22 +63,20 @@ def rounded(x: tf.Tensor, scale: tf.Tensor) -> Any:
         x: `[..., units]`.
         scale: `[units]`.
     """
-    steps = tf.clip_by_value(tf.round(x / scale), *_ENDS)
-    return steps * scale, lambda upstream: (upstream, None)
+    return tf.round(x / scale) * scale, lambda upstream: (upstream, None)
 
 
 @tf.custom_gradient
-def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, largest: tf.Tensor) -> Any:
-    """Rounds a kernel to its grids; the largest weight of a column stays what it is.
+def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, ends: tf.Tensor) -> Any:
+    """Rounds a kernel to its grids; the weight that makes a column's scale stays what it is.
 
     Args:
         kernel: `[I, units]`.
         scales: `[units]`.
-        largest: `[units]`, the largest weights, whatever their sign.
+        ends: `[units]`, the weights that 127 stands for.
     """
     steps = tf.round(kernel / scales)
-    ends = tf.sign(steps) * largest
-    values = tf.where(tf.abs(steps) == MOST, ends, steps * scales)
+    values = tf.where(tf.abs(steps) == MOST, tf.sign(steps) * ends, steps * scales)
     return values, lambda upstream: (upstream, None, None)
 
 
@@ -126,8 +124,15 @@ def quantized_weights(
         input_scale: Scalar, the scale of the layer's inputs.
     """
     largest = tf.reduce_max(tf.abs(tf.stop_gradient(kernel)), axis=0)
-    scales = _divided(tf.where(largest > 0.0, largest, 1.0), MOST)
-    return rounded_kernel(kernel, scales, largest), rounded(bias, input_scale * scales)
+    of_kernel = _divided(tf.where(largest >= LEAST_WEIGHT, largest, 1.0), MOST)
+    size = tf.cast(tf.abs(tf.stop_gradient(bias)), tf.float64)
+    # A product with a power of two is exact. The quotient is rounded twice, which is once: see
+    # `_divided`; that of two float32 does not lie that close to a half, either.
+    of_bias = size * INVERSE_BIAS_STEPS / tf.cast(input_scale, tf.float64)
+    of_bias = tf.cast(of_bias, largest.dtype)
+    scales = tf.maximum(of_kernel, of_bias)
+    ends = tf.where(of_kernel < of_bias, scales * MOST, largest)
+    return rounded_kernel(kernel, scales, ends), rounded(bias, input_scale * scales)
 
 
 def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
@@ -172,7 +177,11 @@ class Quantization(keras.layers.Layer):
         self, hidden: int, *, freeze_steps: int = 0, passed: Callable[[], Any] = lambda: 0
     ) -> None:
         super().__init__(name=RANGES.rstrip("/"), dtype="float32", autocast=False)
-        high = np.array([CLIP] * (hidden + 1) + [SATURATED, CLIP], np.float32)
+        # Observations and numbers before a tanh are cut off at these: no batch goes just beyond, so
+        # that a range which does is one that no batch has set. Raw observations may, but not also
+        # exactly so at both ends, with logits that do the same.
+        ends = np.array([CLIP] * (hidden + 1) + [SATURATED, CLIP], np.float32)
+        high = np.nextafter(ends, np.float32(np.inf))
         low = np.where([False] + [True] * hidden + [False] * 2, np.float32(0.0), -high)
         self._first = low, high
         self._freeze_steps, self._passed = freeze_steps, passed
@@ -216,7 +225,7 @@ class Quantization(keras.layers.Layer):
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
     def is_first(self) -> tf.Tensor:
-        """Says whether no batch has set the ranges yet: none gives all those they begin as."""
+        """Says whether no batch has set the ranges yet: none gives those that they begin as."""
         pairs = zip((self.low, self.high), self._first, strict=True)
         same = [tf.reduce_all(tf.equal(variable.value, begun)) for variable, begun in pairs]
         return tf.logical_and(*same)

@@ -85,8 +85,9 @@ def image_features(
         name = f"{layer}_convolution_{index}"
         layers.append((weights[f"{name}/kernel"], weights[f"{name}/bias"], strides))
     # One image after the other stays in the processor's cache, which halves the time of four.
-    hidden = np.stack([_convolved(image, layers) for image in hidden])
     kernel, bias = weights[f"{layer}_linear/kernel"], weights[f"{layer}_linear/bias"]
+    found = [_convolved(image, layers) for image in hidden]
+    hidden = np.array(found, dtype).reshape(len(found), len(kernel))  # also of none
     hidden = hidden @ kernel + bias
     hidden -= hidden.mean(axis=-1, keepdims=True)
     variance = np.square(hidden).mean(axis=-1, keepdims=True)

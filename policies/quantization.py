@@ -22,6 +22,11 @@ STEPS = MOST - LEAST
 # too little to be seen in float32, but once in a hundred million.
 INVERSE_STEPS = 1.0 / STEPS
 TANH_SCALE = 1.0 / 128.0
+# Steps of a bias: half of what 32 bits hold, so that sums have the other half.
+INVERSE_BIAS_STEPS = 2.0**-30
+# A column whose weights are all smaller is one of zeros, and has any scale. Scales of smaller ones
+# would be denormal, which TensorFlow makes 0 and NumPy does not.
+LEAST_WEIGHT = np.float32(1e-30)
 # Before a tanh more is not needed: it is 0.9993 there.
 SATURATED = 4.0
 
@@ -69,21 +74,38 @@ def quantized_tanh(x: np.ndarray) -> np.ndarray:
     return np.minimum(q, np.float32(MOST)) * np.float32(TANH_SCALE)
 
 
-def kernel_integers(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the integers `[I, units]`, int8, of a kernel, and the scale of each column."""
-    kernel = np.asarray(kernel, np.float32)
-    largest = np.abs(kernel).max(axis=0)
-    # A column of zeros has any scale.
-    scales = np.where(largest > 0.0, largest, np.float32(1.0)) / np.float32(MOST)
-    return np.rint(kernel / scales).astype(np.int8), scales
+def column_scales(kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32) -> np.ndarray:
+    """Returns the scale of each column of a kernel, `[units]` float32.
+
+    It makes the largest weight 127, or, where that is more, the bias 2^30 of its steps: a bias that
+    is so much larger than what its column adds to it would leave 32 bits otherwise.
+
+    Args:
+        kernel: `[I, units]`.
+        bias: `[units]`.
+        input_scale: The scale of the layer's inputs.
+    """
+    return _scales(kernel, bias, input_scale)[0]
 
 
-def bias_integers(
-    bias: np.ndarray, input_scale: np.float32, kernel_scales: np.ndarray
-) -> np.ndarray:
-    """Returns the integers `[units]`, int32, of a bias."""
-    steps = np.rint(np.asarray(bias, np.float32) / (input_scale * kernel_scales))
-    return np.clip(steps, -(2.0**31), 2.0**31 - 128).astype(np.int32)
+def layer_integers(
+    kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the integers of a layer's weights.
+
+    Args:
+        kernel: `[I, units]`.
+        bias: `[units]`.
+        input_scale: The scale of the layer's inputs.
+
+    Returns:
+        Those of the kernel, `[I, units]` int8, of the bias, `[units]` int32 and not much beyond
+        2^30, and the scale of each column, `[units]` float32.
+    """
+    scales = column_scales(kernel, bias, input_scale)
+    steps = np.rint(np.asarray(bias, np.float32) / (input_scale * scales))
+    integers = np.rint(np.asarray(kernel, np.float32) / scales)
+    return integers.astype(np.int8), steps.astype(np.int32), scales
 
 
 def quantized_layer(
@@ -91,11 +113,22 @@ def quantized_layer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rounds kernel and bias of a layer to their grids.
 
-    The largest of each column stays what it is, and so does the scale that follows from it: 127
-    times the scale can differ from it in its last bit.
+    A weight that makes the scale of its column stays what it is, and so does the scale that follows
+    from it: 127 times the scale can differ from it in its last bit.
     """
-    q, scales = kernel_integers(kernel)
-    largest = np.abs(np.asarray(kernel, np.float32)).max(axis=0)
-    rounded = np.where(np.abs(q) == MOST, np.sign(q) * largest, q * scales)
-    steps = bias_integers(bias, input_scale, scales)
+    q, steps, scales = layer_integers(kernel, bias, input_scale)
+    ends = _scales(kernel, bias, input_scale)[1]
+    rounded = np.where(np.abs(q) == MOST, np.sign(q) * ends, q * scales)
     return rounded.astype(np.float32), (steps * (input_scale * scales)).astype(np.float32)
+
+
+def _scales(
+    kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the scale of each column, and the weight that 127 stands for."""
+    largest = np.abs(np.asarray(kernel, np.float32)).max(axis=0)
+    of_kernel = np.where(largest >= LEAST_WEIGHT, largest, np.float32(1.0)) / np.float32(MOST)
+    size = np.abs(np.asarray(bias, np.float32)).astype(np.float64)
+    of_bias = (size * INVERSE_BIAS_STEPS / np.float64(input_scale)).astype(np.float32)
+    scales = np.maximum(of_kernel, of_bias)
+    return scales, np.where(of_kernel < of_bias, scales * np.float32(MOST), largest)

@@ -46,11 +46,15 @@ def test_rescaling_changes_nothing_that_the_actor_computes(settings: dict[str, b
     )
 
 
-def test_every_column_fills_the_grid_and_a_constant_one_is_kept() -> None:
+@pytest.mark.parametrize(("constant", "change"), [(7.0, 0.0), (0.0, 1e-38), (0.0, 1e-32)])
+def test_every_column_fills_the_grid_and_a_constant_one_is_kept(
+    constant: float, change: float
+) -> None:
     network = network_of("box")
     observations = _spread_rows(400)
-    observations[:, 2] = 7.0
+    observations[:, 2] = constant + change * np.sign(observations[:, 2])
     found = calibrated(network, observations)
+    assert all(np.isfinite(values).all() for values in found.weights.values())
     rows = _scaled(found, observations)
     np.testing.assert_allclose(rows[:, :2].max(axis=0), 1.0, rtol=1e-5)
     np.testing.assert_allclose(rows[:, :2].min(axis=0), -1.0, rtol=1e-5)

@@ -122,10 +122,19 @@ def test_units_without_weights_give_their_bias() -> None:
 def test_no_sum_leaves_32_bits() -> None:
     network = actor((3,))
     network.weights["hidden_0/kernel"][:] *= 1e-20
-    network.weights["hidden_0/bias"][:] = [1.0, -1.0, 0.0]
+    network.weights["hidden_0/bias"][:] = [1.0, -1e9, 0.0]
     hidden = plan(quantised(network, [(-3, 3), (0, 1), (-4, 4), (-1, 1)])).hidden[0]
     most = np.abs(hidden.bias.astype(np.int64)) + 255 * np.abs(hidden.kernel.astype(int)).sum(0)
-    assert most.max() == 2**31 - 1
+    np.testing.assert_allclose(most[:2], [2**30, 2**30], rtol=1e-6)
+
+
+@pytest.mark.parametrize("smaller", [1e-5, 1e-9, 1e-20, 1e-40])
+def test_a_bias_is_kept_beside_weights_of_any_size(smaller: float) -> None:
+    network = actor((3,))
+    network.weights["hidden_0/kernel"][:, 1] *= np.float32(smaller)
+    network.weights["hidden_0/bias"][1] = 1.0
+    found = quantised(network, [(-3.0, 3.0), (0.0, 2.55), (-4.0, 4.0), (-1.0, 1.0)])
+    np.testing.assert_array_equal(plan(found).hidden[0](int8_rows(10, 5))[:, 1], 100 - 128)
 
 
 def test_a_network_without_ranges_is_refused() -> None:

@@ -12,7 +12,7 @@ from eagerly.export import litert
 from eagerly.export.calibration import calibrated
 from eagerly.export.litert_integers import check_integers, with_integers
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import bias_integers, grid, kernel_integers
+from eagerly.policies.quantization import grid, layer_integers
 from tests.export.actors import network_of
 
 pytestmark = [
@@ -67,9 +67,11 @@ def test_columns_of_zeros_and_biases_of_millions_of_steps_are_as_ours(tmp_path: 
     kernel = network.weights["hidden_1/kernel"].copy()
     kernel[:, 3] = 0.0
     kernel[:, 4] *= 1e-5
+    kernel[:, 5] *= 1e-9
     network = _changed(network, "hidden_1/kernel", kernel)
-    scales = kernel_integers(kernel)[1]
-    steps = bias_integers(network.weights["hidden_1/bias"], grid(*network.ranges[1])[0], scales)
+    bias = network.weights["hidden_1/bias"]
+    steps = layer_integers(kernel, bias, grid(*network.ranges[1])[0])[1]
     assert np.abs(steps[4]) > 1e6
+    assert abs(abs(steps[5]) - 2**30) < 1000
     data = _file(network, tmp_path)  # compares them
     assert steps.tobytes() in data

@@ -7,8 +7,12 @@ import numpy as np
 from eagerly.export.calibration import calibrated
 from eagerly.export.rounding import compensated
 from eagerly.policies.numpy_actor import NumpyActor
-from eagerly.policies.quantization import kernel_integers
+from eagerly.policies.quantization import column_scales
 from tests.export.actors import network_of
+
+
+def _scales(kernel: np.ndarray) -> np.ndarray:
+    return column_scales(kernel, np.zeros(kernel.shape[1]), np.float32(1.0))
 
 
 def test_the_error_of_one_input_is_made_up_for_by_another() -> None:
@@ -16,7 +20,8 @@ def test_the_error_of_one_input_is_made_up_for_by_another() -> None:
     kernel = np.array([[12.4], [12.4], [127.0]], np.float32)
     random = np.random.default_rng(0)
     first, third = random.normal(size=(2, 1000, 1))
-    found = compensated(kernel, np.concatenate([first, first, 0.01 * third], axis=1))
+    inputs = np.concatenate([first, first, 0.01 * third], axis=1)
+    found = compensated(kernel, inputs, np.ones(1, np.float32))
     assert sorted(found[:2, 0].tolist()) == [12.0, 13.0]
     assert found[2, 0] == 127.0
 
@@ -25,10 +30,10 @@ def test_kernels_are_on_their_grids_and_keep_their_scales() -> None:
     random = np.random.default_rng(1)
     kernel = random.normal(size=(20, 30)).astype(np.float32)
     inputs = random.normal(size=(500, 20)) @ random.normal(size=(20, 20))
-    found = compensated(kernel, inputs)
-    scales = kernel_integers(kernel)[1]
+    scales = _scales(kernel)
+    found = compensated(kernel, inputs, scales)
     np.testing.assert_allclose(found / scales, np.rint(found / scales), atol=1e-4)
-    np.testing.assert_allclose(kernel_integers(found)[1], scales, rtol=1e-6)
+    np.testing.assert_allclose(_scales(found), scales, rtol=1e-6)
     nearest = np.rint(kernel / scales) * scales
     errors = [np.square(inputs @ (each - kernel)).mean() for each in (found, nearest)]
     assert errors[0] < 0.6 * errors[1]
@@ -38,7 +43,26 @@ def test_inputs_that_never_change_are_rounded_to_the_nearest() -> None:
     kernel = np.array([[1.0, -3.0], [0.3, 0.004]], np.float32)
     scales = np.array([1.0, 3.0], np.float32) / 127.0
     expected = [[1.0, -3.0], [38 * scales[0], 0.0]]
-    np.testing.assert_allclose(compensated(kernel, np.ones((9, 2))), expected, rtol=1e-6)
+    found = compensated(kernel, np.ones((9, 2)), scales)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_error_at_the_largest_weight_is_made_up_for_as_well() -> None:
+    """11.6 becomes 12, 127 should become 126 for it but stays: the third input takes both back."""
+    kernel = np.array([[11.6], [127.0], [3.0]], np.float32)
+    random = np.random.default_rng(0)
+    first, other = random.normal(size=(2, 4000, 1))
+    inputs = np.concatenate([3.0 * first, first + 0.01 * other, 0.3 * first], axis=1)
+    found = compensated(kernel, inputs, np.ones(1, np.float32))
+    # 3 · 0.4 + 0 - 0.3 · 3 = 0.3 is left.
+    np.testing.assert_array_equal(found, [[12.0], [127.0], [0.0]])
+
+
+def test_a_kernel_whose_scale_its_bias_makes_is_on_that_grid() -> None:
+    kernel = np.array([[50.2], [3.3]], np.float32)
+    inputs = np.random.default_rng(0).normal(size=(100, 2))
+    found = compensated(kernel, inputs, np.ones(1, np.float32))
+    np.testing.assert_array_equal(found, [[50.0], [3.0]])
 
 
 def test_biases_take_back_what_is_lost_on_average() -> None:

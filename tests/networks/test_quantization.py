@@ -23,6 +23,7 @@ from eagerly.networks.quantization import (
     quantized_weights,
 )
 from eagerly.policies import quantization as in_numpy
+from eagerly.policies.heads import ActionHead
 
 # A range of 0 to 255 has steps of 1.
 WHOLE = tf.constant(0.0), tf.constant(255.0)
@@ -99,6 +100,30 @@ def test_values_and_gradients_have_the_same_bits_in_every_mode_and_in_numpy(name
                 np.testing.assert_array_equal(_bits(gradient), _bits(other_gradient))
 
 
+def test_columns_of_any_size_have_the_same_bits_in_every_mode_and_in_numpy() -> None:
+    random = np.random.default_rng(4)
+    sizes = (10.0 ** np.linspace(-46, 8, 600)).astype(np.float32)
+    scale = tf.constant(0.013)
+    modes = [quantized_weights, tf.function(quantized_weights)]
+    modes.append(tf.function(quantized_weights, jit_compile=True))
+    for _ in range(10):
+        kernel = random.normal(size=(20, 600)).astype(np.float32) * sizes
+        bias = random.normal(size=600).astype(np.float32) * random.permutation(sizes)
+        expected = in_numpy.quantized_layer(kernel, bias, np.float32(0.013))
+        for mode in modes:
+            found = mode(tf.constant(kernel), tf.constant(bias), scale)
+            for mine, its in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(mine, its)
+
+
+def test_a_bias_is_kept_beside_weights_that_are_much_smaller() -> None:
+    kernel = tf.constant([[1.0, 1e-9, 1e-20, 1e-37, 1e-44]])
+    on_grid = quantized_weights(kernel, tf.ones(5), tf.constant(2.0**-7))
+    np.testing.assert_allclose(on_grid[1], np.ones(5), 1e-3)
+    # A bias of 2^30 steps leaves the second a scale of 2^-23.
+    np.testing.assert_array_equal(on_grid[0], [[1.0, 0.0, 0.0, 0.0, 0.0]])
+
+
 def test_scales_are_rounded_correctly_in_every_mode() -> None:
     random = np.random.default_rng(0)
     high = (random.uniform(1, 2, 100_000) * 2.0 ** random.integers(-12, 12, 100_000)).astype("f")
@@ -173,13 +198,13 @@ BATCH = np.array([[-2.0], [-0.5], [0.0], [0.25]], np.float32)
 def test_ranges_begin_wide_and_the_first_batch_sets_them() -> None:
     quantization = Quantization(1)
     actor = _actor(quantization)
-    np.testing.assert_array_equal(quantization.low, [-10, 0, -4, -10])
-    np.testing.assert_array_equal(quantization.high, [10, 10, 4, 10])
+    np.testing.assert_allclose(quantization.low, [-10, 0, -4, -10], 1e-6)
+    np.testing.assert_allclose(quantization.high, [10, 10, 4, 10], 1e-6)
     actor(BATCH)
     assert quantization.is_first()
     actor(BATCH, training=True)
     # 2 x 0.25 = 0.5 and 3 x 0.5 = 1.5, on grids whose steps are 2.25 / 255 and 0.5 / 255.
-    np.testing.assert_allclose(quantization.low, [-2, 0, 0, -10], atol=1e-7)
+    np.testing.assert_allclose(quantization.low, [-2, 0, 0, -10], 1e-6, 1e-7)
     np.testing.assert_allclose(quantization.high, [0.25, 0.5, 1.5, 10], rtol=0.03)
     assert not quantization.is_first()
 
@@ -214,6 +239,23 @@ def test_ranges_are_frozen_after_so_many_updates_but_for_the_first_batch() -> No
     late = Quantization(1, freeze_steps=5, passed=passed.value)
     _actor(late)(BATCH, training=True)
     np.testing.assert_allclose(late.low[:1], [-2.0])
+
+
+@pytest.mark.parametrize("choices", [(), (2,)])
+def test_a_first_batch_that_is_cut_off_at_both_ends_counts(choices: tuple[int, ...]) -> None:
+    quantization = Quantization(0, freeze_steps=5, passed=lambda: tf.constant(9, tf.int64))
+    head = ActionHead(0, choices) if choices else ActionHead(1)
+    actor = Actor(1, head.size, head=head, hidden_sizes=(), quantization=quantization)
+    rows = np.array([[-10.0], [10.0]], np.float32)
+    actor(rows)
+    (layer,) = actor._linear
+    layer.kernel.assign([[1.0, -1.0][: head.size]])
+    actor(rows, training=True)
+    assert not quantization.is_first()
+    np.testing.assert_array_equal(quantization.high[:1], [10.0])
+    before = quantization.high.numpy()
+    actor(rows / 10, training=True)
+    np.testing.assert_array_equal(quantization.high, before)
 
 
 # --- actors -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from eagerly.policies.quantization import (
     grid,
     integers,
-    kernel_integers,
+    layer_integers,
     quantized,
     quantized_layer,
     quantized_tanh,
@@ -50,5 +50,27 @@ def test_a_layer_that_is_rounded_twice_is_as_rounded_once() -> None:
     once = quantized_layer(kernel, bias, scale)
     for mine, its in zip(quantized_layer(*once, scale), once, strict=True):
         np.testing.assert_array_equal(mine, its)
-    for mine, its in zip(kernel_integers(once[0]), kernel_integers(kernel), strict=True):
+    pairs = zip(layer_integers(*once, scale), layer_integers(kernel, bias, scale), strict=True)
+    for mine, its in pairs:
         np.testing.assert_array_equal(mine, its)
+
+
+def test_a_bias_much_larger_than_its_column_makes_the_scale() -> None:
+    kernel = np.array([[127.0, 127e-9, 127e-9], [1.0, 50e-9, -1e-9]], np.float32)
+    bias, scale = np.array([1.0, 1.0, -4.0], np.float32), np.float32(0.5)
+    q, steps, scales = layer_integers(kernel, bias, scale)
+    # Biases of 2^30 steps, each half the scale of their column: 2^-29 = 1.9e-9 and 2^-27 = 7.5e-9.
+    np.testing.assert_array_equal(scales, [1.0, 2.0**-29, 2.0**-27])
+    np.testing.assert_array_equal(steps, [2, 2**30, -(2**30)])
+    np.testing.assert_array_equal(q, [[127, 68, 17], [1, 27, 0]])
+    rounded = quantized_layer(kernel, bias, scale)
+    np.testing.assert_array_equal(rounded[0], q * scales)
+    np.testing.assert_array_equal(rounded[1], bias)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-44, 1e-37, 1e-31])
+def test_a_column_of_tiny_weights_is_one_of_zeros(size: float) -> None:
+    kernel = np.full((3, 2), [1.0, size], np.float32)
+    q, _, scales = layer_integers(kernel, np.ones(2), np.float32(0.01))
+    np.testing.assert_array_equal(q, [[127, 0]] * 3)
+    assert scales[1] == np.float32(1.0) / np.float32(127.0)
