@@ -1,4 +1,4 @@
-"""How many updates were made: what learning rates fall with, and ranges are frozen by."""
+"""Counts updates, for learning-rate schedules and for freezing quantisation ranges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
         self._counter: tf.Variable | None = None
 
     def count_with(self, counter: tf.Variable) -> None:
-        """Takes the number of the newest update, for what is done between updates."""
+        """Sets the counter that `passed` reads between updates."""
         self._counter = counter
 
     @contextmanager

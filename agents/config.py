@@ -231,7 +231,7 @@ class AgentConfig(Settings):
     ) -> ActorArchitecture | None:
         """Returns what the actor consists of that settings and spaces ask for.
 
-        None says that it can be had from `Builder` alone, because it is your own.
+        Returns None if the actor is your own model, which only its `Builder` can make.
         """
         if self.actor or self.models:
             return None

@@ -71,7 +71,7 @@ class ActorArchitecture:
         activation: One of `numpy_actor.ACTIVATIONS`.
         layer_norm: Whether hidden layers are normalised before their activation.
         normalized: Whether observations are scaled by their mean and deviation first.
-        encoder: What stands in front of the MLP.
+        encoder: Encoder in front of the MLP, if any.
         quantized: Whether it computes on the grids of 8-bit integers, see `policies.quantization`.
     """
 
@@ -186,8 +186,16 @@ def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def check_weights(architecture: ActorArchitecture, weights: Mapping[str, Any]) -> None:
+def check_weights(
+    architecture: ActorArchitecture, weights: Mapping[str, Any], dtype: str | None = None
+) -> None:
     """Refuses weights that are not of this architecture.
+
+    Args:
+        architecture: What they should be of.
+        weights: By `layer/weight`.
+        dtype: The dtype of all of them. With it every number is checked, too: weights must be
+            finite, and ranges must hold 0. None: shapes alone are, which costs nothing.
 
     Raises:
         ValueError: Naming what differs.
@@ -203,3 +211,21 @@ def check_weights(architecture: ActorArchitecture, weights: Mapping[str, Any]) -
             f"weights must be those of the settings: {name} is {given.get(name, 'missing')}, "
             f"expected {expected.get(name, 'no such weight')}"
         )
+    if dtype is not None:
+        _check_numbers(weights, dtype)
+
+
+def _check_numbers(weights: Mapping[str, Any], dtype: str) -> None:
+    for name, values in weights.items():
+        if values.dtype != dtype:
+            raise ValueError(f"weights must be {dtype}; {name} is {values.dtype}")
+        if not np.isfinite(values).all():
+            raise ValueError(f"weights must be finite; {name} has NaN or infinity")
+    if "quantization/low" in weights:
+        low, high = (weights[f"quantization/{part}"] for part in ("low", "high"))
+        for name, wrong in (("low", low > 0.0), ("high", high < 0.0), ("high", low == high)):
+            if wrong.any():
+                ranges = list(zip(low.tolist(), high.tolist(), strict=True))
+                raise ValueError(
+                    f"ranges must hold 0 and more; quantization/{name} is wrong in {ranges}"
+                )

@@ -25,7 +25,7 @@ def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) ->
 
 
 class _Scaled:
-    """What comes before the network: rows scaled as in training, and without their mask."""
+    """Preprocessing: normalises rows as in training and drops their mask."""
 
     def __init__(self, network: ActorNetwork) -> None:
         architecture = network.architecture
@@ -106,11 +106,11 @@ class NumpyMemoryActor:
 def numpy_actor(
     architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]
 ) -> NumpyActor | NumpyMemoryActor:
-    """Makes what acts of an architecture and weights by `layer/weight`.
+    """Builds a NumPy actor from an architecture and weights.
 
     Args:
         architecture: What the actor consists of.
-        weights: Its weights; they are not copied.
+        weights: Its weights by `layer/weight`; they are not copied.
 
     Raises:
         ValueError: If the weights are of another architecture.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.errors import RunError
-from eagerly.policies.architecture import named
+from eagerly.policies.architecture import check_weights, named
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.spaces.serialization import restored_spaces
@@ -92,7 +92,9 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
 
         actor = custom_actor(run, spaces, weights)
     else:
-        actor = numpy_actor(architecture, named(weights))
+        weights = named(weights)
+        check_weights(architecture, weights, run.agent_config.variable_dtype)
+        actor = numpy_actor(architecture, weights)
     return Policy(actor, observations, actions, steps, which)
 
 

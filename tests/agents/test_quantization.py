@@ -128,7 +128,8 @@ def test_ranges_stay_as_they_are_once_that_many_updates_were_made(name: str) -> 
     np.testing.assert_array_equal(found[1], found[3])
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["graph", "xla"])
 def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None:
     settings = {**INT8, "mode": mode, "hidden_sizes": (128, 16), "quantize_freeze_steps": 3}
     results = []
@@ -144,15 +145,23 @@ def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None
         np.testing.assert_allclose(results[0][path], values, 1e-2, 1e-3, err_msg=path)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("mode", "seed"),
+    [
+        ("graph", 0),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("xla", 0), ("xla", 1))),
+    ],
+)
+def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(
+    mode: str, seed: int
+) -> None:
     # As `test_conformance` compares agents that are not quantised.
     small = {"hidden_sizes": (64, 64), "batch_size": 64, "adam_epsilon": 1e-4, **INT8}
-    modes = ("eager", "graph", "xla")
-    after = {m: weights_of(trained_cheetah("ddpg", m, seed, 1, **small)) for m in modes}
-    for mode in modes[1:]:
-        for path, values in after["eager"].items():
-            np.testing.assert_allclose(after[mode][path], values, 1e-5, 1e-7, err_msg=path)
+    found, eager = (
+        weights_of(trained_cheetah("ddpg", each, seed, 1, **small)) for each in (mode, "eager")
+    )
+    for path, values in eager.items():
+        np.testing.assert_allclose(found[path], values, 1e-5, 1e-7, err_msg=path)
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,7 @@ def test_a_first_batch_that_is_cut_off_at_both_ends_counts(choices: tuple[int, .
 
 # --- actors -------------------------------------------------------------------------------------
 
+LONG = pytest.mark.long
 BOX = spaces.Box(-np.inf, np.inf, (17,))
 SPACES: dict[str, tuple[gymnasium.Space, gymnasium.Space]] = {
     "box": (BOX, spaces.Box(-1, 1, (6,))),
@@ -291,8 +292,16 @@ def _trained(name: str) -> tuple[Actor, np.ndarray]:
     return actor, rows
 
 
-@pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize(
+    ("name", "compiled"),
+    [
+        *(pytest.param(name, False, id=f"eager-{name}") for name in SPACES),
+        *(
+            pytest.param(name, True, id=f"xla-{name}", marks=[] if name == "mixed" else [LONG])
+            for name in SPACES
+        ),
+    ],
+)
 def test_an_actor_in_numpy_computes_on_the_same_grids(name: str, compiled: bool) -> None:
     actor, rows = _trained(name)
     call = tf.function(actor, jit_compile=True) if compiled else actor

@@ -95,6 +95,13 @@ def test_an_actor_in_numpy_equals_its_model(name: str, settings: dict[str, Any])
     np.testing.assert_allclose(found, scores, rtol=exact, atol=exact)
 
 
+@pytest.mark.parametrize("name", ["box", "camera", "symbols", "stacked"])
+def test_no_observations_give_no_scores(name: str) -> None:
+    actor, builder = built(name, {})
+    found = actor.snapshot()(observed(builder, 1)[:0])
+    assert (found.shape, found.dtype) == ((0, builder.actions.size), np.float32)
+
+
 @pytest.mark.parametrize(("name", "kind", "settings"), MEMORIES)
 def test_an_actor_with_a_memory_equals_its_model_over_an_episode(
     name: str, kind: str, settings: dict[str, Any]
