@@ -33,8 +33,8 @@ import numpy as np
 from eagerly.export.rounding import rounded
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.operations import NumpyOperations
-from eagerly.policies.quantization import LEAST_WEIGHT, SATURATED
+from eagerly.policies.quantization import LEAST_WEIGHT
+from eagerly.policies.ranges import Recorder, measured_ranges
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
@@ -48,18 +48,6 @@ def refusal(architecture: ActorArchitecture) -> str | None:
     else:
         return None
     return f"an actor with {found} cannot be quantised to int8: an MLP of relu layers alone can"
-
-
-class _Recorder(NumpyOperations):
-    """Keeps what each hidden layer gave."""
-
-    def __init__(self) -> None:
-        self.hidden: list[np.ndarray] = []
-
-    def activation(self, name: str, x: np.ndarray) -> np.ndarray:
-        """Applies an activation, and keeps its result."""
-        self.hidden.append(super().activation(name, x))
-        return self.hidden[-1]
 
 
 def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
@@ -89,25 +77,10 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
             "rows must be finite; got NaN or infinity: calibrate on other observations"
         )
     network, rows = rescaled(network, rows)
-    recorder = _Recorder()
-    outputs = network.outputs(recorder, rows)
-    count = network.architecture.head.continuous
-    ranges = [
-        _ends(rows),
-        *map(_ends, recorder.hidden),
-        _ends(np.clip(outputs[:, :count], -SATURATED, SATURATED)),
-        _ends(outputs[:, count:]),
-    ]
-    low, high = np.array(ranges, np.float32).T
+    low, high = measured_ranges(network, rows)
     architecture = dataclasses.replace(network.architecture, quantized=True)
     weights = network.weights | {"quantization/low": low, "quantization/high": high}
     return rounded(ActorNetwork(architecture, weights), rows)
-
-
-def _ends(x: np.ndarray) -> tuple[float, float]:
-    """Returns the least and the greatest number; of nothing, or zeros alone, any."""
-    low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
-    return (low, high) if min(low, 0.0) < max(high, 0.0) else (-1.0, 1.0)
 
 
 def rescaled(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
@@ -158,7 +131,7 @@ def _moments(network: ActorNetwork) -> tuple[np.ndarray, np.ndarray]:
 
 def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     """Rescales hidden units, so that their ranges and their weights in the next layer balance."""
-    recorder, weights = _Recorder(), _in_double(network)
+    recorder, weights = Recorder(), _in_double(network)
     network.outputs(recorder, rows)
     layers = [f"hidden_{index}" for index in range(len(recorder.hidden))]
     for layer, after, hidden in zip(layers, [*layers[1:], "action"], recorder.hidden, strict=True):

@@ -17,7 +17,7 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.spaces import Actions, Observations
 from eagerly.storage.arrays import npz_chunks
-from eagerly.storage.checkpoint_reader import required_checkpoint
+from eagerly.storage.replayed import replayed_rows as replayed_rows
 from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation, evaluate, single_blas_thread
 
@@ -43,30 +43,6 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-
-def replayed_rows(run: Run, observations: Observations, actions: Actions, count: int) -> np.ndarray:
-    """Reads observations `[n, O]` of the replay buffer in the newest checkpoint, evenly spread.
-
-    Args:
-        run: The run.
-        observations: How they are laid out.
-        actions: How actions are.
-        count: How many at most.
-    """
-    saved = required_checkpoint(run.path)
-    layout = run.agent_config.layout(observations, actions)
-    segments = saved.manifest.replay
-    first, last = segments[0].start if segments else 0, segments[-1].stop if segments else 0
-    numbers = np.unique(np.linspace(first, last - 1, count).astype(np.int64))
-    found = [np.zeros((0, observations.size), np.float32)]
-    for segment in segments:
-        inside = numbers[(segment.start <= numbers) & (numbers < segment.stop)] - segment.start
-        if len(inside):
-            rows = saved.rows(segment)[inside]
-            of_steps = run.agent_config.remembers
-            found.append((layout.split if of_steps else layout.unpack)(rows).observation)
-    return np.concatenate(found)
 
 
 @contextmanager

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
-from eagerly.networks.quantization import RANGES
+from eagerly.networks.quantization import RANGES, WIDTH
+from eagerly.policies.architecture import named
+from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
+from eagerly.policies.ranges import measured_ranges
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
-from eagerly.storage.checkpoint_reader import required_checkpoint
+from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
+from eagerly.storage.replayed import replayed_rows
 from eagerly.storage.run import Run, open_run
 
+# Observations that the ranges of a policy are measured on.
+RANGE_ROWS = 10_000
 _log = logging.getLogger(__name__)
 # Settings that make another actor of the same weights.
 _SAME_SHAPES = ("activation", "layer_norm", "memory", "attention_heads")
@@ -25,8 +35,9 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
     """Gives the actor, and its target, the weights of the policy of the run that is named.
 
     It is the best one, or the latest where there is no best yet; with it come the statistics of
-    normalised observations. Critics, optimisers and all else begin afresh. Where that run's spaces
-    are others, of the same sizes, a warning is logged.
+    normalised observations. If that policy is not quantised and the actor is, the ranges are
+    measured on the replay buffer of its run. Critics, optimisers and all else begin afresh. Where
+    that run's spaces are others, of the same sizes, a warning is logged.
 
     Args:
         run: The new run, whose setting `init_from` names the other one.
@@ -57,9 +68,11 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         mine_too = agent.actions.continuous, agent.actions.choices
         if (actions.continuous, actions.choices) != mine_too:
             raise ValueError(f"its actions are {actions.space}")
-        # A policy that is not quantised has no ranges: they stay as they begin.
-        ranges = {n: each for n, each in agent.policy_weights().items() if n.startswith(RANGES)}
-        assign_weights(agent.acting, ranges | weights)
+        own = agent.policy_weights()
+        ranges = {name: values for name, values in own.items() if name.startswith(RANGES)}
+        if ranges.keys() - weights.keys():  # that policy is not quantised
+            weights = weights | _measured(other, saved, agent, weights, ranges)
+        assign_weights(agent.acting, weights)
         if agent.normalization is not None:
             agent.normalization.restore(saved.state("agent")["normalization"])
     except (KeyError, TypeError, ValueError) as error:
@@ -81,3 +94,39 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         ignored = (repr(each["ignore_entries"]) for each in (theirs, mine))
         _log.warning("%s has another --ignore-entries than this run: %s, not %s", run_dir, *ignored)
     _log.info("begins with the policy of %s, of step %s", run_dir, step)
+
+
+def _measured(
+    other: Run,
+    saved: Checkpoint,
+    agent: Agent,
+    weights: Mapping[str, np.ndarray],
+    begun: Mapping[str, np.ndarray],
+) -> Mapping[str, np.ndarray]:
+    """Measures the ranges of a policy that is not quantised on its run's replay buffer.
+
+    Args:
+        other: Its run.
+        saved: The checkpoint that it comes from.
+        agent: The agent that begins with it.
+        weights: Its weights.
+        begun: The ranges as they begin, which stay where there is no replay buffer.
+    """
+    spaces = other.agent_config.spaces(*restored_spaces(saved.manifest.spaces))
+    try:
+        rows = replayed_rows(other, *spaces, RANGE_ROWS)
+    except RunError:  # a run that was copied without it is one to begin with, too
+        rows = np.zeros((0, spaces[0].size))
+    if not len(rows):
+        _log.warning(
+            "%s has no replay buffer to measure the ranges of quantisation on: they begin as they "
+            "do in a new run, and cut off what its policy computes beyond them until the actor's "
+            "first update",
+            other.path,
+        )
+        return begun
+    architecture = replace(cast(Any, agent.acting).architecture, quantized=False)
+    actor = numpy_actor(architecture, named(weights))
+    assert isinstance(actor, NumpyActor)  # what is quantised has no memory
+    low, high = measured_ranges(actor.network, actor.inputs(rows))
+    return {f"{RANGES}low": low, f"{RANGES}high": np.maximum(high, low + np.float32(WIDTH))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from eagerly import load_policy
 from eagerly.errors import RunError
+from eagerly.storage.replayed import replayed_rows
+from eagerly.storage.run import open_run
 from tests.small_runs import TrainRun
 from tests.training.test_trainer import _same
 
@@ -57,18 +60,44 @@ def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("normalized", [False, True], ids=["raw", "normalised"])
 def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
-    train: TrainRun, tmp_path: Path
+    train: TrainRun, tmp_path: Path, normalized: bool
 ) -> None:
-    first = train("first", steps=50)
-    settings = {"quantize": "int8", "init_from": str(tmp_path / "first")}
-    begun = train("second", steps=60, **settings).agent.policy_weights()
+    common = {"normalize_observations": normalized}
+    first = train("first", **common, steps=50)
+    settings = {"quantize": "int8", "init_from": str(tmp_path / "first"), **common}
+    second = train("second", steps=60, **settings)
+    begun = second.agent.policy_weights()
     for path, values in first.agent.policy_weights().items():
         np.testing.assert_array_equal(begun[path], values)
-    np.testing.assert_array_equal(begun["quantization/high"], [10, 10, 10, 4, 10])
-    train("third", steps=50, quantize="int8")
+    # Ranges are those of what the first run saw, through each layer.
+    run, acting = open_run(tmp_path / "first", None, {}), load_policy(tmp_path / "first", "latest")
+    spaces = run.agent_config.spaces(acting.observation_space, acting.action_space)
+    hidden = acting.actor.inputs(replayed_rows(run, *spaces, 10_000))
+    assert len(hidden) == 50
+    ranges = [(hidden.min(), hidden.max())]
+    for layer in ("hidden_0", "hidden_1", "action"):
+        kernel, bias = (acting.actor.network.weights[f"{layer}/{p}"] for p in ("kernel", "bias"))
+        hidden = hidden @ kernel + bias
+        hidden = np.maximum(hidden, 0.0) if layer != "action" else np.clip(hidden, -4.0, 4.0)
+        ranges.append((hidden.min(initial=0.0), hidden.max(initial=0.0)))
+    low, high = (begun[f"quantization/{part}"] for part in ("low", "high"))
+    np.testing.assert_allclose(np.transpose([low, high])[:4], ranges, 1e-5, 2.0**-10)
+    assert not second.agent.acting._quantization.is_first()
+    train("third", steps=50, quantize="int8", **common)
     with pytest.raises(RunError, match="does not fit this run's: expected weights"):
-        train("fourth", init_from=str(tmp_path / "third"))
+        train("fourth", init_from=str(tmp_path / "third"), **common)
+
+
+def test_ranges_begin_wide_where_the_other_run_has_no_replay_buffer(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train("first", steps=50)
+    shutil.rmtree(tmp_path / "first" / "replay")
+    second = train("second", steps=50, quantize="int8", init_from=str(tmp_path / "first"))
+    assert any("first has no replay buffer to measure the ranges" in x for x in second.lines)
+    assert second.agent.acting._quantization.is_first()
 
 
 class Weaker(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -1,0 +1,36 @@
+"""What a run saw, as the replay buffer of its newest checkpoint holds it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eagerly.spaces import Actions, Observations
+from eagerly.storage.checkpoint_reader import required_checkpoint
+from eagerly.storage.run import Run
+
+
+def replayed_rows(run: Run, observations: Observations, actions: Actions, count: int) -> np.ndarray:
+    """Reads observations `[n, O]` of the replay buffer in the newest checkpoint, evenly spread.
+
+    Args:
+        run: The run.
+        observations: How they are laid out.
+        actions: How actions are.
+        count: How many at most.
+
+    Raises:
+        RunError: If there is no checkpoint whose replay buffer is as it was written.
+    """
+    saved = required_checkpoint(run.path)
+    layout = run.agent_config.layout(observations, actions)
+    segments = saved.manifest.replay
+    first, last = segments[0].start if segments else 0, segments[-1].stop if segments else 0
+    numbers = np.unique(np.linspace(first, last - 1, count).astype(np.int64))
+    found = [np.zeros((0, observations.size), np.float32)]
+    for segment in segments:
+        inside = numbers[(segment.start <= numbers) & (numbers < segment.stop)] - segment.start
+        if len(inside):
+            rows = saved.rows(segment)[inside]
+            of_steps = run.agent_config.remembers
+            found.append((layout.split if of_steps else layout.unpack)(rows).observation)
+    return np.concatenate(found)
