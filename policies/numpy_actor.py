@@ -61,10 +61,6 @@ class NumpyActor:
         self.network = network
         self._scaled = _Scaled(network)
 
-    def inputs(self, observations: np.ndarray) -> np.ndarray:
-        """Maps observations `[N, O]` to what the network takes of them, `[N, V]`."""
-        return self._scaled(observations)[1]
-
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to scores `[N, A]`."""
         rows, visible = self._scaled(observations)

@@ -102,7 +102,7 @@ def _measured(
     agent: Agent,
     weights: Mapping[str, np.ndarray],
     begun: Mapping[str, np.ndarray],
-) -> Mapping[str, np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Measures the ranges of a policy that is not quantised on its run's replay buffer.
 
     Args:
@@ -112,11 +112,12 @@ def _measured(
         weights: Its weights.
         begun: The ranges as they begin, which stay where there is no replay buffer.
     """
-    spaces = other.agent_config.spaces(*restored_spaces(saved.manifest.spaces))
+    restored = restored_spaces(saved.manifest.spaces)
+    observations, actions = other.agent_config.spaces(*restored)
     try:
-        rows = replayed_rows(other, *spaces, RANGE_ROWS)
+        rows = replayed_rows(other, observations, actions, RANGE_ROWS)
     except RunError:  # a run that was copied without it is one to begin with, too
-        rows = np.zeros((0, spaces[0].size))
+        rows = np.zeros((0, observations.size))
     if not len(rows):
         _log.warning(
             "%s has no replay buffer to measure the ranges of quantisation on: they begin as they "
@@ -124,9 +125,9 @@ def _measured(
             "first update",
             other.path,
         )
-        return begun
+        return dict(begun)
     architecture = replace(cast(Any, agent.acting).architecture, quantized=False)
     actor = numpy_actor(architecture, named(weights))
     assert isinstance(actor, NumpyActor)  # what is quantised has no memory
-    low, high = measured_ranges(actor.network, actor.inputs(rows))
+    low, high = measured_ranges(actor.network, actor.scaled(rows))
     return {f"{RANGES}low": low, f"{RANGES}high": np.maximum(high, low + np.float32(WIDTH))}

@@ -74,7 +74,7 @@ def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
     # Ranges are those of what the first run saw, through each layer.
     run, acting = open_run(tmp_path / "first", None, {}), load_policy(tmp_path / "first", "latest")
     spaces = run.agent_config.spaces(acting.observation_space, acting.action_space)
-    hidden = acting.actor.inputs(replayed_rows(run, *spaces, 10_000))
+    hidden = acting.actor.scaled(replayed_rows(run, *spaces, 10_000))
     assert len(hidden) == 50
     ranges = [(hidden.min(), hidden.max())]
     for layer in ("hidden_0", "hidden_1", "action"):
