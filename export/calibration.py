@@ -111,9 +111,10 @@ def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.
     mean, scale = (part.astype(np.float32).astype(np.float64) for part in (mean, scale))
     middle = (mean[: architecture.visible] - old[0]) * old[1]
     half = old[1] / scale[: architecture.visible]
-    kernel, bias = (weights[f"hidden_0/{part}"] for part in ("kernel", "bias"))
-    weights["hidden_0/bias"] = bias + middle @ kernel
-    weights["hidden_0/kernel"] = half[:, np.newaxis] * kernel
+    first = "hidden_0" if architecture.hidden_sizes else "action"
+    kernel, bias = (weights[f"{first}/{part}"] for part in ("kernel", "bias"))
+    weights[f"{first}/bias"] = bias + middle @ kernel
+    weights[f"{first}/kernel"] = half[:, np.newaxis] * kernel
     weights["observation_normalization/mean"] = mean
     weights["observation_normalization/scale"] = scale
     architecture = dataclasses.replace(architecture, normalized=True)
@@ -134,7 +135,8 @@ def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     recorder, weights = Recorder(), _in_double(network)
     network.outputs(recorder, rows)
     layers = [f"hidden_{index}" for index in range(len(recorder.hidden))]
-    for layer, after, hidden in zip(layers, [*layers[1:], "action"], recorder.hidden, strict=True):
+    following = [*layers, "action"][1:]
+    for layer, after, hidden in zip(layers, following, recorder.hidden, strict=True):
         most = _positive(hidden.max(axis=0))
         factor = np.sqrt(most / _positive(np.abs(weights[f"{after}/kernel"]).max(axis=1)))
         for part in ("kernel", "bias"):

@@ -34,6 +34,11 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     reason = reason or refusal_of_images(architecture)
     if reason is None and precision == "int8":
         return calibration.refusal(architecture)
+    if reason is None and architecture.quantized:
+        return (
+            f"this actor is quantised, and LiteRT would round it otherwise in {precision}: export "
+            "LiteRT in int8, or ONNX in float32"
+        )
     return reason
 
 

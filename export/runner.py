@@ -790,8 +790,11 @@ def differences(
     count = int(action["continuous"])
     measured: dict[str, float] = {}
     if count:
-        span = np.array(action["high"], np.float64)[:count] - np.array(action["low"])[:count]
-        apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count]) / span
+        low, high = (np.array(action[end], np.float64)[:count] for end in ("low", "high"))
+        # Between bounds far from 0 the steps of float32 may be wider than what is allowed.
+        steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+        apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count])
+        apart = np.where(apart <= steps, 0.0, apart) / (high - low)
         measured["largest"] = float(apart.max())
         measured["mean"] = float(apart.mean())
         measured["percentile_99"] = float(np.percentile(apart, 99))

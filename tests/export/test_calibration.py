@@ -10,6 +10,7 @@ from eagerly.export.calibration import calibrated, rescaled
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
 from tests.export.actors import NORMALIZED, network_of
+from tests.export.drawn import acting, actor
 from tests.policies.test_numpy_actor import built
 
 SCALES = np.array([0.01, 1.0, 300.0])
@@ -102,6 +103,14 @@ def test_units_that_are_silent_and_rows_that_are_all_zeros_give_ranges() -> None
 def test_a_float64_actor_becomes_float32() -> None:
     found = calibrated(network_of("float64"), _spread_rows(50))
     assert {values.dtype for values in found.weights.values()} == {np.dtype(np.float32)}
+
+
+def test_an_actor_without_hidden_layers_is_calibrated() -> None:
+    network = actor(())
+    rows = np.random.default_rng(0).normal(size=(500, 5)).astype(np.float32)
+    # Its new rows are scaled by moments of its own.
+    errors = acting(calibrated(network, rows))(rows) - acting(network)(rows)
+    assert np.abs(errors).mean() < 0.01
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_what_int8_cannot_do_is_refused() -> None:
     architecture = network_of("box").architecture
     assert litert.refusal(architecture, "int8") is None
     assert litert.refusal(dataclasses.replace(architecture, quantized=True), "int8") is None
+    reason = litert.refusal(dataclasses.replace(architecture, quantized=True), "float32") or ""
+    assert "this actor is quantised" in reason
     reason = "litert cannot be exported in bfloat16: it can in float32, float16 or int8"
     assert litert.refusal(architecture, "bfloat16") == reason
     images = network_of("symbols", ()).architecture

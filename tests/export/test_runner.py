@@ -266,3 +266,14 @@ def test_differences_are_parts_of_the_span_and_near_ties_do_not_count() -> None:
     measured = runner.differences(about, found, expected, scores)
     assert len(runner.beyond(measured, about["tolerance"])) == 2  # NaN is beyond every limit
     assert runner.beyond({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
+
+
+def test_a_step_of_float32_is_no_difference_between_bounds_far_from_0() -> None:
+    about = {
+        "action": {"continuous": 1, "choices": [], "low": [1000.0], "high": [1001.0]},
+        "tolerance": {"largest": 1e-5},
+    }
+    expected = np.array([[1000.5]], np.float32)
+    beside, beyond = np.nextafter(expected, np.float32(2e3)), expected + np.float32(2e-4)
+    assert runner.differences(about, beside, expected, expected)["largest"] == 0.0
+    assert runner.differences(about, beyond, expected, expected)["largest"] > 1e-4
