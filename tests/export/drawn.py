@@ -35,31 +35,38 @@ def actor(
         activation=activation,
         **more,
     )
-    random, weights = np.random.default_rng(seed), {}
+    return ActorNetwork(architecture, weights(architecture, seed, dtype))
+
+
+def weights(
+    architecture: ActorArchitecture, seed: int = 0, dtype: str = "float32"
+) -> dict[str, np.ndarray]:
+    """Draws weights and moments."""
+    random, drawn = np.random.default_rng(seed), {}
     for name, shape in architecture.shapes().items():
         spread = 1.4 / np.sqrt(shape[0]) if name.endswith("kernel") else 0.1
         around = 1.0 if name.endswith(("gamma", "scale")) else 0.0
-        weights[name] = (around + spread * random.normal(size=shape)).astype(dtype)
-    return ActorNetwork(architecture, weights)
+        drawn[name] = (around + spread * random.normal(size=shape)).astype(dtype)
+    return drawn
 
 
 def quantised(network: ActorNetwork, ranges: Ranges | None = None, seed: int = 1) -> ActorNetwork:
     """Makes a quantised actor of an MLP, with the ranges of normal rows or those given."""
-    weights, head = network.weights, network.architecture.head
+    given, head = network.weights, network.architecture.head
     hidden = np.random.default_rng(seed).normal(size=(4000, network.architecture.visible))
     found = [(float(hidden.min()), float(hidden.max()))]
     for index in range(len(network.architecture.hidden_sizes)):
-        kernel, bias = weights[f"hidden_{index}/kernel"], weights[f"hidden_{index}/bias"]
+        kernel, bias = given[f"hidden_{index}/kernel"], given[f"hidden_{index}/bias"]
         hidden = np.maximum(hidden @ kernel + bias, 0.0)
         found.append((0.0, float(hidden.max())))
-    outputs = hidden @ weights["action/kernel"] + weights["action/bias"]
+    outputs = hidden @ given["action/kernel"] + given["action/bias"]
     for columns in (outputs[:, : head.continuous], outputs[:, head.continuous :]):
         ends = (float(columns.min()), float(columns.max())) if columns.size else (-1.0, 1.0)
         found.append(ends)
     found[-2] = max(found[-2][0], -SATURATED), min(found[-2][1], SATURATED)
     low, high = np.transpose(ranges or found).astype(np.float32)
     more = {"quantization/low": low, "quantization/high": high}
-    return ActorNetwork(replace(network.architecture, quantized=True), weights | more)
+    return ActorNetwork(replace(network.architecture, quantized=True), given | more)
 
 
 def acting(network: ActorNetwork) -> NumpyActor:

@@ -13,6 +13,7 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.spaces import Actions, Observations
+from tests.export import drawn
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 UNEVEN = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([3.0, 0.5], np.float32))
@@ -47,15 +48,12 @@ def made(
     laid = config.spaces(observation, action)
     architecture = config.actor_architecture(*laid)
     assert architecture is not None
-    random = np.random.default_rng(seed)
-    weights = {}
-    for name, shape in architecture.shapes().items():
-        weights[name] = (0.5 * random.normal(size=shape)).astype(np.float32)
+    weights = drawn.weights(architecture, seed)
     if architecture.normalized:
         scaled = laid[0].scalable
         mean, scale = (f"observation_normalization/{part}" for part in ("mean", "scale"))
         weights[mean] = np.where(scaled, weights[mean], 0).astype(np.float32)
-        weights[scale] = np.where(scaled, 1 + np.abs(weights[scale]), 1).astype(np.float32)
+        weights[scale] = np.where(scaled, weights[scale], 1).astype(np.float32)
     network = ActorNetwork(architecture, weights)
     return Policy(numpy_actor(architecture, weights), *laid, 7, "best"), network, laid
 
