@@ -106,41 +106,6 @@ def convert(
     return {"files": ["policy.h", "policy.c"], "inputs": given, "outputs": made}
 
 
-def write_examples(
-    folder: Path, observations: np.ndarray, actions: np.ndarray, tolerance: float | np.ndarray
-) -> str:
-    """Writes `examples.c`, a program that ends with 1 if an action of `policy_act` differs.
-
-    Args:
-        folder: Where `policy.h` is.
-        observations: `[N, O]`, as the environment gives them.
-        actions: `[N, C]`, what is expected, in the environment's units.
-        tolerance: How much an action may differ, or `[C]` numbers for its dimensions.
-
-    Returns:
-        The name of the file.
-
-    Raises:
-        ValueError: If there are no rows, not as many of both, or a number is not finite.
-    """
-    count = len(observations)
-    if not count or observations.ndim != 2 or actions.shape[:1] != (count,) or actions.ndim != 2:
-        raise ValueError(
-            "examples take observations [N, O] and actions [N, C], N > 0; got "
-            f"{observations.shape} and {actions.shape}"
-        )
-    constants = [
-        source.array("float", "observations", observations),
-        source.array("float", "actions", actions),
-        source.array("float", "tolerance", np.broadcast_to(tolerance, actions.shape[1:])),
-    ]
-    text = source.EXAMPLES.replace("CONSTANTS", "\n".join(constants)).replace("ROWS", str(count))
-    text = text.replace("!= OBSERVATIONS", f"!= {observations.shape[1]}")
-    text = text.replace("!= ACTIONS", f"!= {actions.shape[1]}")
-    (folder / "examples.c").write_text(text, encoding="utf-8")
-    return "examples.c"
-
-
 def compiler() -> list[str]:
     """Returns the words that begin a call of the C compiler: `CC` of the environment, or cc."""
     return shlex.split(os.environ.get("CC", "")) or ["cc"]

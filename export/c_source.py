@@ -124,9 +124,8 @@ extern "C" {{
 #endif
 """
 
-# What is not less or equal is more, or NaN.
 EXAMPLES = """\
-/* Replays observations through policy_act; ends with 1 if an action differs too much. */
+/* Replays what the policy does; ends with 1 if policy.c does something else. */
 #include <stdio.h>
 
 #include "policy.h"
@@ -135,8 +134,19 @@ EXAMPLES = """\
 #error "these examples are of a policy with other sizes"
 #endif
 
-CONSTANTS
+PARTS
 int main(void)
+{
+    int wrong = 0;
+CALLS
+    return wrong != 0;
+}
+"""
+
+# What is not less or equal is more, or NaN.
+REPLAY_ACTIONS = """\
+/* Returns how many rows of policy_act differ by more than the tolerance. */
+static int replay_actions(void)
 {
     double largest = 0.0;
     int row, wrong = 0;
@@ -156,7 +166,26 @@ int main(void)
         wrong += differs;
     }
     printf("%d of %d rows differ, the largest difference is %g\\n", wrong, row, largest);
-    return wrong != 0;
+    return wrong;
+}
+"""
+
+REPLAY_INTEGERS = """\
+/* Returns how many rows of policy_network differ at all. */
+static int replay_integers(void)
+{
+    int row, wrong = 0;
+    for (row = 0; row < ROWS; ++row) {
+        int8_t output[POLICY_ACTION_SIZE];
+        int differs = 0;
+        policy_network(inputs + row * POLICY_OBSERVATION_SIZE, output);
+        for (int i = 0; i < POLICY_ACTION_SIZE; ++i)
+            if (output[i] != outputs[row * POLICY_ACTION_SIZE + i])
+                differs = 1;
+        wrong += differs;
+    }
+    printf("%d of %d rows of integers differ\\n", wrong, row);
+    return wrong;
 }
 """
 

@@ -19,7 +19,7 @@ from eagerly import __version__
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export import runner
-from eagerly.export.c import write_examples
+from eagerly.export.c_examples import write_examples_of
 from eagerly.export.calibration import calibrated
 from eagerly.export.children import in_child
 from eagerly.export.description import (
@@ -60,10 +60,6 @@ from eagerly.training.signals import terminated_by_signals
 
 _log = logging.getLogger(__name__)
 CALIBRATION_ROWS = 10_000
-C_EXAMPLES = 100  # of them are in examples.c
-# As parts of the span. In C observations are scaled in float32: one that lies between two integers
-# may become the other one.
-C_TOLERANCE = {"float32": 1e-4, "int8": 0.05}
 EPISODES = {"float32": 5, "float16": 20, "int8": 20}
 
 
@@ -272,9 +268,7 @@ class _Plan:
         model = {"format": self.format, "precision": self.precision, **model}
         write_arrays(folder / "examples.npz", arrays)
         if self.kind.compiles:
-            few = spread(np.arange(len(steps)), C_EXAMPLES)
-            most = C_TOLERANCE[self.precision] * (high - low)
-            write_examples(folder, steps.rows[few], arrays["action"][few], most)
+            write_examples_of(network, folder, steps.rows, arrays["action"], low, high)
         code = resources.files("eagerly.export").joinpath("runner.py").read_bytes()
         (folder / "runner.py").write_bytes(code)
         about = {

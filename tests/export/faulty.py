@@ -13,7 +13,7 @@ import numpy as np
 from eagerly.export import c
 from eagerly.policies.network import ActorNetwork
 
-refusal, write_examples = c.refusal, c.write_examples
+refusal = c.refusal
 
 
 def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:

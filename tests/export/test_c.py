@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -197,64 +196,6 @@ def test_a_policy_of_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None
     text, data, bss = map(int, sizes.stdout.splitlines()[1].split()[:3])
     assert text + data <= 8192
     assert bss == 0
-
-
-def played(folder: Path) -> subprocess.CompletedProcess[str]:
-    program = c.compiled(folder, folder / "examples", "examples.c", flags=STRICT)
-    return subprocess.run([program], stdout=-1, text=True)
-
-
-@needs_compiler
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_examples_pass_and_fail_when_a_weight_or_a_bound_changes(
-    precision: str, tmp_path: Path
-) -> None:
-    network = actor() if precision == "float32" else quantised(actor())
-    acted = answers(library(network, precision, tmp_path).policy_act, observed())
-    assert c.write_examples(tmp_path, observed(), acted, 1e-5) == "examples.c"
-    done = played(tmp_path)
-    assert done.stdout.startswith("0 of 300 rows differ, the largest difference is 0")
-    assert done.returncode == 0
-    text = (tmp_path / "policy.c").read_text()
-    first = re.compile(r"(hidden_0_kernel\[\d+\] = \{\s+)([-\d.]+)")
-    changed = first.sub(lambda found: f"{found[1]}{-100 if precision == 'int8' else -2.0}", text)
-    assert changed != text
-    (tmp_path / "policy.c").write_text(changed)
-    assert played(tmp_path).returncode == 1
-    c.convert(network, precision, tmp_path, low=LOW, high=np.array([0.5, 1.51]))
-    done = played(tmp_path)
-    assert done.returncode == 1
-    assert re.match(r"[1-9]\d+ of 300 rows differ, the largest difference is 0.00", done.stdout)
-
-
-@needs_compiler
-def test_examples_take_a_tolerance_for_each_dimension_and_no_nan(tmp_path: Path) -> None:
-    acted = answers(library(actor(), "float32", tmp_path).policy_act, observed(10))
-    moved = acted + np.float32([0.5, 0.0])
-    c.write_examples(tmp_path, observed(10), moved, np.array([0.6, 1e-6]))
-    assert played(tmp_path).returncode == 0
-    c.write_examples(tmp_path, observed(10), moved, np.array([0.4, 1e-6]))
-    assert played(tmp_path).returncode == 1
-    c.write_examples(tmp_path, observed(10), acted, 1e-6)
-    text = (tmp_path / "policy.c").read_text()
-    text = re.sub(r"(action_center\[2\] = \{\s+)([-\d.]+f)", r"\g<1>(0.0f / 0.0f)", text)
-    (tmp_path / "policy.c").write_text(text)
-    assert played(tmp_path).stdout.startswith("10 of 10 rows differ")
-
-
-@needs_compiler
-def test_examples_of_other_sizes_do_not_compile(tmp_path: Path) -> None:
-    c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH)
-    c.write_examples(tmp_path, observed(3, 4), np.zeros((3, 2)), 1e-5)
-    with pytest.raises(RuntimeError, match="examples are of a policy with other sizes"):
-        played(tmp_path)
-
-
-def test_examples_without_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"N > 0; got \(0, 5\) and \(0, 2\)"):
-        c.write_examples(tmp_path, np.zeros((0, 5)), np.zeros((0, 2)), 1e-5)
-    with pytest.raises(ValueError, match=r"got \(3, 5\) and \(2, 2\)"):
-        c.write_examples(tmp_path, np.zeros((3, 5)), np.zeros((2, 2)), 1e-5)
 
 
 def test_what_is_written_is_described(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""Writes `examples.c`, which fails where the code of a policy in C does something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from eagerly.export import c_source as source
+from eagerly.export.examples import spread
+from eagerly.export.integers import plan, run
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import normalized
+from eagerly.policies.quantization import grid, integers
+
+COUNT = 100  # examples of each function
+# Of `policy_act`, as a part of the span between the bounds of an action.
+TOLERANCE = 1e-4
+# `policy_act` scales in float32, the policy in float64. Closer than this to the middle between two
+# integers, in steps, an observation may become either of them.
+MARGIN = 1e-4
+
+
+def write_examples_of(
+    network: ActorNetwork,
+    folder: Path,
+    rows: np.ndarray,
+    actions: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> None:
+    """Writes examples of a network: of `policy_act`, and of `policy_network` if it is quantised.
+
+    Args:
+        network: The network that was converted.
+        folder: Where `policy.h` is.
+        rows: `[N, O]`, observations, N > 0.
+        actions: `[N, C]`, what the policy does there, in the environment's units.
+        low: `[C]`, float64, the least actions.
+        high: `[C]`, float64, the greatest ones.
+    """
+    few, exact = np.arange(len(rows)), None
+    if network.architecture.quantized:
+        inputs = integers(_scaled(network, rows, np.float64), *network.ranges[0]).astype(np.int8)
+        inputs = spread(inputs, COUNT)
+        exact = inputs, run(plan(network), inputs)
+        few = np.flatnonzero(_certain(network, rows))
+    few = spread(few, COUNT) if len(few) else few
+    write_examples(folder, rows[few], actions[few], TOLERANCE * (high - low), exact)
+
+
+def write_examples(
+    folder: Path,
+    observations: np.ndarray,
+    actions: np.ndarray,
+    tolerance: float | np.ndarray,
+    exact: tuple[np.ndarray, np.ndarray] | None = None,
+) -> str:
+    """Writes `examples.c`, a program that ends with 1 if an action of `policy_act` differs.
+
+    Args:
+        folder: Where `policy.h` is.
+        observations: `[N, O]`, as the environment gives them.
+        actions: `[N, C]`, what is expected, in the environment's units.
+        tolerance: How much an action may differ, or `[C]` numbers for its dimensions.
+        exact: int8 `[M, O]` and `[M, C]`, M > 0: what `policy_network` takes, and what it must
+            return without any difference. N may be 0 then.
+
+    Returns:
+        The name of the file.
+
+    Raises:
+        ValueError: If there are no rows, not as many of both, or a number is not finite.
+    """
+    count = len(observations)
+    if observations.ndim != 2 or actions.shape[:1] != (count,) or actions.ndim != 2:
+        raise _misshapen(observations, actions)
+    parts, calls = list[str](), list[str]()
+    if count:
+        parts += [
+            source.array("float", "observations", observations),
+            source.array("float", "actions", actions),
+            source.array("float", "tolerance", np.broadcast_to(tolerance, actions.shape[1:])),
+            source.REPLAY_ACTIONS.replace("ROWS", str(count)),
+        ]
+        calls.append("    wrong += replay_actions();")
+    if exact is not None:
+        parts += [
+            source.array("int8_t", "inputs", exact[0]),
+            source.array("int8_t", "outputs", exact[1]),
+            source.REPLAY_INTEGERS.replace("ROWS", str(len(exact[0]))),
+        ]
+        calls.append("    wrong += replay_integers();")
+    if not parts:
+        raise _misshapen(observations, actions)
+    text = source.EXAMPLES.replace("PARTS", "\n".join(parts)).replace("CALLS", "\n".join(calls))
+    text = text.replace("!= OBSERVATIONS", f"!= {observations.shape[1]}")
+    text = text.replace("!= ACTIONS", f"!= {actions.shape[1]}")
+    (folder / "examples.c").write_text(text, encoding="utf-8")
+    return "examples.c"
+
+
+def _misshapen(observations: np.ndarray, actions: np.ndarray) -> ValueError:
+    return ValueError(
+        "examples take observations [N, O] and actions [N, C], N > 0; got "
+        f"{observations.shape} and {actions.shape}"
+    )
+
+
+def _scaled(network: ActorNetwork, rows: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
+    if not network.architecture.normalized:
+        return rows
+    names = (f"observation_normalization/{part}" for part in ("mean", "scale"))
+    return normalized(rows, *(network.weights[name].astype(dtype) for name in names))
+
+
+def _certain(network: ActorNetwork, rows: np.ndarray) -> np.ndarray:
+    """Says which rows `[N, O]` become the same integers in float32 and float64: `[N]` bool."""
+    exact, written = (_scaled(network, rows, each) for each in (np.float64, np.float32))
+    bounds = network.ranges[0]
+    steps = exact.astype(np.float64) / grid(*bounds)[0]
+    apart = np.abs(steps - np.floor(steps) - 0.5)
+    same = integers(exact, *bounds) == integers(written, *bounds)
+    found: np.ndarray = ((apart > MARGIN) & same).all(axis=1)
+    return found
