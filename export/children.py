@@ -1,4 +1,4 @@
-"""Doing something in a process of its own: what aborts there ends nothing here."""
+"""Runs a task in a child process, so that a crash does not end this one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _BOOT = (
     "from eagerly.export.children import serve; serve(int(sys.argv[2]))"
 )
 _LINES = 15  # of what a process printed before it died
+_HEAD = 8  # bytes before an answer, which hold its length
 
 
 def on_processor() -> dict[str, str]:
@@ -45,33 +46,32 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
     Raises:
         RunError: If it raises something, or the process dies.
     """
-    result, into = os.pipe()
     paths = json.dumps([str(path) for path in sys.path])
-    with tempfile.TemporaryFile() as printed, os.fdopen(result, "rb") as answers:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-B", "-P", "-c", _BOOT, paths, str(into)],
-                stdin=subprocess.PIPE,
-                stdout=printed,
-                stderr=printed,
-                pass_fds=(into,),
-                start_new_session=True,
-                env=on_processor() if processor_alone else None,
-            )
-        finally:
-            os.close(into)
+    # Files, not pipes: what the process started may outlive it, and keep the end of a pipe.
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as answered:
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-P", "-c", _BOOT, paths, str(answered.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=printed,
+            stderr=printed,
+            pass_fds=(answered.fileno(),),
+            start_new_session=True,
+            env=on_processor() if processor_alone else None,
+        )
         try:
             assert process.stdin is not None
             with suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(cloudpickle.dumps((task, args)))
-            answer = answers.read()
             code = process.wait()
         finally:
-            with suppress(OSError):
-                process.kill()
+            with suppress(OSError):  # a simulator that it started is in its session
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if answer:
-            succeeded, value = pickle.loads(answer)
+        answered.seek(0)
+        answer = answered.read()
+        # Something may have written a part of the answer and died, or ended early with code 0.
+        if code == 0 and answer[:_HEAD] == len(answer[_HEAD:]).to_bytes(_HEAD):
+            succeeded, value = pickle.loads(answer[_HEAD:])
             if succeeded:
                 return value
             raise RunError(f"{what} failed: {value}")
@@ -89,7 +89,7 @@ def _death(code: int) -> str:
 
 
 def serve(into: int) -> None:
-    """Does what `in_child` sent to this process, and writes the result to a file descriptor."""
+    """Runs the task from stdin and sends the pickled result back."""
     os.set_inheritable(into, False)
     task, args = pickle.loads(sys.stdin.buffer.read())
     try:
@@ -99,5 +99,6 @@ def serve(into: int) -> None:
     except Exception as error:  # whatever a converter or an environment raises
         traceback.print_exc()
         answer = False, f"{type(error).__name__}: {error}"
+    written = pickle.dumps(answer)
     with os.fdopen(into, "wb") as file:
-        file.write(pickle.dumps(answer))
+        file.write(len(written).to_bytes(_HEAD) + written)
