@@ -76,6 +76,7 @@ class Policy:
             self._segments.append(slice(start, start + count))
             start += count
         self._inputs, self._outputs = model["inputs"], model["outputs"]
+        self._on_integers = "scale" in self._inputs[0]
         self._runs = _RUNTIMES[model["format"]](self.folder, model)
         self._quick = self._quick_path()
 
@@ -262,11 +263,13 @@ class Policy:
             np.maximum(scaled, -self._clip, out=scaled)
             np.minimum(scaled, self._clip, out=scaled)
             visible = scaled.astype(np.float32)
+        if self._on_integers and np.isnan(visible).any():  # no integer would show it
+            raise FloatingPointError(f"observation must be finite; got {row}")
         return visible[np.newaxis]
 
     def _run(self, given: list[np.ndarray]) -> list[np.ndarray]:
         """Runs the model; numbers that it takes or gives as integers are converted."""
-        if "scale" in self._inputs[0]:
+        if self._on_integers:
             given = [_integers(x, spec) for x, spec in zip(given, self._inputs)]  # noqa: B905
             found = self._runs(given)
             return [_numbers_of(q, spec) for q, spec in zip(found, self._outputs)]  # noqa: B905
@@ -311,7 +314,7 @@ class Policy:
         mean, scale, most = np.zeros(self._size), np.ones(self._size), math.inf
         if self._moments:
             (mean, scale), most = self._moments, self._clip
-        if "scale" in self._inputs[0]:
+        if self._on_integers:
             return self._quick_on_integers(mean, scale, most)
         run, scaled = self._run_one(), np.empty(self._size)
         given, zeros = np.empty((1, self._size), np.float32), np.zeros(self._continuous, np.float32)
@@ -469,6 +472,8 @@ def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
     """
     for name in about["files"] if names is None else names:
         path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"policy.json names {name!r}, which is outside of its folder")
         if not path.is_file():
             raise ValueError(f"{path} is missing, which policy.json names: export again")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

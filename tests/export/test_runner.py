@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from eagerly.export import runner
+from eagerly.export import c, runner
 from eagerly.export.calibration import calibrated
 from eagerly.export.description import description_of, write_document
 from eagerly.export.interface import computed, described, inputs, outputs
@@ -22,6 +22,7 @@ from eagerly.policies.policy import Policy
 from eagerly.policies.quantization import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.spaces import Actions, Observations
 from tests.export.networks import ACTIONS, BOX, NESTED, UNEVEN, made, masks
+from tests.export.test_c import needs_compiler
 
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
 CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
@@ -191,6 +192,9 @@ def test_files_that_are_not_as_they_were_exported_are_refused(
     (tmp_path / "policy.json").write_text(text.replace("0.5", "0.6"))
     with pytest.raises(ValueError, match=r"policy\.json is not as it was exported"):
         runner.Policy(tmp_path)
+    for name in ("../model", "/etc/passwd", "saved_model/../../model"):
+        with pytest.raises(ValueError, match="which is outside of its folder"):
+            runner.check_files(tmp_path, about, [name])
     (tmp_path / "policy.json").write_text(text.replace('"format": 1', '"format": 2'))
     with pytest.raises(ValueError, match="has format 2; this runner reads 1"):
         runner.Policy(tmp_path)
@@ -229,6 +233,31 @@ def test_it_acts_on_integers_as_the_policy_does(
     assert (np.abs(batch - policy(2 * rows)) > 1e-6).mean() < 0.01
     with pytest.raises(FloatingPointError, match="observation must be finite"):
         found(np.full(3, np.nan))
+
+
+@needs_compiler
+def test_a_nan_is_not_hidden_by_integers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, floats, layout = made(BOX, UNEVEN, **NORMALIZED)
+    rows = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    network = calibrated(floats, rows)
+    bounds = {"low": UNEVEN.low.astype(np.float64), "high": UNEVEN.high.astype(np.float64)}
+    model = {"format": "c", "precision": "int8"} | c.convert(network, "int8", tmp_path, **bounds)
+    model["files"] = []
+    write_document(tmp_path, description_of(network, layout, model))
+    found = runner.Policy(tmp_path)
+    rows[7, 1] = np.nan
+    for act in (found, found.scores, found.begin_episode()):
+        assert np.isfinite(act(rows[6])).all()
+        for given in (rows[7], rows):
+            with pytest.raises(FloatingPointError, match=r"observation must be finite; got \["):
+                act(given)
+    choices = exported(tmp_path, *made(BOX, spaces.Discrete(3), action_masks=False), monkeypatch)
+    choices._on_integers, on_grid = True, {"scale": 0.1, "zero_point": 0}
+    for part in (*choices._inputs, *choices._outputs):
+        part |= on_grid
+    choices(rows[6])
+    with pytest.raises(FloatingPointError, match="observation must be finite"):
+        choices(rows[7])
 
 
 def test_integers_are_those_of_the_grid() -> None:
