@@ -1,4 +1,4 @@
-"""The folder of an export: it is made beside its place, replayed there, and named in the end."""
+"""Stages an export beside its destination, replays it, and renames it into place."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from eagerly.export.children import on_processor
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """Gives a folder beside the one that is to be made, which is removed if anything fails."""
+    """Gives a folder beside the one that is to be made, which is removed if anything fails.
+
+    It is removed under its final name, too, if `publish` had given it that.
+    """
     missing = [path for path in out.absolute().parents if not path.exists()]
-    folder = None
+    folder = made = None
     try:
         out.absolute().parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+        made = folder.stat()
         yield folder
     except BaseException:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            if made is not None and os.path.samestat(made, out.lstat()):
+                shutil.rmtree(out, ignore_errors=True)
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
@@ -65,21 +72,29 @@ def run_examples(folder: Path) -> None:
 
 
 def publish(folder: Path, out: Path) -> None:
-    """Gives a folder its name, once all that is in it is on disk.
+    """Flushes the folder to disk and renames it to its final name.
 
     Raises:
-        RunError: If there is something of that name meanwhile.
-        OSError: If it cannot be written; nothing of that name is left then.
+        RunError: If there is something of that name meanwhile, even an empty directory.
+        OSError: If it cannot be written. `staged` then removes what has that name.
     """
     _make_durable(folder)
     if os.path.lexists(out):
-        raise RunError(f"{out} was made by somebody else meanwhile")
-    folder.rename(out)
+        raise _taken(out)
     try:
+        out.mkdir()  # fails where there is something, which a rename of directories does not
+        folder.rename(out)
         _sync(out.absolute().parent)
+    except FileExistsError:
+        raise _taken(out) from None
     except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
+        with suppress(OSError):  # if it is empty still
+            out.rmdir()
         raise
+
+
+def _taken(out: Path) -> RunError:
+    return RunError(f"{out} was made by somebody else meanwhile")
 
 
 def _make_durable(folder: Path) -> None:

@@ -1,0 +1,76 @@
+"""Folders of exports: they get their name whole, or nothing is left of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerly import RunError
+from eagerly.export import staging
+from eagerly.export.staging import publish, staged
+from eagerly.training.signals import Terminated
+
+
+def nothing() -> None:
+    pass
+
+
+def terminated() -> None:
+    raise Terminated(signal.SIGTERM)
+
+
+def export(
+    out: Path, before: Callable[[], object] = nothing, after: Callable[[], object] = nothing
+) -> None:
+    with staged(out) as folder:
+        (folder / "part").mkdir()
+        (folder / "part" / "file").write_text("content")
+        before()
+        publish(folder, out)
+        after()
+
+
+def test_a_folder_gets_its_name_and_the_usual_mode(tmp_path: Path) -> None:
+    export(tmp_path / "new" / "out")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+    assert (tmp_path / "new" / "out" / "part" / "file").read_text() == "content"
+    (tmp_path / "usual").mkdir()
+    assert (tmp_path / "new" / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rename", "publish"])
+def test_a_signal_after_any_step_leaves_nothing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, after = tmp_path / "new" / "deep" / "out", nothing
+    if call == "publish":
+        after = terminated
+    else:
+        original = getattr(Path, call)
+
+        def stepped(path: Path, *args: Any, **more: Any) -> None:
+            original(path, *args, **more)
+            if out.exists():
+                terminated()
+
+        monkeypatch.setattr(Path, call, stepped)
+    with pytest.raises(Terminated):
+        export(out, after=after)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_empty_directory_that_appears_meanwhile_is_not_replaced(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    if late:  # between the look and the rename
+        monkeypatch.setattr(staging.os.path, "lexists", lambda path: False)
+    with pytest.raises(RunError, match="out was made by somebody else meanwhile"):
+        export(out, before=out.mkdir)
+    assert list(tmp_path.iterdir()) == [out]
+    assert list(out.iterdir()) == []
