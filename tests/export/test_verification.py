@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.export.verification import loss, summary
+from eagerly.export.runner import beyond, differences
+from eagerly.export.verification import TOLERANCES, loss, summary
 from eagerly.training.evaluation import Evaluation
 
 
@@ -28,3 +29,24 @@ def test_a_return_that_is_not_finite_is_refused() -> None:
     assert summary(played(1.0, 3.0)) == {"mean": 2.0, "std": 1.0, "returns": [1.0, 3.0]}
     with pytest.raises(FloatingPointError, match="the returns became"):
         summary(played(np.nan))
+
+
+def test_integers_that_are_rarely_others_must_not_be_far_off() -> None:
+    given = {"continuous": 1, "choices": [], "low": [-1.0], "high": [1.0]}
+    about = {"action": given, "tolerance": TOLERANCES["int8"]}
+    expected = np.random.default_rng(0).integers(-128, 128, (1000, 1)) / 128.0
+
+    def wrong(found: np.ndarray) -> list[str]:
+        return beyond(differences(about, found, expected, expected), TOLERANCES["int8"])
+
+    assert wrong(expected) == []
+    found = expected.copy()
+    found[:2] += 3 / 128.0
+    assert wrong(found) == []
+    found[:9] = expected[:9] + 3 / 128.0
+    assert [line[:7] for line in wrong(found)] == ["unequal"]
+    found = expected.copy()
+    found[0] *= -1.0
+    assert [line[:7] for line in wrong(found)] == ["largest"]
+    found[:9] = -expected[:9]
+    assert len(wrong(found)) == 2
