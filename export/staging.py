@@ -10,10 +10,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from eagerly.errors import RunError
 from eagerly.export.c import compiled
 from eagerly.export.children import on_processor
+
+TIMEOUT_SECONDS = 600  # for 1000 examples
 
 
 @contextmanager
@@ -45,12 +48,10 @@ def replay(folder: Path) -> None:
     """Replays the examples as its user will, with the files as they stay.
 
     Raises:
-        RunError: If that fails.
+        RunError: If that fails or takes too long.
     """
     command = [sys.executable, "-B", "-P", "runner.py"]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=on_processor()
-    )
+    done = _finished("replaying the export", command, cwd=folder, env=on_processor())
     if done.returncode:
         raise RunError(f"the export cannot be replayed: {done.stderr.strip()[-2000:]}")
 
@@ -59,16 +60,25 @@ def run_examples(folder: Path) -> None:
     """Compiles and runs `examples.c`.
 
     Raises:
-        RunError: If that fails.
+        RunError: If that fails or takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
         try:
             program = compiled(folder, Path(private, "examples"), "examples.c")
         except RuntimeError as error:
             raise RunError(str(error)) from error
-        done = subprocess.run([program], capture_output=True, text=True, check=False)
+        done = _finished("examples.c", [str(program)])
     if done.returncode:
         raise RunError(f"examples.c fails: {done.stdout.strip()}")
+
+
+def _finished(what: str, command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS, **more
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{what} did not end within {TIMEOUT_SECONDS} seconds") from None
 
 
 def publish(folder: Path, out: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from eagerly import RunError
 from eagerly.export import staging
-from eagerly.export.staging import publish, staged
+from eagerly.export.staging import publish, replay, run_examples, staged
 from eagerly.training.signals import Terminated
+from tests.export.test_c import needs_compiler
 
 
 def nothing() -> None:
@@ -74,3 +75,15 @@ def test_an_empty_directory_that_appears_meanwhile_is_not_replaced(
         export(out, before=out.mkdir)
     assert list(tmp_path.iterdir()) == [out]
     assert list(out.iterdir()) == []
+
+
+@needs_compiler
+def test_what_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "TIMEOUT_SECONDS", 0.2)
+    (tmp_path / "runner.py").write_text("while True: pass")
+    with pytest.raises(RunError, match=r"replaying the export did not end within 0\.2 seconds"):
+        replay(tmp_path)
+    (tmp_path / "policy.c").write_text("int policy = 1;")
+    (tmp_path / "examples.c").write_text("int main(void) { for (volatile int i = 0; i < 1;) {} }")
+    with pytest.raises(RunError, match=r"examples\.c did not end within"):
+        run_examples(tmp_path)
