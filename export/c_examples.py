@@ -9,13 +9,12 @@ import numpy as np
 from eagerly.export import c_source as source
 from eagerly.export.examples import spread
 from eagerly.export.integers import plan, run
+from eagerly.export.verification import C_TOLERANCE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
 from eagerly.policies.quantization import grid, integers
 
 COUNT = 100  # examples of each function
-# Of `policy_act`, as a part of the span between the bounds of an action.
-TOLERANCE = 1e-4
 # `policy_act` scales in float32, the policy in float64. Closer than this to the middle between two
 # integers, in steps, an observation may become either of them.
 MARGIN = 1e-4
@@ -46,7 +45,7 @@ def write_examples_of(
         exact = inputs, run(plan(network), inputs)
         few = np.flatnonzero(_certain(network, rows))
     few = spread(few, COUNT) if len(few) else few
-    write_examples(folder, rows[few], actions[few], TOLERANCE * (high - low), exact)
+    write_examples(folder, rows[few], actions[few], C_TOLERANCE * (high - low), exact)
 
 
 def write_examples(

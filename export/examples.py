@@ -164,7 +164,7 @@ def first_episodes(steps: Steps) -> Steps:
 def acted(
     actor: NumpyActor | NumpyMemoryActor, actions: Actions, steps: Steps
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Computes what an actor makes of steps, with its own memory of them.
+    """Runs an actor over recorded steps and returns its scores and states.
 
     Returns:
         Scores `[N, A]`, and where it has a memory `previous_action` `[N, A]` and the parts

@@ -1,9 +1,11 @@
-"""Exports the policy of a run: converted and checked in processes of their own, whole or not."""
+"""Converts and checks a policy in child processes.
+
+It publishes the export only if every check passes.
+"""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import os
 import re
@@ -18,7 +20,6 @@ import numpy as np
 from eagerly import __version__
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
-from eagerly.export import runner
 from eagerly.export.c_examples import write_examples_of
 from eagerly.export.calibration import calibrated
 from eagerly.export.children import in_child
@@ -40,15 +41,13 @@ from eagerly.export.examples import (
     opened,
     played,
     replayed_rows,
-    rows_of,
     spread,
     write_arrays,
 )
 from eagerly.export.formats import Format, format_of
 from eagerly.export.staging import publish, replay, run_examples, staged
 from eagerly.export.ties import without_ties
-from eagerly.export.verification import MOST, TOLERANCES, USUAL, loss, summary
-from eagerly.export.verification import acted as exported_acted
+from eagerly.export.verification import TOLERANCES, exported_acted, judged, loss, summary
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, normalized, numpy_actor
 from eagerly.policies.policy import Policy
@@ -97,7 +96,7 @@ def export_policy(
     """Writes the policy of a run as files that act without eagerly, and checks them.
 
     The directory appears when everything in it is written and checked. Whatever fails before, a
-    signal included, leaves nothing behind. What is in it says docs/export.md.
+    signal included, leaves nothing behind. docs/export.md describes its contents.
 
     Args:
         run_dir: The run directory.
@@ -201,7 +200,7 @@ class _Plan:
         """
         about = self._written(folder, network, steps)
         _log.info("checking %s examples%s", len(steps), self._and_episodes())
-        measured = self._checked(folder, about, network, before)
+        measured = self._checked(folder, network, before)
         about |= {"measured": measured}
         card = model_card(about, self.kind, out.name)
         (folder / "MODEL_CARD.md").write_text(card, encoding="utf-8")
@@ -259,7 +258,7 @@ class _Plan:
         observations, actions = self.layout
         count = actions.continuous
         low, high = (end[:count].astype(np.float64) for end in (actions.low, actions.high))
-        scores, memory = acted(numpy_actor_of(network), actions, steps)
+        scores, memory = acted(numpy_actor(network.architecture, network.weights), actions, steps)
         arrays = example_arrays(steps, scores, memory, observations, actions)
         more = {"low": low, "high": high, "banner": self._banner()}
         _log.info("converting to %s, %s", self.kind.title, self.precision)
@@ -289,7 +288,6 @@ class _Plan:
     def _checked(
         self,
         folder: Path,
-        about: Mapping[str, Any],
         network: ActorNetwork,
         before: Evaluation | None,
     ) -> dict[str, Any]:
@@ -310,84 +308,18 @@ class _Plan:
             # Environments may need a GPU; a SavedModel must not find one.
             processor_alone=self.format == "saved-model",
         )
-        observations, actions = self.layout
-        arrays = _read_arrays(folder / "examples.npz")
-        rows = rows_of(arrays, observations)
-        none = np.zeros(len(rows))
-        steps = Steps(
-            rows, arrays.get("reward", none).astype(np.float32), arrays.get("begins", none > 0)
-        )
-
-        def compared(network: ActorNetwork) -> dict[str, float]:
-            scores, _ = acted(numpy_actor_of(network), actions, steps)
-            expected = actions.to_environment(actions.decided(scores))
-            return runner.differences(_limits_of(actions, about), found, expected, scores)
-
-        differences = compared(network)
-        if wrong := runner.beyond(differences, TOLERANCES[self.precision]):
-            raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
-        to_policy = None
-        if network is not self.network:
-            to_policy = compared(self.network)
-            self._check_integers(to_policy)
+        measured = judged(folder, found, self.layout, network, self.network, self.precision)
         returns = None
         if before is not None:
             returns = {"policy": summary(before), "exported": summary(after)}
             if (lost := loss(before, after)) is not None:
                 _log.warning("%s", lost)
-        return {
-            "examples": len(rows),
-            "differences": differences,
-            "differences_to_policy": to_policy,
-            "returns": returns,
-        }
-
-    def _check_integers(self, measured: dict[str, float]) -> None:
-        """Judges what integers differ by from the policy, of floats or trained on integers."""
-        if self.network.architecture.quantized:
-            if wrong := runner.beyond(measured, TOLERANCES["int8"]):
-                raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
-            return
-        measured.pop("unequal", None)  # nearly all of them
-        if wrong := runner.beyond(measured, MOST):
-            raise RunError(
-                f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
-                "--normalize-observations, or export in float32"
-            )
-        if unusual := runner.beyond(measured, USUAL):
-            _log.warning("more is lost in 8 bits than usual: %s", "; ".join(unusual))
-
-
-def numpy_actor_of(network: ActorNetwork) -> NumpyActor | NumpyMemoryActor:
-    """Makes what acts of a network."""
-    return numpy_actor(network.architecture, network.weights)
-
-
-def _limits_of(actions: Actions, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `runner.differences` reads, from the spaces and not from `policy.json`."""
-    return {
-        "action": {
-            "continuous": actions.continuous,
-            "choices": actions.choices,
-            "low": actions.low,
-            "high": actions.high,
-        },
-        "tolerance": about["tolerance"],
-    }
+        return measured | {"returns": returns}
 
 
 def _convert(
     module: str, network: ActorNetwork, precision: str, folder: Path, more: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Converts, in a process of its own; a format is given what it asks for of `more`."""
     convert = importlib.import_module(module).convert
-    asked = inspect.signature(convert).parameters
-    everything = any(each.kind is each.VAR_KEYWORD for each in asked.values())
-    given = {name: value for name, value in more.items() if everything or name in asked}
-    found: dict[str, Any] = convert(network, precision, folder, **given)
+    found: dict[str, Any] = convert(network, precision, folder, **more)
     return found
-
-
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}

@@ -42,13 +42,14 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     return reason
 
 
-def convert(network: ActorNetwork, precision: str, folder: Path) -> dict[str, Any]:
+def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:
     """Writes `model.tflite`, which takes one observation at a time.
 
     Args:
         network: The network; for int8 it is quantised.
         precision: "float32", "float16", of which the weights are stored, or "int8".
         folder: Where it is written.
+        more: What other formats need.
 
     Returns:
         Its files, inputs and outputs. Each of these has the `index` that the interpreter's

@@ -175,13 +175,14 @@ class OnnxOperations:
         return (self.add("Clip", q, float(LEAST), float(MOST)) - float(zero_point)) * scale
 
 
-def convert(network: ActorNetwork, precision: str, folder: Path) -> dict[str, Any]:
+def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:
     """Writes `model.onnx`, which takes batches of any size.
 
     Args:
         network: The network.
         precision: "float32".
         folder: Where it is written.
+        more: What other formats need.
 
     Returns:
         Its files, inputs and outputs.

@@ -26,13 +26,14 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     )
 
 
-def convert(network: ActorNetwork, precision: str, folder: Path) -> dict[str, Any]:
+def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:
     """Writes `saved_model/`, whose signature `serving_default` takes batches of any size.
 
     Args:
         network: The network.
         precision: "float32".
         folder: Where it is written.
+        more: What other formats need.
 
     Returns:
         Its files, inputs and outputs.
