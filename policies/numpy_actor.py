@@ -67,6 +67,10 @@ class NumpyActor:
         architecture = self.network.architecture
         return architecture.scores(self.network.outputs(_NUMPY, visible), rows)
 
+    def scaled(self, observations: np.ndarray) -> np.ndarray:
+        """Maps observations `[N, O]` to what the network takes, `[N, V]`."""
+        return self._scaled(observations)[1]
+
 
 class NumpyMemoryActor:
     """A built-in actor with a memory: an `EpisodePolicy`, safe to share by threads.
