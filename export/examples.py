@@ -17,7 +17,6 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor
 from eagerly.spaces import Actions, Observations
 from eagerly.storage.arrays import npz_chunks
-from eagerly.storage.replayed import replayed_rows as replayed_rows
 from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation, evaluate, single_blas_thread
 

@@ -40,7 +40,6 @@ from eagerly.export.examples import (
     most_seeds,
     opened,
     played,
-    replayed_rows,
     spread,
     write_arrays,
 )
@@ -49,10 +48,11 @@ from eagerly.export.staging import publish, replay, run_examples, staged
 from eagerly.export.ties import without_ties
 from eagerly.export.verification import TOLERANCES, exported_acted, judged, loss, summary
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, normalized, numpy_actor
+from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.spaces import Actions, Observations
 from eagerly.storage.loading import policy_of
+from eagerly.storage.replayed import replayed_rows
 from eagerly.storage.run import Run, open_run
 from eagerly.training.evaluation import Evaluation, evaluation_seeds
 from eagerly.training.signals import terminated_by_signals
@@ -247,11 +247,7 @@ class _Plan:
                 "int8 is calibrated on observations of the replay buffer, and the checkpoint has "
                 "none: train with --quantize int8, or export in float32"
             )
-        architecture, weights = self.network.architecture, self.network.weights
-        if architecture.normalized:
-            moments = (weights[f"observation_normalization/{part}"] for part in ("mean", "scale"))
-            rows = normalized(rows, *moments)
-        return without_ties(calibrated(self.network, architecture.head.visible(rows)))
+        return without_ties(calibrated(self.network, NumpyActor(self.network).scaled(rows)))
 
     def _written(self, folder: Path, network: ActorNetwork, steps: Steps) -> dict[str, Any]:
         """Writes the model, the examples, the runner and `policy.json`."""

@@ -9,6 +9,12 @@ from typing import Any
 import click
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
+WHICH = click.option(
+    "--which",
+    type=click.Choice(["best", "latest"]),
+    help="The policy with the best evaluation since the first update, or the newest one. "
+    "[default: best, or latest where there is no best yet]",
+)
 
 
 class Command(click.Command):

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
-from eagerly.scripts.commands import Command
+from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
@@ -25,12 +25,7 @@ from eagerly.training.signals import terminated_by_signals
 @click.option(
     "--episodes", type=click.IntRange(min=1, max=MOST_EPISODES), help="[default: as in training]"
 )
-@click.option(
-    "--which",
-    type=click.Choice(["best", "latest"]),
-    help="The policy with the best evaluation since the first update, or the newest one. "
-    "[default: best, or latest where there is no best yet]",
-)
+@WHICH
 @click.option(
     "--seed",
     type=click.IntRange(min=0),

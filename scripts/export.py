@@ -12,7 +12,7 @@ import click
 from eagerly.errors import RunError
 from eagerly.export.formats import FORMATS, PRECISIONS
 from eagerly.quiet import quiet_tensorflow
-from eagerly.scripts.commands import Command
+from eagerly.scripts.commands import WHICH, Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
@@ -27,12 +27,7 @@ from eagerly.storage.evaluations import format_return
     default="float32",
     help="Of the model; int8 computes with integers alone.",
 )
-@click.option(
-    "--which",
-    type=click.Choice(["best", "latest"]),
-    help="The policy with the best evaluation since the first update, or the newest one. "
-    "[default: best, or latest where there is no best yet]",
-)
+@WHICH
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
