@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from eagerly.agents.actor_critic import actor_critic
 from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.replay import accumulator_of, critic_loss_of, sampler_of
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
-from eagerly.buffers import Accumulator, OneStep, Sampler, UniformSampler
+from eagerly.buffers import Accumulator, Sampler
 from eagerly.networks.models import Model
 from eagerly.policies.episodes import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
@@ -67,9 +70,11 @@ class Algorithm:
     """Base class of algorithms; `Agent` adds acting, learning and saving.
 
     Attributes:
+        config: The settings.
         modules: Networks, their targets and optimisers, by name; what `build` has built.
     """
 
+    config: AgentConfig
     modules: Modules
 
     @property
@@ -81,6 +86,19 @@ class Algorithm:
     def critic(self) -> Module:
         """The module of that name."""
         return self.modules["critic"]
+
+    def critic_loss(
+        self,
+        values: tf.Tensor,
+        target: tf.Tensor,
+        mask: tf.Tensor | None = None,
+        weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of critics: mean squared errors, or with `sampling` lap Huber's.
+
+        Arguments are those of `losses.critic_loss`.
+        """
+        return critic_loss_of(self.config.replay)(values, target, mask, weight)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update of the modules.
@@ -134,16 +152,16 @@ class Algorithm:
         return None
 
     def sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        """Makes what draws from the replay buffer of a run: uniformly."""
-        return UniformSampler(seed)
+        """Makes what draws from the replay buffer of a run, as `sampling` says."""
+        return sampler_of(self.config.replay, seed)
 
     def accumulator(self, discount: float) -> Accumulator:
-        """Makes what turns the steps of environments into transitions: one of each step.
+        """Makes what turns the steps of environments into transitions, as `n_step` says.
 
         Args:
             discount: Discount per step, gamma.
         """
-        return OneStep()
+        return accumulator_of(self.config.replay)
 
     def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
         """Called after a step in which episodes ended, before any update.

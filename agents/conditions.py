@@ -15,6 +15,11 @@ WITH_MEMORY = with_setting("memory", *MEMORIES)
 CONSTANT = "constant"
 SCHEDULES = (CONSTANT, "linear", "cosine")
 WITH_SCHEDULE = with_setting("schedule", *SCHEDULES[1:])
+UNIFORM = "uniform"
+PRIORITIZED = "prioritized"
+LAP = "lap"
+SAMPLINGS = (UNIFORM, PRIORITIZED, LAP)
+BY_PRIORITY = with_setting("sampling", PRIORITIZED, LAP)
 NOT_QUANTIZED = "none"
 QUANTIZED = "int8"
 WITH_QUANTIZATION = with_setting("quantize", QUANTIZED)
@@ -53,6 +58,13 @@ ON_DISCRETE = _on("actions", "discrete actions", lambda actions: actions.choices
 ON_CONTINUOUS = _on("actions", "continuous actions", lambda actions: actions.continuous)
 ON_IMAGES = _on("observations", "images", lambda observations: observations.images)
 ON_VECTORS = _on("observations", "vectors", lambda observations: observations.scalable.any())
+# Buffers of windows and of images keep whole episodes, and draw steps of them.
+ON_ROWS = (
+    with_setting("memory", NO_MEMORY),
+    _on(
+        "observations", "observations without images", lambda observations: not observations.images
+    ),
+)
 IN_ENTRIES = _on(
     "observations",
     "entries of a Dict or Tuple",

@@ -26,6 +26,7 @@ from eagerly.agents.config_groups import (
     MemoryConfig,
     OptimizerConfig,
     QuantizationConfig,
+    ReplayConfig,
     RewardConfig,
 )
 from eagerly.buffers import FrameLayout, Frames, Layout, RowLayout, SequenceLayout
@@ -138,6 +139,7 @@ class AgentConfig(Settings):
         acts=with_setting("memory", NO_MEMORY),
     )
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
     tau: float = setting(0.005, "Step of targets to networks (authors)", above=0, at_most=1)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     discrete: DiscreteConfig = field(default_factory=DiscreteConfig)

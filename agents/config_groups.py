@@ -6,14 +6,19 @@ from dataclasses import dataclass
 
 from eagerly.agents.conditions import (
     CONSTANT,
+    LAP,
     MEMORIES,
     NO_MEMORY,
     NOT_QUANTIZED,
     ON_CONTINUOUS,
     ON_DISCRETE,
+    ON_ROWS,
+    PRIORITIZED,
     QUANTIZED,
     QUANTIZES,
+    SAMPLINGS,
     SCHEDULES,
+    UNIFORM,
     WITH_MEMORY,
     WITH_QUANTIZATION,
     WITH_SCHEDULE,
@@ -84,6 +89,60 @@ class MemoryConfig(Settings):
                 f"attention_heads must be a divisor of memory_units, {self.units}; got "
                 f"{self.attention_heads}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig(Settings):
+    """What the replay buffer gets of the steps, and which of it updates learn from."""
+
+    n_step: int = setting(
+        1,
+        "Steps whose rewards a transition sums up before it looks at a value (docs/replay.md)",
+        unit="steps",
+        at_least=1,
+        at_most=1000,
+        fixed=True,
+        acts=ON_ROWS,
+    )
+    sampling: str = setting(
+        UNIFORM,
+        "Which transitions are drawn: all alike, or those with large errors more often "
+        "(docs/replay.md)",
+        choices=SAMPLINGS,
+        fixed=True,
+        acts=ON_ROWS,
+    )
+    prioritized_exponent: float = setting(
+        0.6,
+        "How strongly errors decide, alpha; 0: not at all (Schaul et al. 2016)",
+        at_least=0,
+        at_most=10,
+        fixed=True,
+        acts=with_setting("sampling", PRIORITIZED),
+    )
+    prioritized_correction: float = setting(
+        0.4,
+        "Exponent of importance weights at first, beta (Schaul et al. 2016)",
+        at_least=0,
+        at_most=1,
+        acts=with_setting("sampling", PRIORITIZED),
+    )
+    prioritized_correction_updates: int = setting(
+        1_000_000,
+        "Updates until that exponent has risen to 1",
+        unit="updates",
+        at_least=1,
+        at_most=10**12,
+        acts=with_setting("sampling", PRIORITIZED),
+    )
+    lap_exponent: float = setting(
+        0.4,
+        "How strongly errors above 1 decide, alpha (Fujimoto et al. 2020)",
+        at_least=0,
+        at_most=10,
+        fixed=True,
+        acts=with_setting("sampling", LAP),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,6 @@ class DDPG(Agent):
 
     Config = DDPGConfig
     config: DDPGConfig
-    critic_loss = staticmethod(losses.critic_loss)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update: the inner part of Algorithm 1."""

@@ -75,7 +75,30 @@ def critic_loss(
         mask: `[B]` bool, which rows count; None: all.
         weight: `[B]`, factor of each row's error; None: 1.
     """
-    errors = tf.square(td_error(values, target))
+    return _weighted_mean(tf.square(td_error(values, target)), target, mask, weight)
+
+
+def huber_critic_loss(
+    values: tf.Tensor,
+    target: tf.Tensor,
+    mask: tf.Tensor | None = None,
+    weight: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Returns the mean Huber loss of each critic, δ²/2 up to 1 and |δ| - 1/2 beyond, summed.
+
+    Loss-adjusted prioritisation needs it (Fujimoto et al. 2020, section 5.1). Arguments are those
+    of `critic_loss`.
+    """
+    size = tf.abs(td_error(values, target))
+    quadratic = tf.minimum(size, 1.0)
+    errors = quadratic * (size - 0.5 * quadratic)
+    return _weighted_mean(errors, target, mask, weight)
+
+
+def _weighted_mean(
+    errors: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor | None
+) -> tf.Tensor:
+    """Averages errors `[C, B]` over rows, and sums over critics."""
     if weight is not None:
         expect_same_shape("weight", weight, "target", target)
         errors *= weight

@@ -27,7 +27,6 @@ class TD3(Agent):
 
     Config = TD3Config
     config: TD3Config
-    critic_loss = staticmethod(losses.critic_loss)
 
     @property
     def rhythms(self) -> tuple[int, ...]:

@@ -6,7 +6,9 @@ import numpy as np
 
 from eagerly.buffers.accumulators import Accumulator, OneStep
 from eagerly.buffers.frames import FrameLayout, Frames
+from eagerly.buffers.n_step import NStep
 from eagerly.buffers.pixels import PixelReplayBuffer
+from eagerly.buffers.prioritized import LAPSampler, ProportionalSampler
 from eagerly.buffers.replay import Buffer, ReplayBuffer
 from eagerly.buffers.samplers import Sample, Sampler, UniformSampler
 from eagerly.buffers.sequences import SequenceReplayBuffer
@@ -21,9 +23,12 @@ __all__ = [
     "Buffer",
     "FrameLayout",
     "Frames",
+    "LAPSampler",
     "Layout",
+    "NStep",
     "OneStep",
     "PixelReplayBuffer",
+    "ProportionalSampler",
     "ReplayBuffer",
     "RowLayout",
     "Sample",

@@ -46,7 +46,8 @@ class Setting:
         choices: The allowed words.
         names: What a text names that is imported, "module:factory" for example.
         free: Whether it cannot change a run's result, so that a continued run may differ in it.
-        fixed: Whether a saved run keeps it for good, because it decides what a checkpoint holds.
+        fixed: Whether a saved run keeps it for good, because it decides what a checkpoint holds;
+            or the condition under which it does.
         acts: Where it acts; everywhere without.
         kinds: The types of its values, the main one first; from its annotation.
         path: The attributes that lead to it from the settings it belongs to.
@@ -65,7 +66,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     names: str = ""
     free: bool = False
-    fixed: bool = False
+    fixed: bool | Condition = False
     acts: Condition | tuple[Condition, ...] = ()
     kinds: tuple[Any, ...] = ()
     path: tuple[str, ...] = ()
@@ -83,6 +84,10 @@ class Setting:
     def hindrance(self, situation: Situation) -> Condition | None:
         """Returns the condition that keeps it from acting; None where it acts."""
         return next((each for each in self.conditions if not each.holds(situation)), None)
+
+    def is_fixed(self, situation: Situation) -> bool:
+        """Whether a saved run with these settings keeps it for good."""
+        return self.fixed if isinstance(self.fixed, bool) else self.fixed.holds(situation)
 
     def value_in(self, config: Any) -> Any:
         """Returns its value in settings that it belongs to."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from eagerly.agents.conditions import BY_PRIORITY
 from eagerly.environments.vector import VECTORIZATIONS
 from eagerly.settings import Settings, setting, settings_of
 
@@ -72,6 +73,7 @@ class RunConfig(Settings):
         "Updates made in one call of the train body, as soon as they are owed",
         at_least=1,
         at_most=10**5,
+        fixed=BY_PRIORITY,  # which change between calls
     )
     replay_capacity: int = setting(
         1_000_000,

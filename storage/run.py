@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eagerly.conditions import flag_name
+from eagerly.conditions import Situation, flag_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
@@ -302,7 +303,7 @@ def _continued(
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = as_saved(config) | as_saved(agent_config)
     settings, _ = with_preset(saved_agent, given, saved["env"], None)
-    _check_fixed(path, agent_config, saved, settings)
+    _check_fixed(path, (config, agent_config), saved, settings)
     config, agent_config = build(saved_agent, saved | settings)
     _check_acting(config, agent_config, given)
     wanted = as_saved(config) | as_saved(agent_config)
@@ -332,11 +333,13 @@ def _continued(
 
 
 def _check_fixed(
-    path: Path, agent_config: Any, saved: Mapping[str, Any], given: Mapping[str, Any]
+    path: Path, configs: Iterable[Any], saved: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     """Refuses other values of settings that a saved run keeps for good."""
-    for name, each in settings_of(type(agent_config)).items():
-        if each.fixed and name in given and given[name] != saved[name]:
+    situation = Situation(saved.__getitem__)
+    declared = ChainMap(*(dict(settings_of(type(config))) for config in configs))
+    for name, each in declared.items():
+        if each.is_fixed(situation) and name in given and given[name] != saved[name]:
             raise RunError(
                 f"{flag_name(name)} of {path} stays {format_setting(saved[name])}, also with "
                 "--override, because its checkpoints depend on it: begin a new run, with "

@@ -1,0 +1,130 @@
+"""n-step returns: transitions that span several steps of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from eagerly.buffers.transition import Transition
+
+
+class NStep:
+    """Makes of each step a transition that looks n steps ahead, fewer where the episode ends.
+
+    The reward of the step at t is r_t + γ r_{t+1} + ... + γ^{m-1} r_{t+m-1}, its discount γ^m, or 0
+    if the episode terminated on the way, and the next observation is that m steps later, where
+    m = n, or less if the episode ended before. Where it was truncated that is the real last one
+    (Sutton and Barto 2018, "Reinforcement Learning: An Introduction", Eq. 7.1). What comes after
+    the first step was done by the policy of that time, without a correction.
+
+    A transition is returned n - 1 steps late. Steps that `begin_episodes` drops give none.
+
+    Args:
+        steps: n, at least 1.
+
+    Raises:
+        ValueError: If n is less than 1.
+    """
+
+    one_to_one = False
+
+    def __init__(self, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"steps must be at least 1; got {steps}")
+        self._steps = steps
+        self._waiting: Transition | None = None  # `[n, N]`, sums so far; a ring over the first axis
+        self._ages = np.zeros(0, np.int64)  # of each environment, steps that wait
+        self._newest = 0  # its place in the ring
+
+    def accumulate(
+        self, transitions: Transition, ended: np.ndarray
+    ) -> tuple[Transition, np.ndarray]:
+        """Takes one step of each of N environments; returns those that have their n steps.
+
+        Of an environment whose episode ended all that wait are returned, the oldest first.
+
+        Raises:
+            ValueError: If the number of environments changed without `begin_episodes`.
+        """
+        count, steps = len(ended), self._steps
+        waiting = self._room(transitions, count)
+        self._newest = newest = (self._newest + 1) % steps
+        # What is summed up is complete for those that left; they are overwritten one by one.
+        waiting.reward[newest], waiting.discount[newest] = 0.0, 1.0
+        waiting.observation[newest] = transitions.observation
+        waiting.action[newest] = transitions.action
+        self._ages += 1
+        waiting.reward[...] += waiting.discount * transitions.reward
+        waiting.discount[...] *= transitions.discount
+        order = (newest + 1 + np.arange(steps)) % steps  # the oldest first
+        age = np.arange(steps, 0, -1)[:, np.newaxis]
+        leaves = (age <= self._ages) & ((age == steps) | ended)
+        place, environment = np.nonzero(leaves)
+        place = order[place]
+        self._ages = np.where(ended, 0, np.minimum(self._ages, steps - 1))
+        parts = (part[place, environment] for part in waiting[:4])
+        return Transition(*parts, np.asarray(transitions.next_observation)[environment]), ended[
+            environment
+        ]
+
+    def _room(self, transitions: Transition, count: int) -> Transition:
+        """Returns the steps that wait; makes room for them at first."""
+        if self._waiting is None:
+            shape = (self._steps, count)
+            self._ages = np.zeros(count, np.int64)
+            self._waiting = Transition(
+                np.zeros((*shape, *np.shape(transitions.observation)[1:]), np.float32),
+                np.zeros((*shape, *np.shape(transitions.action)[1:]), np.float32),
+                np.zeros(shape),
+                np.zeros(shape),
+                None,
+            )
+        if len(self._ages) != count:
+            raise ValueError(
+                f"there were {len(self._ages)} environments, and are {count}: call begin_episodes"
+            )
+        return self._waiting
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Drops the steps that wait in environments, `[N]` bool, whose episodes cannot go on."""
+        if self._waiting is None:
+            return
+        if len(began) == len(self._ages):
+            self._ages = np.where(began, 0, self._ages)
+        elif np.all(began):
+            self._waiting = None
+        else:
+            raise ValueError(
+                f"began must have shape [{len(self._ages)}], or be true for all where the number "
+                f"of environments changes; got {np.shape(began)}"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Returns the steps that wait; `{}` if none does."""
+        if self._waiting is None or not self._ages.any():
+            return {}
+        names = ("observation", "action", "reward", "discount")
+        parts = dict(zip(names, self._waiting, strict=False))
+        return {"ages": self._ages, "newest": self._newest, **parts}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned.
+
+        Raises:
+            ValueError: If it is the state of another accumulator, or of another n.
+        """
+        if not state:
+            self._waiting, self._ages, self._newest = None, np.zeros(0, np.int64), 0
+            return
+        names = ("observation", "action", "reward", "discount")
+        parts = [np.array(state[name]) for name in names]
+        ages = np.array(state["ages"], np.int64)
+        if any(part.shape[:2] != (self._steps, len(ages)) for part in parts):
+            raise ValueError(
+                f"{self._steps} steps of {len(ages)} environments can wait; got arrays of "
+                f"{[part.shape for part in parts]}"
+            )
+        self._waiting, self._ages = Transition(*parts, None), ages
+        self._newest = int(state["newest"])

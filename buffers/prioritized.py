@@ -1,0 +1,195 @@
+"""Samplers that draw rows more often whose temporal-difference errors were large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from eagerly.buffers.sum_tree import SumTree
+
+_FIRST_GROUP = 1024  # rows whose priorities are written at once, at least
+
+
+class _ByPriority:
+    """Draws a row with a probability proportional to its priority.
+
+    A new row has the highest priority so far, so that it is drawn soon. All draws of a call are
+    made with the priorities at its start; the new ones are written in the order of its updates, so
+    that of a row that was drawn twice the last one counts.
+
+    Args:
+        seed: An int or a `numpy.random.SeedSequence`.
+    """
+
+    per_row = ("td_error",)
+
+    def __init__(self, seed: int | np.random.SeedSequence = 0) -> None:
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self._tree, self._count, self._highest = SumTree(), 0, 1.0
+        # Places of new rows whose priorities are not in the tree yet, with these.
+        self._new: list[tuple[np.ndarray, float]] = []
+
+    @property
+    def highest(self) -> float:
+        """The highest priority so far, which new rows get."""
+        return self._highest
+
+    def priorities(self) -> np.ndarray:
+        """Copies the priority of each place of the ring, `[n]` float32."""
+        self._write_new()
+        return self._tree.values(slice(self._count)).astype(np.float32)
+
+    def priority_of(self, td_error: np.ndarray) -> np.ndarray:
+        """Returns the priority of absolute temporal-difference errors, of the same shape."""
+        raise NotImplementedError
+
+    def _uniform(self, shape: tuple[int, int]) -> np.ndarray:
+        """Draws numbers `[K, B]` in [0, 1)."""
+        return self._generator.random(shape)
+
+    def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
+        """Draws places `[K, B]` in [0, count)."""
+        self._write_new()
+        sums = self._uniform(shape) * self._tree.total
+        return self._tree.find(sums.reshape(-1)).reshape(shape)
+
+    def added(self, places: np.ndarray) -> None:
+        """Gives new rows the highest priority; it stands in the tree when it is next needed."""
+        self._new.append((places, self._highest))
+        if len(self._new) >= _FIRST_GROUP:
+            self._write_new()
+
+    def _write_new(self) -> None:
+        if not self._new:
+            return
+        places = np.concatenate([places for places, _ in self._new])
+        values = np.repeat([value for _, value in self._new], [len(p) for p, _ in self._new])
+        self._new = []
+        self._tree.write(places, values)
+        self._count = max(self._count, int(places.max()) + 1)
+
+    def weights(self, places: np.ndarray) -> np.ndarray | None:
+        """Returns None: all rows count alike."""
+        return None
+
+    def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
+        """Takes over the priorities of what was drawn."""
+        found = self.priority_of(per_row["td_error"].astype(np.float64)).astype(np.float32)
+        self._write_new()
+        self._tree.write(places.reshape(-1), found.reshape(-1))
+        self._highest = max(self._highest, float(found.max()))
+
+    def state(self) -> dict[str, Any]:
+        """Returns the priorities, 4 bytes per row, and the state of the generator."""
+        return {
+            "generator": dict(self._generator.bit_generator.state),
+            "priorities": self.priorities(),
+            "highest": self._highest,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, once the rows were put back.
+
+        Raises:
+            ValueError: If it is the state of something else, or of another number of rows.
+        """
+        self._write_new()
+        priorities = state["priorities"]
+        if priorities.shape != (self._count,) or priorities.dtype != np.float32:
+            raise ValueError(
+                f"there must be priorities of {self._count} rows, float32; got "
+                f"{priorities.dtype} {priorities.shape}"
+            )
+        if not (np.isfinite(priorities) & (priorities > 0)).all():
+            raise ValueError("priorities must be finite and above 0")
+        self._generator.bit_generator.state = state["generator"]
+        self._tree.write(np.arange(self._count), priorities)
+        self._highest = float(state["highest"])
+
+
+class ProportionalSampler(_ByPriority):
+    """Proportional prioritisation: P(i) = p_i^α / Σ p_j^α with p = |δ| + 10⁻⁶.
+
+    Schaul, Quan, Antonoglou and Silver 2016, "Prioritized Experience Replay", section 3.3 and
+    Algorithm 1. Each batch is drawn in strata, one row from each of B equal parts of the sum
+    (appendix B.2.1). What sampling distorts is corrected by importance weights w = (N P(i))^-β,
+    divided by the largest one in the batch (section 3.4); β rises to 1 linearly.
+
+    Args:
+        seed: An int or a `numpy.random.SeedSequence`.
+        exponent: α, at least 0; 0 is uniform.
+        correction: β at first, in [0, 1].
+        correction_updates: Updates until β is 1.
+    """
+
+    def __init__(
+        self,
+        seed: int | np.random.SeedSequence = 0,
+        *,
+        exponent: float = 0.6,
+        correction: float = 0.4,
+        correction_updates: int = 1_000_000,
+    ) -> None:
+        super().__init__(seed)
+        self._exponent, self._correction = exponent, correction
+        self._correction_updates, self._updates = correction_updates, 0
+
+    def priority_of(self, td_error: np.ndarray) -> np.ndarray:
+        """Returns (|δ| + 10⁻⁶)^α."""
+        found: np.ndarray = (np.abs(td_error) + 1e-6) ** self._exponent
+        return found
+
+    def _uniform(self, shape: tuple[int, int]) -> np.ndarray:
+        size = shape[1]
+        return (np.arange(size) + self._generator.random(shape)) / size
+
+    def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
+        """Draws places `[K, B]` in [0, count), and counts the updates that they are for."""
+        places = super().draw(count, shape)
+        self._updates += shape[0]
+        return places
+
+    def weights(self, places: np.ndarray) -> np.ndarray:
+        """Returns importance weights `[K, B]`, of which the largest of each batch is 1."""
+        numbers = np.arange(self._updates - len(places), self._updates)
+        progress = np.minimum(numbers / self._correction_updates, 1.0)
+        beta = self._correction + (1.0 - self._correction) * progress
+        # (N P(i))^-β / max = (p_i / min p)^-β: N and the sum cancel out.
+        drawn = self._tree.values(places)
+        relative = drawn.min(axis=1, keepdims=True) / drawn
+        weights: np.ndarray = (relative ** beta[:, np.newaxis]).astype(np.float32)
+        return weights
+
+    def state(self) -> dict[str, Any]:
+        """Returns the priorities, the state of the generator, and the updates so far."""
+        return super().state() | {"updates": self._updates}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, once the rows were put back."""
+        updates = int(state["updates"])
+        super().restore(state)
+        self._updates = updates
+
+
+class LAPSampler(_ByPriority):
+    """Loss-adjusted prioritisation: P(i) ∝ max(|δ_i|, 1)^α, for a Huber loss without weights.
+
+    Fujimoto, Meger and Precup 2020, "An Equivalence between Loss Functions and Non-Uniform Sampling
+    in Experience Replay", section 5.1, Eq. 11. Where |δ| < 1 the Huber loss is quadratic and rows
+    are drawn uniformly; beyond, its gradient has one size and rows are drawn by their error.
+
+    Args:
+        seed: An int or a `numpy.random.SeedSequence`.
+        exponent: α, at least 0.
+    """
+
+    def __init__(self, seed: int | np.random.SeedSequence = 0, *, exponent: float = 0.4) -> None:
+        super().__init__(seed)
+        self._exponent = exponent
+
+    def priority_of(self, td_error: np.ndarray) -> np.ndarray:
+        """Returns max(|δ|, 1)^α."""
+        found: np.ndarray = np.maximum(np.abs(td_error), 1.0) ** self._exponent
+        return found
