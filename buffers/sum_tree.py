@@ -12,7 +12,8 @@ class SumTree:
     the sum of its two children, never corrected by a difference: so the tree is a function of its
     leaves, and equal leaves give equal bits however they came about.
 
-    The tree grows as places are written. It takes 16 bytes per leaf, and has a power of two of them.
+    The tree grows as places are written. It has a power of two of leaves and takes 16 bytes for
+    each.
     """
 
     def __init__(self) -> None:
