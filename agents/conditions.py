@@ -18,6 +18,8 @@ WITH_SCHEDULE = with_setting("schedule", *SCHEDULES[1:])
 UNIFORM = "uniform"
 PRIORITIZED = "prioritized"
 LAP = "lap"
+HINDSIGHTS = (NO_HINDSIGHT := "none", "final", "future", "episode")
+GOALS = frozenset({"observation", "achieved_goal", "desired_goal"})
 SAMPLINGS = (UNIFORM, PRIORITIZED, LAP)
 BY_PRIORITY = with_setting("sampling", PRIORITIZED, LAP)
 NOT_QUANTIZED = "none"
@@ -64,6 +66,11 @@ ON_ROWS = (
     _on(
         "observations", "observations without images", lambda observations: not observations.images
     ),
+)
+ON_GOALS = _on(
+    "observations",
+    f"observations with the entries {', '.join(sorted(GOALS))}",
+    lambda observations: {entry.path for entry in observations.entries} >= GOALS,
 )
 IN_ENTRIES = _on(
     "observations",

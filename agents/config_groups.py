@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from eagerly.agents.conditions import (
     CONSTANT,
+    HINDSIGHTS,
     LAP,
     MEMORIES,
+    NO_HINDSIGHT,
     NO_MEMORY,
     NOT_QUANTIZED,
     ON_CONTINUOUS,
     ON_DISCRETE,
+    ON_GOALS,
     ON_ROWS,
     PRIORITIZED,
     QUANTIZED,
@@ -142,6 +145,23 @@ class ReplayConfig(Settings):
         at_most=10,
         fixed=True,
         acts=with_setting("sampling", LAP),
+    )
+    hindsight: str = setting(
+        NO_HINDSIGHT,
+        "Also learn from steps as if their goal had been one that was achieved: the last of the "
+        "episode, later ones, or any of it (docs/replay.md)",
+        choices=HINDSIGHTS,
+        fixed=True,
+        acts=(*ON_ROWS, ON_GOALS),
+    )
+    hindsight_goals: int = setting(
+        4,
+        "Other goals for each step (Andrychowicz et al. 2017: k)",
+        unit="goals",
+        at_least=1,
+        at_most=1000,
+        fixed=True,
+        acts=with_setting("hindsight", *HINDSIGHTS[2:]),
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from eagerly.buffers.accumulators import Accumulator, OneStep
 from eagerly.buffers.frames import FrameLayout, Frames
+from eagerly.buffers.hindsight import Hindsight
 from eagerly.buffers.n_step import NStep
 from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.prioritized import LAPSampler, ProportionalSampler
@@ -23,6 +24,7 @@ __all__ = [
     "Buffer",
     "FrameLayout",
     "Frames",
+    "Hindsight",
     "LAPSampler",
     "Layout",
     "NStep",

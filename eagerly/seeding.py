@@ -23,6 +23,7 @@ class Stream(enum.IntEnum):
     AUGMENTATION = 7
     ENCODER = 8
     MODULES = 9
+    HINDSIGHT = 10
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 
 VECTORIZATIONS = ("sync", "async")
+_KEPT = "kept for hindsight"  # among what steps hand on
 
 
 class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -28,11 +29,18 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Of `info` it hands on the numbers at an episode's end; whatever else stands in it, of any shape
     and type, would have to fit into a vector environment's arrays, and pass between processes.
+
+    Args:
+        env: The environment.
+        index: Its number.
+        info_keys: What of `info` is handed on at every step, too.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], index: int, info_keys: Sequence[str] = ()
+    ) -> None:
         super().__init__(env)
-        self._index = index
+        self._index, self._info_keys = index, tuple(info_keys)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment."""
@@ -41,8 +49,18 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         """Steps the environment."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        info = numeric_items(info) if terminated or truncated else {}
-        return observation, reward, terminated, truncated, info
+        handed_on: dict[str, Any] = numeric_items(info) if terminated or truncated else {}
+        if self._info_keys:
+            handed_on[_KEPT] = self._kept(info)
+        return observation, reward, terminated, truncated, handed_on
+
+    def _kept(self, info: Mapping[str, Any]) -> tuple[Any, ...]:
+        if missing := [key for key in self._info_keys if key not in info]:
+            raise RunError(
+                f"environment {self._index}: info lacks {missing[0]!r}, which its compute_reward "
+                "or compute_terminated has read before"
+            )
+        return tuple(plain(info[key]) for key in self._info_keys)
 
     def restore_episode(
         self, seeds: list[int], actions: list[np.ndarray]
@@ -90,6 +108,7 @@ class VectorStep:
         ended: Which episodes did one or the other, `[N]` bool.
         infos: The numbers in `info` of each episode that ended.
         episodes: The episodes that ended, in the order of `infos`.
+        kept: Of each environment what `info_keys` names, `[N]`; None without any.
     """
 
     observations: np.ndarray
@@ -99,6 +118,7 @@ class VectorStep:
     ended: np.ndarray
     infos: list[dict[str, float]]
     episodes: list[FinishedEpisode]
+    kept: list[tuple[Any, ...]] | None = None
 
 
 class Environments:
@@ -115,6 +135,7 @@ class Environments:
         restorable: Whether the actions of the episodes in progress are kept, to repeat them.
         repeats: Whether it was seen that they repeat themselves from their seed, if that was
             looked at.
+        info_keys: What of `info` each step hands on, in `VectorStep.kept`.
 
     Attributes:
         repeats: As given; after `restore` whether episodes that were repeated came back. Once it
@@ -135,17 +156,20 @@ class Environments:
         timeout: float = 0.0,
         restorable: bool = True,
         repeats: bool | None = None,
+        info_keys: Sequence[str] = (),
     ) -> None:
         self.repeats = repeats
         self._seed, self._restorable = seed, restorable
         in_processes = vectorization == "async"
         watching = None if in_processes else watchdog
-        factories = [partial(_guarded, make, index, watching) for index in range(num_envs)]
+        factories = [
+            partial(_guarded, make, index, watching, info_keys) for index in range(num_envs)
+        ]
         try:
             self._envs: SyncVectorEnv | WorkerEnvironments
             if in_processes:
                 # Watched is only what is made here: the processes are waited for, with a timeout.
-                look = partial(_watched, partial(_guarded, make, 0, watchdog), watchdog, 1)
+                look = partial(_watched, partial(_guarded, make, 0, watchdog, ()), watchdog, 1)
                 self._envs = WorkerEnvironments(factories, look, timeout=timeout)
             else:
                 making = partial(SyncVectorEnv, copy=False, autoreset_mode=AutoresetMode.DISABLED)
@@ -185,7 +209,10 @@ class Environments:
             FinishedEpisode(index, float(self._returns[index]), int(self._lengths[index]))
             for index in indices
         ]
-        step = VectorStep(observations, rewards, terminated, truncated, ended, infos, episodes)
+        kept = list(info[_KEPT]) if _KEPT in info else None
+        step = VectorStep(
+            observations, rewards, terminated, truncated, ended, infos, episodes, kept
+        )
         if self._restorable:
             for log, action in zip(self._actions, actions, strict=True):
                 log.append(action)
@@ -298,9 +325,13 @@ def _watched(make: Callable[[], Any], watchdog: Watchdog | None, patience: int) 
 
 
 def _guarded(
-    make: Callable[[], gymnasium.Env[Any, Any]], index: int, watchdog: Watchdog | None
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    index: int,
+    watchdog: Watchdog | None,
+    info_keys: Sequence[str],
 ) -> gymnasium.Env[Any, Any]:
-    return RestorableEpisode(GuardedEnvironment(make(), f"environment {index}", watchdog), index)
+    guarded = GuardedEnvironment(make(), f"environment {index}", watchdog)
+    return RestorableEpisode(guarded, index, info_keys)
 
 
 def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
@@ -308,8 +339,23 @@ def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
     return {
         key: float(values[index])
         for key, values in info.items()
-        if f"_{key}" in info and info[f"_{key}"][index]
+        if key != _KEPT and f"_{key}" in info and info[f"_{key}"][index]
     }
+
+
+def plain(value: Any) -> Any:
+    """Returns an entry of `info` as a checkpoint can hold it: a copy, NumPy scalars as Python's.
+
+    Raises:
+        TypeError: If it is no number, text, truth value, None or array.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.copy()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a number, text, truth value, None or array; got {type(value).__name__}")
 
 
 def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:

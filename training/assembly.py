@@ -38,6 +38,7 @@ from eagerly.training.hardware import (
     set_device,
     set_threads,
 )
+from eagerly.training.hindsight import accumulator_of
 from eagerly.training.summaries import Summaries
 from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
@@ -136,6 +137,10 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             "XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time"
         )
     buffer = _buffer(config, agent)
+    with watchdog.calling(f"looking at the goals of environment {make.name!r}", patience=100):
+        accumulator, info_keys = accumulator_of(
+            agent, guarded, make.name, discount=config.discount, seed=config.seed
+        )
     environments = Environments(
         partial(make_flat, make, observations, actions),
         config.num_envs,
@@ -145,6 +150,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         timeout=timeout,
         restorable=config.restore_episodes == "yes",
         repeats=repeats,
+        info_keys=info_keys,
     )
     opened.enter_context(closing(environments))
     per_call, warmup = config.updates_per_call, config.warmup_steps
@@ -157,7 +163,12 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         budget = UpdateBudget(Fraction(str(config.replay_ratio)), per_call, warmup)
     try:
         collector = Collector(
-            agent, environments, buffer, warmup_steps=warmup, discount=config.discount
+            agent,
+            environments,
+            buffer,
+            warmup_steps=warmup,
+            discount=config.discount,
+            accumulator=accumulator,
         )
     except ValueError as error:  # an accumulator that its buffer cannot take
         raise RunError(str(error)) from error

@@ -113,7 +113,8 @@ class Collector:
         # A truncated episode would have gone on: only where it terminated is there no value left.
         discounts = self._discount * ~step.terminated
         steps = Transition(observations, actions, step.rewards, discounts, step.observations)
-        transitions, ended = self._accumulator.accumulate(steps, step.ended)
+        details = () if step.kept is None else (step.kept,)
+        transitions, ended = self._accumulator.accumulate(steps, step.ended, *details)
         try:
             if len(ended):
                 self._buffer.add(transitions, ended)
