@@ -1,4 +1,4 @@
-"""Hindsight experience replay: steps are learned from as if their goal had been what was reached."""
+"""Hindsight experience replay: learning as if the goal had been what was achieved."""
 
 from __future__ import annotations
 

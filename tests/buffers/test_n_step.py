@@ -1,0 +1,148 @@
+"""n-step returns, against episodes worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eagerly.buffers import NStep, Transition
+from eagerly.state import joined, split
+
+GAMMA = 0.5
+
+
+def step(place: float, reward: float, *, terminated: bool = False, count: int = 1) -> Transition:
+    """A step from `place` to `place + 1`, in each of `count` environments, 100 apart."""
+    places = place + 100.0 * np.arange(count)[:, np.newaxis]
+    discount = 0.0 if terminated else GAMMA
+    rewards = np.full(count, reward)
+    return Transition(places, -places, rewards, np.full(count, discount), places + 1)
+
+
+def rows(found: Transition) -> list[tuple[float, ...]]:
+    """Returns (observation, action, reward, discount, next observation) of each transition."""
+    parts = (np.asarray(part).reshape(len(found.reward)) for part in found)
+    return [tuple(map(float, row)) for row in zip(*parts, strict=True)]
+
+
+def played(n_step: NStep, rewards: list[float], end: str) -> list[tuple[float, ...]]:
+    """Plays an episode from 0 on; returns what came of it, in order."""
+    found = []
+    for place, reward in enumerate(rewards):
+        last = place == len(rewards) - 1 and end != ""
+        given = step(place, reward, terminated=last and end == "terminated")
+        found += rows(n_step.accumulate(given, np.array([last]))[0])
+    return found
+
+
+def test_an_episode_that_terminates() -> None:
+    assert played(NStep(3), [1, 2, 4, 8], "terminated") == [
+        (0, 0, 1 + 1 + 1, 0.125, 3),
+        (1, -1, 2 + 2 + 2, 0, 4),
+        (2, -2, 4 + 4, 0, 4),
+        (3, -3, 8, 0, 4),
+    ]
+
+
+def test_an_episode_that_is_truncated_bootstraps_from_its_real_last_observation() -> None:
+    assert played(NStep(3), [1, 2, 4, 8], "truncated") == [
+        (0, 0, 3, 0.125, 3),
+        (1, -1, 6, 0.125, 4),
+        (2, -2, 8, 0.25, 4),
+        (3, -3, 8, 0.5, 4),
+    ]
+
+
+@pytest.mark.parametrize(("end", "discount"), [("terminated", 0.0), ("truncated", 0.25)])
+def test_an_episode_shorter_than_n(end: str, discount: float) -> None:
+    found = played(NStep(5), [1, 2], end)
+    assert found == [(0, 0, 2, discount, 2), (1, -1, 2, 2 * discount, 2)]
+
+
+def test_what_has_not_n_steps_yet_waits() -> None:
+    assert played(NStep(3), [1, 2, 4, 8], "") == [(0, 0, 3, 0.125, 3), (1, -1, 6, 0.125, 4)]
+
+
+def test_the_next_episode_takes_nothing_from_the_last_one() -> None:
+    n_step = NStep(3)
+    first = played(n_step, [1, 2], "truncated")
+    assert played(n_step, [1, 2], "truncated") == first
+    assert played(n_step, [1, 2, 4, 8], "terminated") == played(
+        NStep(3), [1, 2, 4, 8], "terminated"
+    )
+
+
+def test_one_step_is_the_step_itself() -> None:
+    assert played(NStep(1), [1, 2], "terminated") == [(0, 0, 1, 0.5, 1), (1, -1, 2, 0, 2)]
+
+
+def test_each_environment_has_episodes_of_its_own() -> None:
+    n_step, found, ends = NStep(2), [], []
+    for place, reward in enumerate([1.0, 2.0, 4.0]):
+        ended = np.array([place == 1, False])
+        transitions, over = n_step.accumulate(step(place, reward, count=2), ended)
+        found, ends = found + rows(transitions), ends + over.tolist()
+    assert found == [
+        (0, 0, 2, 0.25, 2),
+        (100, -100, 2, 0.25, 102),
+        (1, -1, 2, 0.5, 2),
+        (101, -101, 4, 0.25, 103),
+    ]
+    assert ends == [True, False, True, False]
+
+
+def test_arrays_that_are_used_again_change_nothing() -> None:
+    n_step, given = NStep(2), step(0, 1)
+    n_step.accumulate(given, np.array([False]))
+    for part in given:
+        part[...] = 7
+    assert rows(n_step.accumulate(step(1, 2), np.array([False]))[0]) == [(0, 0, 2, 0.25, 2)]
+
+
+def test_what_waits_is_restored() -> None:
+    through, stopped = NStep(3), NStep(3)
+    for each in (through, stopped):
+        played(each, [1, 2, 4, 8, 16], "")
+    document, arrays = split(stopped.state())
+    continued = NStep(3)
+    continued.restore(joined(document, arrays))
+    for place in (5, 6):
+        given, ended = step(place, 3), np.array([place == 6])
+        assert rows(continued.accumulate(given, ended)[0]) == rows(
+            through.accumulate(given, ended)[0]
+        )
+
+
+def test_nothing_is_kept_of_episodes_that_are_over() -> None:
+    n_step = NStep(3)
+    played(n_step, [1, 2, 4], "terminated")
+    assert n_step.state() == {}
+    n_step.restore({})
+    assert played(n_step, [1, 2], "truncated") == played(NStep(3), [1, 2], "truncated")
+
+
+def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
+    n_step = NStep(3)
+    n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
+    n_step.begin_episodes(np.array([True, False]))
+    transitions, _ = n_step.accumulate(step(1, 2, count=2), np.ones(2, bool))
+    assert rows(transitions) == [
+        (100, -100, 2, 0.25, 102),
+        (1, -1, 2, 0.5, 2),
+        (101, -101, 2, 0.5, 102),
+    ]
+
+
+def test_other_numbers_of_environments_or_steps_are_refused() -> None:
+    n_step = NStep(3)
+    n_step.accumulate(step(0, 1), np.zeros(1, bool))
+    with pytest.raises(ValueError, match="there were 1 environments, and are 2"):
+        n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
+    with pytest.raises(ValueError, match=r"began must have shape \[1\]"):
+        n_step.begin_episodes(np.array([True, False]))
+    with pytest.raises(ValueError, match="2 steps of 1 environments can wait"):
+        NStep(2).restore(n_step.state())
+    n_step.begin_episodes(np.array([True, True]))
+    assert n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))[1].tolist() == []
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        NStep(0)

@@ -1,0 +1,176 @@
+"""What is found out of environments with goals, and what of them is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from eagerly import RunError
+from eagerly.environments.goals import Goals
+from eagerly.spaces import Observations
+
+BOX = spaces.Box(-10, 10, (2,), np.float64)
+
+
+class Reach(gymnasium.Env[Any, Any]):
+    """A point that is moved to a goal; methods as gymnasium_robotics.GoalEnv has them."""
+
+    observation_space: Any = spaces.Dict(
+        {"observation": BOX, "achieved_goal": BOX, "desired_goal": BOX}
+    )
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return {
+            "observation": self.place.copy(),
+            "achieved_goal": self.place.copy(),
+            "desired_goal": self.goal.copy(),
+        }
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(-2, 2, 2)
+        self.goal = self.np_random.uniform(-2, 2, 2)
+        return self._seen(), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        self.place = np.clip(self.place + action, -10, 10)
+        info = {"is_success": False, "scale": 2.0, "unread": object()}
+        reward = self.compute_reward(self.place, self.goal, info)
+        return (
+            self._seen(),
+            reward,
+            self.compute_terminated(self.place, self.goal, info),
+            False,
+            info,
+        )
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -(np.linalg.norm(achieved - desired, axis=-1) > 1).astype(np.float32)
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return bool(np.linalg.norm(achieved - desired) < 0.5)
+
+
+class Scaled(Reach):
+    """Its reward depends on `info`, which it reads one by one."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return float(-info["scale"] * np.linalg.norm(achieved - desired))
+
+
+class SumsUp(Reach):
+    """Of a batch it gives one number for all."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -float(np.linalg.norm(achieved - desired))
+
+
+class Mixes(Reach):
+    """Of a batch it gives numbers for each, and wrong ones."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        far = np.linalg.norm(achieved - desired, axis=-1)
+        return -far / np.max(far, initial=1e-9) if np.ndim(far) else -float(far > 0)
+
+
+def goals_of(env: gymnasium.Env[Any, Any]) -> Goals:
+    return Goals(env, "Reach", Observations(env.observation_space))
+
+
+def asked(goals: Goals, count: int = 50) -> tuple[np.ndarray, np.ndarray, list[Any], Any]:
+    random = np.random.default_rng(0)
+    achieved, desired = random.uniform(-1, 1, (2, count, 2)).astype(np.float32)
+    infos = [(2.0,) if goals.info_keys else None] * count
+    return achieved, desired, infos, goals.outcomes(achieved, desired, infos)
+
+
+def test_a_batch_gives_what_one_after_the_other_gives() -> None:
+    env = Reach()
+    goals = goals_of(env)
+    assert (goals.info_keys, goals.achieved, goals.desired) == ((), slice(0, 2), slice(2, 4))
+    assert goals._batches == [True, False]  # what terminates says one thing of a whole batch
+    achieved, desired, _, (rewards, terminated) = asked(goals)
+    pairs = list(zip(achieved.astype(np.float64), desired.astype(np.float64), strict=True))
+    assert rewards.tolist() == [env.compute_reward(*pair, {}) for pair in pairs]
+    assert terminated.tolist() == [env.compute_terminated(*pair, {}) for pair in pairs]
+    assert 0 < terminated.sum() < len(pairs)
+
+
+@pytest.mark.parametrize("kind", [SumsUp, Mixes, Scaled])
+def test_what_is_wrong_of_a_batch_is_asked_for_one_by_one(kind: Any) -> None:
+    env = kind()
+    goals = goals_of(env)
+    assert goals._batches == [False, False]
+    achieved, desired, _, (rewards, _) = asked(goals)
+    pairs = zip(achieved.astype(np.float64), desired.astype(np.float64), strict=True)
+    assert rewards.tolist() == [env.compute_reward(*pair, {"scale": 2.0}) for pair in pairs]
+
+
+def test_what_rewards_read_of_info_is_found_out() -> None:
+    goals = goals_of(Scaled())
+    assert goals.info_keys == ("scale",)
+    near = goals.outcomes(np.zeros((2, 2)), np.ones((2, 2)), [(1.0,), (3.0,)])[0]
+    np.testing.assert_allclose(near, [-(2**0.5), -3 * 2**0.5])
+
+
+class Refused(Reach):
+    """What `wrong` names is taken from it."""
+
+    wrong = ""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "wrong" and name == self.wrong:
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def refused(**changes: Any) -> gymnasium.Env[Any, Any]:
+    env = Refused()
+    for name, value in changes.items():
+        setattr(env, name, value)
+    return env
+
+
+def reads_an_object(achieved: Any, desired: Any, info: Any) -> float:
+    return -1.0 if info["unread"] else 0.0
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (refused(wrong="compute_terminated"), r"needs its compute_terminated\(achieved_goal"),
+        (refused(observation_space=BOX), "desired_goal; observation, achieved_goal, desired_goal"),
+        (
+            refused(
+                observation_space=spaces.Dict(
+                    {"observation": BOX, "achieved_goal": BOX, "desired_goal": spaces.Discrete(3)}
+                )
+            ),
+            "goals that are arrays of one shape",
+        ),
+        (gymnasium.wrappers.TransformReward(Reach(), lambda r: r + 1), "its reward was .* says"),
+        (refused(compute_reward=reads_an_object), r"reads info\['unread'\], .* array; got object"),
+    ],
+)
+def test_an_environment_without_what_hindsight_needs_is_refused(
+    env: gymnasium.Env[Any, Any], message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        goals_of(env)
+
+
+def test_what_fails_later_is_told() -> None:
+    env = Reach()
+    goals = goals_of(env)
+    given = np.zeros((1, 2)), np.zeros((1, 2)), [None]
+    goals._methods[0] = lambda *_: np.array([np.nan])
+    with pytest.raises(RunError, match=r"compute_reward gave \[nan\]"):
+        goals.outcomes(*given)
+    goals._methods[0] = lambda *_: {}["gone"]
+    with pytest.raises(RunError, match="compute_reward failed, KeyError: 'gone'"):
+        goals.outcomes(*given)
