@@ -86,7 +86,7 @@ class Hindsight:
             info = None if infos is None else infos[index]
             episode.append((*(part[index] for part in rows), info))
         groups = [found] if len(ends) else []
-        for index in np.flatnonzero(ended):
+        for index in np.flatnonzero(ended).tolist():
             groups.append(self._relabelled(self._episodes[index]))
             self._episodes[index] = []
         if not groups:
@@ -139,7 +139,7 @@ class Hindsight:
         """Returns the episodes in progress, the draws, and the state of the accumulator inside."""
         episodes = []
         for episode in self._episodes:
-            columns = list(zip(*episode, strict=True)) if episode else [[], [], [], []]
+            columns: list[Any] = list(zip(*episode, strict=True)) or [()] * 4
             arrays = [np.array(part, np.float32) for part in columns[:3]]
             episodes.append({"arrays": arrays, "infos": list(columns[3])})
         return {

@@ -64,10 +64,9 @@ class NStep:
         place, environment = np.nonzero(leaves)
         place = order[place]
         self._ages = np.where(ended, 0, np.minimum(self._ages, steps - 1))
-        parts = (part[place, environment] for part in waiting[:4])
-        return Transition(*parts, np.asarray(transitions.next_observation)[environment]), ended[
-            environment
-        ]
+        observation, action, reward, discount = (part[place, environment] for part in waiting[:4])
+        reached = np.asarray(transitions.next_observation)[environment]
+        return Transition(observation, action, reward, discount, reached), ended[environment]
 
     def _room(self, transitions: Transition, count: int) -> Transition:
         """Returns the steps that wait; makes room for them at first."""
@@ -126,5 +125,6 @@ class NStep:
                 f"{self._steps} steps of {len(ages)} environments can wait; got arrays of "
                 f"{[part.shape for part in parts]}"
             )
-        self._waiting, self._ages = Transition(*parts, None), ages
+        self._waiting = Transition(parts[0], parts[1], parts[2], parts[3], None)
+        self._ages = ages
         self._newest = int(state["newest"])

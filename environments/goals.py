@@ -71,12 +71,12 @@ class Goals:
             RunError: If a method fails, or returns what is no number.
         """
         shape = (len(achieved), *self._entry.shape)
-        goals = [x.astype(self._entry.dtype).reshape(shape) for x in (achieved, desired)]
+        first, second = (x.astype(self._entry.dtype).reshape(shape) for x in (achieved, desired))
         details = [dict(zip(self.info_keys, info or (), strict=True)) for info in infos]
-        rewards = self._called(0, *goals, details).astype(np.float64)
+        rewards = self._called(0, first, second, details).astype(np.float64)
         if not np.isfinite(rewards).all():
             raise RunError(f"environment {self._name!r}: compute_reward gave {rewards.tolist()}")
-        return rewards, self._called(1, *goals, details).astype(bool)
+        return rewards, self._called(1, first, second, details).astype(bool)
 
     def _called(
         self, index: int, achieved: np.ndarray, desired: np.ndarray, infos: list[dict[str, Any]]
