@@ -13,6 +13,7 @@ from typing import Any
 
 SEEDS = (0, 1, 2, 3, 4)
 CHEETAH, WALKER, REACHER = "HalfCheetah-v5", "Walker2d-v5", "Reacher-v5"
+HOPPER = "Hopper-v5"
 # Tasks that are solved within minutes, with the presets of their environments, and the returns that
 # count as solved; the best that can be had of the pendulums is about 9360 and 1000.
 SOLVED = {
@@ -38,6 +39,13 @@ CART_POLE, CART_POLE_POSITIONS = "CartPole-v1", "CartPolePositions-v1"
 TAXI, PENDULUM_PIXELS = "Taxi-v4", "PendulumPixels-v1"
 CART_POLE_STEPS, CART_POLE_POSITIONS_STEPS, TAXI_STEPS = 30_000, 30_000, 300_000
 PIXEL_STEPS, THREE_SEEDS = 20_000, (0, 1, 2)
+# What replay buffers get of steps, and what of it is learned from.
+REPLAY: dict[str, dict[str, Any]] = {
+    "td3": {},
+    "td3-lap": {"sampling": "lap"},
+    "td3-3-steps": {"n_step": 3},
+    "td3-3-steps-lap": {"n_step": 3, "sampling": "lap"},
+}
 # Models of every kind; those of PyTorch need the extra `torch`.
 OWN_KINDS, OWN_STEPS = (
     ("sequential", "functional", "subclassed", "module", "sonnet", "torch"),
@@ -167,6 +175,24 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 three,
                 normalize_observations=True,
                 quantize="int8",
+            ),
+        ],
+        "replay": [
+            *cells("td3", CHEETAH, 200_000, three),
+            *(
+                cell
+                for env in (CHEETAH, HOPPER)
+                for label, settings in REPLAY.items()
+                if (label, env) != ("td3", CHEETAH)
+                for cell in cells(label, env, 100_000, three, **settings)
+            ),
+            *cells(
+                "td3-lap-single-updates",
+                CHEETAH,
+                50_000,
+                three,
+                sampling="lap",
+                updates_per_call=1,
             ),
         ],
         "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
