@@ -28,6 +28,7 @@ def learning_curves(
     groups: Sequence[Group],
     *,
     axis: str = "steps",
+    metric: str = "return",
     statistic: str = "iqm",
     theme: str = "light",
     title: str = "",
@@ -37,6 +38,7 @@ def learning_curves(
     Args:
         groups: What is compared.
         axis: "steps" or "time".
+        metric: What the groups hold, in a word: "return" or "success".
         statistic: "iqm" or "mean", over runs.
         theme: "light" or "dark".
         title: Above it all.
@@ -59,7 +61,7 @@ def learning_curves(
                     lines[group.label] = _draw(panel, group, unit, statistic, look)
             panel.set(title=env, xlabel=unit.name)
         for panel in panels[::columns]:
-            panel.set_ylabel(f"return, {_TITLES[statistic]} of runs")
+            panel.set_ylabel(f"{metric}, {_TITLES[statistic]} of runs")
         if title:
             figure.suptitle(title)
         _legend(figure, lines, groups)

@@ -40,7 +40,7 @@ class Curve:
         env: Environment.
         seed: Its seed.
         steps: `[M]`, environment steps, increasing.
-        returns: `[M]`, mean return at each.
+        returns: `[M]`, mean return at each, or whatever is drawn in its place.
         seconds: `[M]`, wall time until each, or NaN where it was not kept.
     """
 
@@ -155,6 +155,7 @@ def _schedule(curve: Curve) -> str:
 def read_groups(
     paths: Iterable[Path],
     *,
+    metric: str = "return_mean",
     times: bool = False,
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
@@ -166,6 +167,7 @@ def read_groups(
 
     Args:
         paths: Where to look; what is found twice counts once.
+        metric: Which of `Results` is read: "return_mean", or "success_rate".
         times: Whether to find out, too, when each evaluation of a run directory was done; its
             event files are read for it.
         say: Hears of a run that is left out because another one is its beginning or the same, or
@@ -193,10 +195,10 @@ def read_groups(
             except (RunError, OSError) as error:
                 say(f"{item} is left out: {error}")
         else:
-            curves.append((item, _of_table(item)))
+            curves.append((item, _of_table(item, metric)))
     labels = _labels([(path, settings) for path, settings, _ in runs], trust)
     for (run, settings, results), label in zip(runs, labels, strict=True):
-        curves.append((run, _of_run(run, settings, results, label, times)))
+        curves.append((run, _of_run(run, settings, results, label, metric, times)))
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in _each_seed_once(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
@@ -240,7 +242,7 @@ def _found(path: Path) -> list[Path]:
     return runs if runs == [path] else tables + runs
 
 
-def _of_table(path: Path) -> Curve:
+def _of_table(path: Path, metric: str) -> Curve:
     name = _NAME.fullmatch(path.stem)
     if not name:
         raise RunError(
@@ -256,13 +258,18 @@ def _of_table(path: Path) -> Curve:
         name["env"],
         int(name["seed"]),
         results.steps,
-        results.return_mean,
+        _values(results, metric, path),
         np.array(seconds),
     )
 
 
 def _of_run(
-    path: Path, settings: dict[str, Any], results: Results, label: str, times: bool
+    path: Path,
+    settings: dict[str, Any],
+    results: Results,
+    label: str,
+    metric: str,
+    times: bool,
 ) -> Curve:
     seconds = seconds_at_evaluations(path) if times else {}
     return Curve(
@@ -270,9 +277,19 @@ def _of_run(
         settings["env"],
         int(settings["seed"]),
         results.steps,
-        results.return_mean,
+        _values(results, metric, path),
         np.array([seconds.get(int(step), np.nan) for step in results.steps]),
     )
+
+
+def _values(results: Results, metric: str, path: Path) -> np.ndarray:
+    values: np.ndarray = getattr(results, metric)
+    if np.isnan(values).any():
+        raise RunError(
+            f"{path} has no {metric} at step {results.steps[np.isnan(values)][0]}: its environment "
+            "did not say in `info` whether it succeeded"
+        )
+    return values
 
 
 def _labels(found: Sequence[tuple[Path, dict[str, Any]]], trust: bool) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eagerly.curves.tables import Group
 
 _ENOUGH = 5  # runs whose interval is nearly what it is called
+_METRICS = {"return": "return_mean", "success": "success_rate"}
 _NOTHING = "there is no evaluation in these runs yet"
 
 
@@ -42,6 +43,12 @@ _NOTHING = "there is no evaluation in these runs yet"
     type=click.Choice(["steps", "time"]),
     default="steps",
     help="Environment steps, or wall time without the time in which nothing ran.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["return", "success"]),
+    default="return",
+    help="Mean return of an evaluation, or the share of its episodes that succeeded.",
 )
 @click.option(
     "--statistic",
@@ -79,6 +86,7 @@ def main(
     paths: tuple[Path, ...],
     output: Path,
     axis: str,
+    metric: str,
     statistic: str,
     theme: str,
     until: int | None,
@@ -100,7 +108,9 @@ def main(
     if output.suffix not in (".png", ".svg"):
         raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
     try:
-        groups = read_groups(paths, times=axis == "time", say=_note, trust=trust)
+        groups = read_groups(
+            paths, metric=_METRICS[metric], times=axis == "time", say=_note, trust=trust
+        )
         groups = [group.until(until) if until else group for group in groups]
         groups = [group for group in groups if group.curves]
         if not groups:
@@ -120,7 +130,7 @@ def main(
         for look in ("light", "dark") if theme == "both" else (theme,):
             stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem
             curves = learning_curves(
-                groups, axis=axis, statistic=statistic, theme=look, title=title
+                groups, axis=axis, metric=metric, statistic=statistic, theme=look, title=title
             )
             _save(curves, output.with_stem(stem))
             if baseline and comparisons:

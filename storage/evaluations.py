@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from eagerly.storage.files import RunFiles
 
 _LARGEST = 2**26  # bytes: of a million evaluations
 _LONGEST = 2**20  # bytes: of their header
+SUCCESS = "success_rate"  # a column of what says in `info` whether it succeeded
 LAST = 3  # evaluations whose mean is the score of a run
 
 
@@ -27,11 +29,13 @@ class Results:
         steps: `[M]`, environment steps at each evaluation.
         return_mean: `[M]`, mean return of each.
         trained: `[M]` bool, whether any update had been made by then.
+        success_rate: `[M]`, share of episodes that succeeded, NaN where that was not said.
     """
 
     steps: np.ndarray
     return_mean: np.ndarray
     trained: np.ndarray
+    success_rate: np.ndarray
 
     @property
     def best(self) -> int | None:
@@ -78,9 +82,17 @@ class EvaluationTable(AppendLog):
     def add(self, row: Mapping[str, float]) -> None:
         """Appends a row; where there is no space it waits for the next one, or for `flush`.
 
+        Whether there is a rate of success is decided by the first row: a later one leaves it out,
+        or empty.
+
         Raises:
             RunError: If it has other columns than the rows before it.
         """
+        if self._columns:
+            optional = {name for name in self._columns if name.endswith(SUCCESS)}
+            row = {n: v for n, v in row.items() if n in optional or not n.endswith(SUCCESS)}
+            known = (name for name in self._columns if name in row or name in optional)
+            row = {name: row.get(name, math.nan) for name in known} | row
         columns = list(row)
         self._columns = self._columns or columns
         if columns != self._columns:
@@ -126,12 +138,13 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
             np.array([float(row["return_mean"]) for row in rows]),
             # Tables that are not of a run may have no such column.
             np.array([float(row.get("updates", 1)) > 0 for row in rows], bool),
+            np.array([float(row.get(SUCCESS) or "nan") for row in rows]),
         )
         if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
             raise ValueError("steps must increase and returns must be finite")
         return found
     except FileNotFoundError:
-        return Results(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool))
+        return Results(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool), np.zeros(0))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
 

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from eagerly.environments.vector import numeric_items
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
+from eagerly.storage.evaluations import SUCCESS
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,29 @@ class Evaluation:
                 )
 
     def summary(self) -> dict[str, float]:
-        """Returns mean, standard deviation (over episodes), least and greatest return, length."""
+        """Returns mean, standard deviation (over episodes), least and greatest return, length.
+
+        And the rate of success, if `info` says it.
+        """
         return {
             "return_mean": float(self.returns.mean()),
             "return_std": float(self.returns.std()),
             "return_min": float(self.returns.min()),
             "return_max": float(self.returns.max()),
             "length_mean": float(self.lengths.mean()),
-        }
+        } | ({} if self.success_rate is None else {SUCCESS: self.success_rate})
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of episodes that ended with success; None if `info` does not say it.
+
+        `is_success` says it, as in gymnasium_robotics' arms, or `success`, as in its mazes.
+        """
+        for name in ("is_success", "success"):
+            found = [info[name] for info in self.infos if name in info]
+            if found and len(found) == len(self.returns):
+                return float(np.mean(np.array(found) > 0))
+        return None
 
     def columns(self) -> dict[str, float]:
         """Returns `summary`, and that of each of `others` with its name and "_" in front."""
