@@ -316,6 +316,67 @@ class Failing(Counting):
         }[self.error]
 
 
+_PLACE = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float64)
+
+
+class Reach(gymnasium.Env):
+    """A point that is moved to a goal, with the methods of gymnasium_robotics.GoalEnv.
+
+    Args:
+        discrete: Whether it goes one of four ways, of which those out of the field are not valid.
+    """
+
+    observation_space = gymnasium.spaces.Dict(
+        {"observation": _PLACE, "achieved_goal": _PLACE, "desired_goal": _PLACE}
+    )
+    action_space: gymnasium.Space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    _WAYS = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+
+    def __init__(self, discrete: bool = False) -> None:
+        self.discrete = discrete
+        if discrete:
+            self.action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.place, self.goal = self.np_random.uniform(-2, 2, (2, 2))
+        return self._seen(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        moved = self.place + (self._WAYS[action] if self.discrete else action)
+        self.place = np.clip(moved, -10, 10)
+        info = self._info()
+        reward = self.compute_reward(self.place, self.goal, info)
+        over = self.compute_terminated(self.place, self.goal, info)
+        return self._seen(), reward, over, False, info
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -(np.linalg.norm(achieved - desired, axis=-1) > 1).astype(np.float32)
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        return bool(np.linalg.norm(achieved - desired) < 0.5)
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        place = self.place.copy()
+        goal = self.goal.copy()
+        return {"observation": place, "achieved_goal": place.copy(), "desired_goal": goal}
+
+    def _info(self) -> dict[str, Any]:
+        success = np.linalg.norm(self.place - self.goal) < 0.5
+        info = {"is_success": success, "scale": 2.0, "unread": object()}
+        if self.discrete:
+            inside = (np.abs(self.place + self._WAYS) <= 10).all(axis=1)
+            info["action_mask"] = inside.astype(np.int8)
+        return info
+
+
+class ScaledReach(Reach):
+    """Its reward depends on `info`, and is asked for one by one."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
+        return float(-info["scale"] * np.linalg.norm(achieved - desired))
+
+
 class NeedsPackage(Counting):
     def __init__(self) -> None:
         raise ImportError("No module named 'robot_arm'")
@@ -341,10 +402,13 @@ def register() -> None:
         ("TextActions-v0", TextActions, {}),
         ("UnboundedActions-v0", UnboundedActions, {}),
         ("TextObservations-v0", TextObservations, {}),
+        ("Reach-v0", Reach, {}),
+        ("ReachScaled-v0", ScaledReach, {}),
+        ("ReachDiscrete-v0", Reach, {"discrete": True}),
         ("NeedsPackage-v0", NeedsPackage, {}),
         ("Faulty-v0", Faulty, {}),
     ):
-        limit = {"Truncated-v0": 3, "Regulator-v0": 10}.get(name)
+        limit = {"Truncated-v0": 3, "Regulator-v0": 10}.get(name, 12 if "Reach" in name else None)
         if name not in gymnasium.registry:
             gymnasium.register(
                 name, entry_point=entry_point, kwargs=kwargs, max_episode_steps=limit

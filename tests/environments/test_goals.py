@@ -12,55 +12,9 @@ from gymnasium import spaces
 from eagerly import RunError
 from eagerly.environments.goals import Goals
 from eagerly.spaces import Observations
+from tests.toys import Reach, ScaledReach
 
 BOX = spaces.Box(-10, 10, (2,), np.float64)
-
-
-class Reach(gymnasium.Env[Any, Any]):
-    """A point that is moved to a goal; methods as gymnasium_robotics.GoalEnv has them."""
-
-    observation_space: Any = spaces.Dict(
-        {"observation": BOX, "achieved_goal": BOX, "desired_goal": BOX}
-    )
-    action_space = spaces.Box(-1, 1, (2,), np.float32)
-
-    def _seen(self) -> dict[str, np.ndarray]:
-        return {
-            "observation": self.place.copy(),
-            "achieved_goal": self.place.copy(),
-            "desired_goal": self.goal.copy(),
-        }
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.place = self.np_random.uniform(-2, 2, 2)
-        self.goal = self.np_random.uniform(-2, 2, 2)
-        return self._seen(), {}
-
-    def step(self, action: np.ndarray) -> Any:
-        self.place = np.clip(self.place + action, -10, 10)
-        info = {"is_success": False, "scale": 2.0, "unread": object()}
-        reward = self.compute_reward(self.place, self.goal, info)
-        return (
-            self._seen(),
-            reward,
-            self.compute_terminated(self.place, self.goal, info),
-            False,
-            info,
-        )
-
-    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return -(np.linalg.norm(achieved - desired, axis=-1) > 1).astype(np.float32)
-
-    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return bool(np.linalg.norm(achieved - desired) < 0.5)
-
-
-class Scaled(Reach):
-    """Its reward depends on `info`, which it reads one by one."""
-
-    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return float(-info["scale"] * np.linalg.norm(achieved - desired))
 
 
 class SumsUp(Reach):
@@ -101,7 +55,7 @@ def test_a_batch_gives_what_one_after_the_other_gives() -> None:
     assert 0 < terminated.sum() < len(pairs)
 
 
-@pytest.mark.parametrize("kind", [SumsUp, Mixes, Scaled])
+@pytest.mark.parametrize("kind", [SumsUp, Mixes, ScaledReach])
 def test_what_is_wrong_of_a_batch_is_asked_for_one_by_one(kind: Any) -> None:
     env = kind()
     goals = goals_of(env)
@@ -112,7 +66,7 @@ def test_what_is_wrong_of_a_batch_is_asked_for_one_by_one(kind: Any) -> None:
 
 
 def test_what_rewards_read_of_info_is_found_out() -> None:
-    goals = goals_of(Scaled())
+    goals = goals_of(ScaledReach())
     assert goals.info_keys == ("scale",)
     near = goals.outcomes(np.zeros((2, 2)), np.ones((2, 2)), [(1.0,), (3.0,)])[0]
     np.testing.assert_allclose(near, [-(2**0.5), -3 * 2**0.5])

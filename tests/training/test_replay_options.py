@@ -1,0 +1,92 @@
+"""Runs with n-step returns, prioritised and hindsight replay, with everything else beside them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import keras
+import pytest
+
+from eagerly import RunError
+from tests.small_runs import TrainRun, train_in
+from tests.training.test_trainer import _same
+
+ALL: dict[str, Any] = {
+    "env": "Reach-v0",
+    "n_step": 3,
+    "sampling": "lap",
+    "hindsight": "future",
+    "hindsight_goals": 2,
+    "steps": 230,
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"sampling": "prioritized", "num_envs": 2, "agent": "ddpg"},
+        {"env": "ReachScaled-v0", "num_envs": 2, "vectorization": "async"},
+        {"env": "ReachDiscrete-v0", "hindsight": "episode", "num_envs": 3},
+        {"normalize_observations": True, "normalize_rewards": True, "replay_capacity": 90},
+        {"actor": f"{__name__}:own_actor", "critic": f"{__name__}:own_critic"},
+    ],
+    ids=["alone", "ddpg", "processes", "discrete", "normalised", "own"],
+)
+def test_a_run_that_was_extended_equals_one_that_was_not(
+    train: TrainRun, settings: dict[str, Any]
+) -> None:
+    settings = ALL | settings
+    straight = train("straight", **settings)
+    assert straight.updates > 0
+    # Each step, and what was relabelled of the episodes that ended.
+    assert straight.buffer.added > 2 * straight.steps
+    for steps in (37, 124):
+        train("parts", **(settings if steps == 37 else {}) | {"steps": steps})
+    _same(train("parts", steps=230), straight)
+
+
+def test_processes_give_the_same_bits(train: TrainRun) -> None:
+    settings = ALL | {"env": "ReachScaled-v0", "num_envs": 2}
+    one = train("one", **settings)
+    _same(train("other", **settings, vectorization="async"), one)
+
+
+def test_updates_per_call_are_part_of_prioritised_replay(tmp_path: Path) -> None:
+    settings = {"sampling": "prioritized", "steps": 120}
+    train_in(tmp_path / "run", **settings)
+    with pytest.raises(RunError, match=r"--updates-per-call of .* stays 1, also with --override"):
+        train_in(tmp_path / "run", steps=140, updates_per_call=2, override=True)
+    train_in(tmp_path / "uniform", steps=120)
+    train_in(tmp_path / "uniform", steps=140, updates_per_call=2, override=True)
+
+
+def test_success_is_in_the_table_and_in_the_curves(train: TrainRun) -> None:
+    trainer = train(**ALL, evaluation_episodes=4)
+    with trainer.run.evaluations_path.open() as file:
+        rates = [float(row["success_rate"]) for row in csv.DictReader(file)]
+    assert set(rates) <= {0, 0.25, 0.5, 0.75, 1}
+
+
+def test_an_environment_without_what_hindsight_needs_is_refused(train: TrainRun) -> None:
+    with pytest.raises(RunError, match="hindsight acts only for observations with the entries"):
+        train(hindsight="future")
+    with pytest.raises(RunError, match=r"its reward was .*, and compute_reward"):
+        train(**ALL | {"env": moved_rewards})
+
+
+def moved_rewards(**kwargs: Any) -> Any:
+    return gymnasium.wrappers.TransformReward(gymnasium.make("Reach-v0"), lambda r: r + 1.0)
+
+
+def own_actor(observation_space: Any, action_space: Any) -> Any:
+    return keras.Sequential(
+        [keras.layers.Dense(8, "relu"), keras.layers.Dense(2, activation="tanh")]
+    )
+
+
+def own_critic(observation_space: Any, action_space: Any) -> Any:
+    return keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
