@@ -20,6 +20,7 @@ ALL: dict[str, Any] = {
     "sampling": "lap",
     "hindsight": "future",
     "hindsight_goals": 2,
+    "replay_ratio": 0.1,
     "steps": 230,
 }
 
