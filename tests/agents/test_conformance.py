@@ -480,6 +480,15 @@ ELSEWHERE = {
     "test_images.py": ("encoder_units", "random_shift"),
     "test_rewards.py": ("normalize_rewards",),
     "test_quantization.py": ("quantize_freeze_steps",),
+    "test_replay.py": (
+        "n_step",
+        "prioritized_exponent",
+        "prioritized_correction",
+        "prioritized_correction_updates",
+        "lap_exponent",
+        "hindsight",
+        "hindsight_goals",
+    ),
     "test_spaces.py": ("ignore_entries",),
 }
 SETTINGS = [
