@@ -79,6 +79,14 @@ _SMALL: dict[str, Any] = {
 }
 
 
+# Goals, with rewards of -1 until one is reached and then 0; gymnasium_robotics has them.
+FETCH_REACH, FETCH_REACH_STEPS = "gymnasium_robotics:FetchReach-v4", 20_000
+POINT_MAZE, POINT_MAZE_STEPS = "gymnasium_robotics:PointMaze_UMaze-v3", 60_000
+_POINT_MAZE: dict[str, Any] = {"env_kwargs": {"continuing_task": False, "reset_target": False}}
+_GOALS: dict[str, Any] = {"warmup_steps": 1000, "evaluation_episodes": 50}
+HINDSIGHT: dict[str, dict[str, Any]] = {"td3": {}, "td3-hindsight": {"hindsight": "future"}}
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run of the grid.
@@ -193,6 +201,34 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
                 three,
                 sampling="lap",
                 updates_per_call=1,
+            ),
+        ],
+        "goals": [
+            *(
+                cell
+                for label, settings in HINDSIGHT.items()
+                for cell in cells(
+                    label,
+                    FETCH_REACH,
+                    FETCH_REACH_STEPS,
+                    three,
+                    evaluate_every_steps=2000,
+                    **_GOALS,
+                    **settings,
+                )
+            ),
+            *(
+                cell
+                for label, settings in HINDSIGHT.items()
+                for cell in cells(
+                    label,
+                    POINT_MAZE,
+                    POINT_MAZE_STEPS,
+                    three,
+                    **_POINT_MAZE,
+                    **_GOALS,
+                    **settings,
+                )
             ),
         ],
         "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
