@@ -79,7 +79,7 @@ _SMALL: dict[str, Any] = {
 }
 
 
-# Goals, with rewards of -1 until one is reached and then 0; gymnasium_robotics has them.
+# Goals with sparse rewards; gymnasium_robotics has them.
 FETCH_REACH, FETCH_REACH_STEPS = "gymnasium_robotics:FetchReach-v4", 20_000
 POINT_MAZE, POINT_MAZE_STEPS = "gymnasium_robotics:PointMaze_UMaze-v3", 60_000
 _POINT_MAZE: dict[str, Any] = {"env_kwargs": {"continuing_task": False, "reset_target": False}}
