@@ -100,7 +100,7 @@ class ReplayConfig(Settings):
 
     n_step: int = setting(
         1,
-        "Steps whose rewards a transition sums up before it looks at a value (docs/replay.md)",
+        "Rewards that a transition sums before it bootstraps from a value, n (docs/replay.md)",
         unit="steps",
         at_least=1,
         at_most=1000,
@@ -109,15 +109,15 @@ class ReplayConfig(Settings):
     )
     sampling: str = setting(
         UNIFORM,
-        "Which transitions are drawn: all alike, or those with large errors more often "
-        "(docs/replay.md)",
+        "How transitions are drawn: uniformly, or more often where their temporal-difference error "
+        "was large (docs/replay.md)",
         choices=SAMPLINGS,
         fixed=True,
         acts=ON_ROWS,
     )
     prioritized_exponent: float = setting(
         0.6,
-        "How strongly errors decide, alpha; 0: not at all (Schaul et al. 2016)",
+        "Exponent of priorities, alpha; 0 draws uniformly (Schaul et al. 2016)",
         at_least=0,
         at_most=10,
         fixed=True,
@@ -125,14 +125,14 @@ class ReplayConfig(Settings):
     )
     prioritized_correction: float = setting(
         0.4,
-        "Exponent of importance weights at first, beta (Schaul et al. 2016)",
+        "Initial exponent of importance weights, beta (Schaul et al. 2016)",
         at_least=0,
         at_most=1,
         acts=with_setting("sampling", PRIORITIZED),
     )
     prioritized_correction_updates: int = setting(
         1_000_000,
-        "Updates until that exponent has risen to 1",
+        "Updates in which the exponent of importance weights rises to 1",
         unit="updates",
         at_least=1,
         at_most=10**12,
@@ -140,7 +140,7 @@ class ReplayConfig(Settings):
     )
     lap_exponent: float = setting(
         0.4,
-        "How strongly errors above 1 decide, alpha (Fujimoto et al. 2020)",
+        "Exponent of priorities, alpha; 0 draws uniformly (Fujimoto et al. 2020)",
         at_least=0,
         at_most=10,
         fixed=True,
@@ -148,15 +148,15 @@ class ReplayConfig(Settings):
     )
     hindsight: str = setting(
         NO_HINDSIGHT,
-        "Also learn from steps as if their goal had been one that was achieved: the last of the "
-        "episode, later ones, or any of it (docs/replay.md)",
+        "Also learn from each step with goals that its episode achieved: the final one, some from "
+        "that step on, or some of the whole episode (docs/replay.md)",
         choices=HINDSIGHTS,
         fixed=True,
         acts=(*ON_ROWS, ON_GOALS),
     )
     hindsight_goals: int = setting(
         4,
-        "Other goals for each step (Andrychowicz et al. 2017: k)",
+        "Achieved goals that each step is stored with, too, k (Andrychowicz et al. 2017)",
         unit="goals",
         at_least=1,
         at_most=1000,

@@ -29,7 +29,7 @@ class Learner:
     """Samples from a replay buffer and makes updates, many in one call.
 
     What an update does is up to the algorithm. How updates are cut into calls changes none of their
-    random numbers, and no bit of TD3 and DDPG.
+    random numbers, and no bit of TD3 and DDPG unless the buffer's sampler takes values back.
 
     Args:
         update: Makes one update of a batch; returns metrics, and values for each row.

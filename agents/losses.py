@@ -86,7 +86,7 @@ def huber_critic_loss(
 ) -> tf.Tensor:
     """Returns the mean Huber loss of each critic, δ²/2 up to 1 and |δ| - 1/2 beyond, summed.
 
-    Loss-adjusted prioritisation needs it (Fujimoto et al. 2020, section 5.1). Arguments are those
+    Loss-adjusted prioritisation needs it (Fujimoto et al. 2020). Arguments are those
     of `critic_loss`.
     """
     size = tf.abs(td_error(values, target))

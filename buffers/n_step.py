@@ -16,8 +16,8 @@ class NStep:
     The reward of the step at t is r_t + γ r_{t+1} + ... + γ^{m-1} r_{t+m-1}, its discount γ^m, or 0
     if the episode terminated on the way, and the next observation is that m steps later, where
     m = n, or less if the episode ended before. Where it was truncated that is the real last one
-    (Sutton and Barto 2018, "Reinforcement Learning: An Introduction", Eq. 7.1). What comes after
-    the first step was done by the policy of that time, without a correction.
+    (Sutton and Barto 2018, "Reinforcement Learning: An Introduction", section 7.1). Actions after
+    the first are those of the policy that collected them; nothing corrects for that.
 
     A transition is returned n - 1 steps late. Steps that `begin_episodes` drops give none.
 

@@ -112,10 +112,11 @@ class _ByPriority:
 class ProportionalSampler(_ByPriority):
     """Proportional prioritisation: P(i) = p_i^α / Σ p_j^α with p = |δ| + 10⁻⁶.
 
-    Schaul, Quan, Antonoglou and Silver 2016, "Prioritized Experience Replay", section 3.3 and
-    Algorithm 1. Each batch is drawn in strata, one row from each of B equal parts of the sum
+    Schaul, Quan, Antonoglou and Silver 2016, "Prioritized Experience Replay", section 3.3, Eq. 1,
+    and Algorithm 1. Each batch is drawn in strata, one row from each of B equal parts of the sum
     (appendix B.2.1). What sampling distorts is corrected by importance weights w = (N P(i))^-β,
-    divided by the largest one in the batch (section 3.4); β rises to 1 linearly.
+    divided by the largest one in the batch (section 3.4). β rises to 1 linearly, in a number of
+    updates of its own; in the paper it does so by the end of learning.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
@@ -177,8 +178,8 @@ class LAPSampler(_ByPriority):
     """Loss-adjusted prioritisation: P(i) ∝ max(|δ_i|, 1)^α, for a Huber loss without weights.
 
     Fujimoto, Meger and Precup 2020, "An Equivalence between Loss Functions and Non-Uniform Sampling
-    in Experience Replay", section 5.1, Eq. 11. Where |δ| < 1 the Huber loss is quadratic and rows
-    are drawn uniformly; beyond, its gradient has one size and rows are drawn by their error.
+    in Experience Replay". Where |δ| < 1 the Huber loss is quadratic and rows are drawn uniformly;
+    beyond, its gradient has one size and rows are drawn by their error.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.

@@ -60,16 +60,19 @@ class UniformSampler:
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
+
+    Attributes:
+        generator: Where its random numbers come from; `state` holds how far it is.
     """
 
     per_row: tuple[str, ...] = ()
 
     def __init__(self, seed: int | np.random.SeedSequence = 0) -> None:
-        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self.generator = np.random.Generator(np.random.PCG64(seed))
 
     def draw(self, count: int, shape: tuple[int, ...]) -> np.ndarray:
         """Draws integers in [0, count) of any shape."""
-        return self._generator.integers(count, size=shape)
+        return self.generator.integers(count, size=shape)
 
     def added(self, places: np.ndarray) -> None:
         """Does nothing: a row is as likely to be drawn as any other."""
@@ -83,7 +86,7 @@ class UniformSampler:
 
     def state(self) -> dict[str, Any]:
         """Returns the state of the generator."""
-        return dict(self._generator.bit_generator.state)
+        return dict(self.generator.bit_generator.state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned.
@@ -91,7 +94,7 @@ class UniformSampler:
         Raises:
             ValueError: If it is the state of another generator.
         """
-        self._generator.bit_generator.state = state
+        self.generator.bit_generator.state = state
 
 
 def check_places(places: np.ndarray, count: int, shape: tuple[int, int]) -> None:

@@ -19,7 +19,7 @@ _STEPS = 20  # of an episode that is looked at
 
 
 class Goals:
-    """What the methods of an environment say of goals, over batches where it can.
+    """Asks an environment for the rewards and terminations of goals, in batches where it can.
 
     `compute_reward(achieved_goal, desired_goal, info)` and `compute_terminated`, as Gymnasium's
     robotics environments have them, must depend on nothing but their arguments.
@@ -75,7 +75,9 @@ class Goals:
         details = [dict(zip(self.info_keys, info or (), strict=True)) for info in infos]
         rewards = self._called(0, first, second, details).astype(np.float64)
         if not np.isfinite(rewards).all():
-            raise RunError(f"environment {self._name!r}: compute_reward gave {rewards.tolist()}")
+            wrong = rewards[~np.isfinite(rewards)].tolist()
+            why = f"compute_reward must return finite numbers; got {wrong}"
+            raise RunError(f"environment {self._name!r}: {why}")
         return rewards, self._called(1, first, second, details).astype(bool)
 
     def _called(
@@ -127,9 +129,9 @@ class Goals:
             found = [method(*goals, seen) for method in self._methods]
             if not np.isclose(float(found[0]), float(reward), rtol=1e-4, atol=1e-6):
                 raise RunError(
-                    f"environment {self._name!r}, step {number + 1}: its reward was {reward}, and "
-                    f"compute_reward(achieved_goal, desired_goal, info) says {found[0]}: hindsight "
-                    "needs rewards that are functions of these alone, without wrappers that change "
+                    f"environment {self._name!r}, step {number + 1}: its reward was {reward}, but "
+                    f"compute_reward(achieved_goal, desired_goal, info) returned {found[0]}: "
+                    "hindsight needs rewards that depend on these alone, and no wrapper may change "
                     "them"
                 )
             yield *goals, {key: info[key] for key in info}
@@ -156,8 +158,8 @@ class _Read(dict[str, Any]):
 def _goal_entries(entries: Mapping[str, Entry], name: str) -> tuple[Entry, Entry]:
     if missing := [key for key in KEYS if key not in entries]:
         raise RunError(
-            f"environment {name!r}: hindsight needs observations that are dictionaries of "
-            f"{', '.join(KEYS)}; {', '.join(missing)} is not among {list(entries)}"
+            f"environment {name!r}: hindsight needs observations that are dictionaries with the "
+            f"entries {', '.join(KEYS)}; got {list(entries)}, without {', '.join(missing)}"
         )
     achieved, desired = entries["achieved_goal"], entries["desired_goal"]
     if achieved.kind != VECTOR or (achieved.shape, achieved.kind) != (desired.shape, desired.kind):
@@ -174,7 +176,7 @@ def _method(env: gymnasium.Env[Any, Any], method: str, name: str) -> Callable[..
         found: Callable[..., Any] = env.get_wrapper_attr(method)
     except AttributeError as error:
         raise RunError(
-            f"environment {name!r}: hindsight needs its {method}(achieved_goal, desired_goal, "
-            "info), as gymnasium_robotics.GoalEnv describes it, and there is none"
+            f"environment {name!r}: hindsight needs a method {method}(achieved_goal, desired_goal, "
+            "info), as that of gymnasium_robotics.GoalEnv; it has none"
         ) from error
     return found

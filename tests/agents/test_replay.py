@@ -63,7 +63,7 @@ def test_huber_s_loss_counts_rows_as_weights_and_masks_say() -> None:
 
 
 def test_lap_moves_critics_on_average_as_pal_does_without_sampling() -> None:
-    """Fujimoto et al. 2020, section 5: equal expected gradients."""
+    """Fujimoto et al. 2020: equal expected gradients."""
     random, exponent = np.random.default_rng(0), 0.4
     td_error = random.normal(size=64) * 3
     values = tf.Variable(td_error[np.newaxis])
