@@ -1,14 +1,13 @@
 """The pure functions of deterministic actor-critic learning: targets, losses, target updates.
 
-Shapes: B batch, A action, C critics. Noise comes in as an argument, so that a test can hold it
-still. Equation numbers refer to Fujimoto et al. 2018, "Addressing Function Approximation Error
-in Actor-Critic Methods" (TD3), and Silver et al. 2014, "Deterministic Policy Gradient
-Algorithms" (DPG).
+Shapes: B batch, A action, C critics. Noise is an argument, so that a test can hold it still.
+Equations: Fujimoto et al. 2018, "Addressing Function Approximation Error in Actor-Critic Methods"
+(TD3), and Silver et al. 2014, "Deterministic Policy Gradient Algorithms" (DPG).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -64,6 +63,7 @@ def critic_loss(
     target: tf.Tensor,
     mask: tf.Tensor | None = None,
     weight: tf.Tensor | None = None,
+    loss: Callable[[tf.Tensor], tf.Tensor] = tf.square,
 ) -> tf.Tensor:
     """Returns the mean squared error of each critic, summed over critics (TD3, Algorithm 1).
 
@@ -74,31 +74,9 @@ def critic_loss(
         target: `[B]`.
         mask: `[B]` bool, which rows count; None: all.
         weight: `[B]`, factor of each row's error; None: 1.
+        loss: Maps errors to their losses, in place of the square.
     """
-    return _weighted_mean(tf.square(td_error(values, target)), target, mask, weight)
-
-
-def huber_critic_loss(
-    values: tf.Tensor,
-    target: tf.Tensor,
-    mask: tf.Tensor | None = None,
-    weight: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """Returns the mean Huber loss of each critic, δ²/2 up to 1 and |δ| - 1/2 beyond, summed.
-
-    Loss-adjusted prioritisation needs it (Fujimoto et al. 2020). Arguments are those
-    of `critic_loss`.
-    """
-    size = tf.abs(td_error(values, target))
-    quadratic = tf.minimum(size, 1.0)
-    errors = quadratic * (size - 0.5 * quadratic)
-    return _weighted_mean(errors, target, mask, weight)
-
-
-def _weighted_mean(
-    errors: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor | None
-) -> tf.Tensor:
-    """Averages errors `[C, B]` over rows, and sums over critics."""
+    errors = loss(td_error(values, target))
     if weight is not None:
         expect_same_shape("weight", weight, "target", target)
         errors *= weight

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.conditions import LAP, PRIORITIZED
@@ -42,4 +44,12 @@ def accumulator_of(config: ReplayConfig) -> Accumulator:
 
 def critic_loss_of(config: ReplayConfig) -> Callable[..., Any]:
     """Returns the loss of critics; arguments as `losses.critic_loss` has them."""
-    return losses.huber_critic_loss if config.sampling == LAP else losses.critic_loss
+    is_huber = config.sampling == LAP  # whose priorities belong to this loss
+    return partial(losses.critic_loss, loss=huber) if is_huber else losses.critic_loss
+
+
+def huber(errors: tf.Tensor) -> tf.Tensor:
+    """Returns Huber losses of errors of any shape: δ²/2 up to 1, |δ| - 1/2 beyond."""
+    size = tf.abs(errors)
+    quadratic = tf.minimum(size, 1.0)
+    return quadratic * (size - 0.5 * quadratic)

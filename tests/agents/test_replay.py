@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from eagerly import TD3, Collector, TD3Config
 from eagerly.agents import losses
+from eagerly.agents.replay import huber
 from eagerly.buffers import LAPSampler, NStep, OneStep, ProportionalSampler, UniformSampler
 from tests.helpers import random_transitions, small_agent
 
@@ -51,7 +52,7 @@ def test_exponents_and_correction_come_from_the_settings() -> None:
 def test_huber_s_loss_is_quadratic_up_to_one_and_linear_beyond() -> None:
     values = tf.Variable([[0.5, -1.0, 3.0, -4.0]])
     with tf.GradientTape() as tape:
-        loss = losses.huber_critic_loss(values, tf.zeros(4))
+        loss = losses.critic_loss(values, tf.zeros(4), loss=huber)
     assert float(loss) == (0.125 + 0.5 + 2.5 + 3.5) / 4
     np.testing.assert_allclose(tape.gradient(loss, values), [[0.125, -0.25, 0.25, -0.25]])
 
@@ -59,7 +60,7 @@ def test_huber_s_loss_is_quadratic_up_to_one_and_linear_beyond() -> None:
 def test_huber_s_loss_counts_rows_as_weights_and_masks_say() -> None:
     values, target = tf.constant([[0.5, 3.0, 9.0]]), tf.zeros(3)
     mask, weight = tf.constant([True, True, False]), tf.constant([2.0, 1.0, 1.0])
-    assert float(losses.huber_critic_loss(values, target, mask, weight)) == (0.25 + 2.5) / 2
+    assert float(losses.critic_loss(values, target, mask, weight, huber)) == (0.25 + 2.5) / 2
 
 
 def test_lap_moves_critics_on_average_as_pal_does_without_sampling() -> None:
@@ -74,7 +75,7 @@ def test_lap_moves_critics_on_average_as_pal_does_without_sampling() -> None:
     chances = sampler.priorities() / sampler.priorities().sum()
     with tf.GradientTape() as tape:
         weight = tf.constant(64 * chances, tf.float64)  # what rows count for, drawn so
-        loss = losses.huber_critic_loss(values, tf.zeros(64, tf.float64), None, weight)
+        loss = losses.critic_loss(values, tf.zeros(64, tf.float64), None, weight, huber)
     expected = tape.gradient(loss, values)
     with tf.GradientTape() as tape:
         size = tf.abs(values)

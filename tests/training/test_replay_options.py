@@ -11,6 +11,7 @@ import keras
 import pytest
 
 from eagerly import RunError
+from tests.helpers import ROOT
 from tests.small_runs import TrainRun, train_in
 from tests.training.test_trainer import _same
 
@@ -63,6 +64,18 @@ def test_updates_per_call_are_part_of_prioritised_replay(tmp_path: Path) -> None
         train_in(tmp_path / "run", steps=140, updates_per_call=2, override=True)
     train_in(tmp_path / "uniform", steps=120)
     train_in(tmp_path / "uniform", steps=140, updates_per_call=2, override=True)
+
+
+def test_the_sampler_of_the_page_continues_bit_for_bit(
+    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "replay.md").read_text()
+    (tmp_path / "ranked.py").write_text(page.split("```python\n")[1].split("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = {"agent": "ranked:Ranked", "steps": 300, "updates_per_call": 2}
+    straight = train("straight", **settings)
+    train("parts", **settings | {"steps": 211})
+    _same(train("parts", steps=300), straight)
 
 
 def test_success_is_in_the_table_and_in_the_curves(train: TrainRun) -> None:
