@@ -10,6 +10,8 @@ import numpy as np
 from eagerly.buffers.sum_tree import SumTree
 
 _FIRST_GROUP = 1024  # rows whose priorities are written at once, at least
+# Of float32: a row of the least priority can still be drawn, and no sum of them overflows.
+_LEAST, _GREATEST = (float(end) for end in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 class _ByPriority:
@@ -75,8 +77,20 @@ class _ByPriority:
         return None
 
     def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
-        """Takes over the priorities of what was drawn."""
-        found = self.priority_of(per_row["td_error"].astype(np.float64)).astype(np.float32)
+        """Takes over the priorities of what was drawn.
+
+        Raises:
+            FloatingPointError: If an error is NaN or infinite. Nothing is taken over then.
+        """
+        td_error = np.asarray(per_row["td_error"], np.float64)
+        if not np.isfinite(td_error).all():
+            update, row = np.argwhere(~np.isfinite(td_error))[0].tolist()
+            raise FloatingPointError(
+                f"td_error must be finite; got {td_error[update, row]} for row {row} of update "
+                f"{update + 1} of a call: lower the learning rates, or scale the rewards"
+            )
+        with np.errstate(over="ignore"):
+            found = self.priority_of(td_error).clip(_LEAST, _GREATEST).astype(np.float32)
         self._write_new()
         self._tree.write(places.reshape(-1), found.reshape(-1))
         self._highest = max(self._highest, float(found.max()))
@@ -96,17 +110,17 @@ class _ByPriority:
             ValueError: If it is the state of something else, or of another number of rows.
         """
         self._write_new()
-        priorities = state["priorities"]
+        priorities, highest = state["priorities"], float(state["highest"])
         if priorities.shape != (self._count,) or priorities.dtype != np.float32:
             raise ValueError(
                 f"there must be priorities of {self._count} rows, float32; got "
                 f"{priorities.dtype} {priorities.shape}"
             )
-        if not (np.isfinite(priorities) & (priorities > 0)).all():
+        if not (np.isfinite(priorities) & (priorities > 0)).all() or not 0 < highest < np.inf:
             raise ValueError("priorities must be finite and above 0")
         self._generator.bit_generator.state = state["generator"]
         self._tree.write(np.arange(self._count), priorities)
-        self._highest = float(state["highest"])
+        self._highest = highest
 
 
 class ProportionalSampler(_ByPriority):
@@ -170,6 +184,8 @@ class ProportionalSampler(_ByPriority):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned, once the rows were put back."""
         updates = int(state["updates"])
+        if updates < 0:
+            raise ValueError(f"updates must be at least 0; got {updates}")
         super().restore(state)
         self._updates = updates
 

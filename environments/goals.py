@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from eagerly.environments.flattening import FlatEnvironment
+from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.vector import plain
 from eagerly.errors import RunError
 from eagerly.spaces import Actions, Observations
@@ -15,7 +18,8 @@ from eagerly.spaces.observations import VECTOR, Entry
 
 KEYS = ("observation", "achieved_goal", "desired_goal")
 _METHODS = ("compute_reward", "compute_terminated")
-_STEPS = 20  # of an episode that is looked at
+_OF_STEP = ("reward", "termination")  # what they are of a step
+_STEPS = 20  # that are looked at
 
 
 class Goals:
@@ -34,7 +38,8 @@ class Goals:
         info_keys: What `compute_reward` and `compute_terminated` read of `info`.
 
     Raises:
-        RunError: If a key or a method is missing, or they do not give the rewards of `step`.
+        RunError: If a key or a method is missing, or they do not give the rewards and
+            terminations of `step`.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, observations: Observations) -> None:
@@ -44,18 +49,22 @@ class Goals:
         self.desired = slice(desired.start, desired.stop)
         self._name, self._entry = name, desired
         self._methods = [_method(env, method, name) for method in _METHODS]
+        self._batches = [False] * len(_METHODS)  # until they are known to take them
         read: set[str] = set()
         steps = list(self._played(env, observations, read))
+        env.reset(seed=_STEPS + 1)
+        self._check_repeats(steps)
+        self._batches = [self._takes_batches(index, steps, read) for index in range(len(_METHODS))]
         self.info_keys = tuple(sorted(read))
         for key in self.info_keys:
             try:
-                plain(steps[0][2].get(key))
+                for step in steps:
+                    plain(step.info.get(key))
             except TypeError as error:
                 raise RunError(
                     f"environment {name!r}: its compute_reward or compute_terminated reads "
                     f"info[{key!r}], which must be {error}"
                 ) from error
-        self._batches = [self._takes_batches(index, steps) for index in range(len(_METHODS))]
 
     def outcomes(
         self, achieved: np.ndarray, desired: np.ndarray, infos: Sequence[Any]
@@ -65,82 +74,121 @@ class Goals:
         Args:
             achieved: `[M, G]`, columns of rows.
             desired: `[M, G]`.
-            infos: Of each step what `info_keys` names, in that order; None without any.
+            infos: Of each step a dictionary of what `info_keys` names, or None.
 
         Raises:
             RunError: If a method fails, or returns what is no number.
         """
         shape = (len(achieved), *self._entry.shape)
         first, second = (x.astype(self._entry.dtype).reshape(shape) for x in (achieved, desired))
-        details = [dict(zip(self.info_keys, info or (), strict=True)) for info in infos]
-        rewards = self._called(0, first, second, details).astype(np.float64)
-        if not np.isfinite(rewards).all():
-            wrong = rewards[~np.isfinite(rewards)].tolist()
-            why = f"compute_reward must return finite numbers; got {wrong}"
-            raise RunError(f"environment {self._name!r}: {why}")
-        return rewards, self._called(1, first, second, details).astype(bool)
+        details = [dict(info or {}) for info in infos]
+        rewards, terminated = (
+            self._called(index, first, second, details) for index in range(len(_METHODS))
+        )
+        return rewards, terminated.astype(bool)
 
-    def _called(
-        self, index: int, achieved: np.ndarray, desired: np.ndarray, infos: list[dict[str, Any]]
-    ) -> np.ndarray:
+    def _called(self, index: int, achieved: Any, desired: Any, infos: Sequence[Any]) -> np.ndarray:
+        """Returns what a method says, `[M]` float64."""
         method = self._methods[index]
         try:
             if self._batches[index]:
-                return np.asarray(method(achieved, desired, infos))
-            found = [method(*each) for each in zip(achieved, desired, infos, strict=True)]
+                found = np.asarray(method(achieved, desired, infos), np.float64)
+            else:
+                each = zip(achieved, desired, infos, strict=True)
+                found = np.array([_number(method(*given)) for given in each])
         except Exception as error:  # whatever a user's environment raises
             why = f"{_METHODS[index]} failed, {type(error).__name__}: {error}"
             raise RunError(f"environment {self._name!r}: {why}") from error
-        return np.array(found).reshape(len(found))
+        if found.shape != (len(infos),) or not np.isfinite(found).all():
+            fits = found.shape == (len(infos),)
+            shown = found[~np.isfinite(found)][0] if fits else f"shape {found.shape}"
+            raise RunError(f"environment {self._name!r}: {_METHODS[index]} returned {shown}")
+        return found
 
-    def _takes_batches(self, index: int, steps: list[tuple[Any, ...]]) -> bool:
+    def _check_repeats(self, steps: Sequence[_Step]) -> None:
+        """Refuses methods that say something else once the environment has gone on.
+
+        Raises:
+            RunError: If they do.
+        """
+        for index, name in enumerate(_METHODS):
+            before = [step.found[index] for step in steps]
+            given = ([getattr(step, part) for step in steps] for part in _Step._fields[:3])
+            now = self._called(index, *given)
+            for one, other in zip(before, now, strict=True):
+                if not _equal(one, other):
+                    raise RunError(
+                        f"environment {self._name!r}: {name} returned {one:g} for a step, and "
+                        f"{other:g} after a reset: hindsight needs it to depend on achieved_goal, "
+                        "desired_goal and info alone"
+                    )
+
+    def _takes_batches(self, index: int, steps: Sequence[_Step], read: set[str]) -> bool:
         """Whether a batch of goals gives the same as one after the other."""
-        achieved, desired, infos = (list(part) for part in zip(*steps, strict=True))
         # Every goal with every other one: what is reached, and what is not.
-        pairs = [(i, j) for i in range(len(steps)) for j in range(len(steps))]
-        first = np.array([achieved[i] for i, _ in pairs] * 2)
-        second = np.array([achieved[j] for _, j in pairs] + [desired[j] for _, j in pairs])
-        details = [infos[i] for i, _ in pairs] * 2
-        method = self._methods[index]
+        pairs = [(one, other) for one in steps for other in steps]
+        first = np.array([one.achieved for one, _ in pairs] * 2)
+        second = np.array([x.achieved for _, x in pairs] + [x.desired for _, x in pairs])
+        details = [_Read(one.info, read) for one, _ in pairs] * 2
         try:
-            alone = [method(*each) for each in zip(first, second, details, strict=True)]
-            together = method(first, second, details)
+            alone = self._called(index, first, second, details)
+            together = self._methods[index](first, second, details)
         except Exception:  # whatever it raises of a batch; alone it is told where it matters
             return False
         is_array = isinstance(together, np.ndarray) and together.shape == (len(first),)
-        return is_array and np.array_equal(together, np.array(alone))
+        return is_array and np.array_equal(together, alone)
 
     def _played(
         self, env: gymnasium.Env[Any, Any], observations: Observations, read: set[str]
-    ) -> Iterator[tuple[Any, ...]]:
-        """Plays a few steps, and yields achieved goal, desired goal and info of each."""
+    ) -> Iterator[_Step]:
+        """Plays a few steps, and yields them.
+
+        Raises:
+            RunError: If the methods do not give the rewards and terminations of `step`.
+        """
         actions, draws = Actions(env.action_space), np.random.default_rng(0)
-        env.reset(seed=0)
-        for number in range(_STEPS):
-            action = actions.to_environment(actions.random(draws, 1, None))[0]
-            observation, reward, terminated, truncated, info = env.step(actions.unflatten(action))
-            # As `outcomes` has them: of rows of float32.
-            row = observations.flatten(observation)
-            goals = [
-                row[columns].astype(self._entry.dtype).reshape(self._entry.shape)
-                for columns in (self.achieved, self.desired)
-            ]
-            seen = _Read(info, read)
-            found = [method(*goals, seen) for method in self._methods]
-            if not np.isclose(float(found[0]), float(reward), rtol=1e-4, atol=1e-6):
-                raise RunError(
-                    f"environment {self._name!r}, step {number + 1}: its reward was {reward}, but "
-                    f"compute_reward(achieved_goal, desired_goal, info) returned {found[0]}: "
-                    "hindsight needs rewards that depend on these alone, and no wrapper may change "
-                    "them"
+        # As the run has them: of rows of float32, with masks behind them.
+        name = f"environment {self._name!r}"
+        flat = GuardedEnvironment(FlatEnvironment(env, observations, actions), name)
+        with _within(env) as inner:
+            row, _ = flat.reset(seed=0)
+            for number in range(_STEPS):
+                mask = observations.mask_of(row[np.newaxis])
+                action = actions.to_environment(actions.random(draws, 1, mask))[0]
+                row, reward, terminated, truncated, info = flat.step(action)
+                achieved, desired = (
+                    row[columns].astype(self._entry.dtype).reshape(self._entry.shape)
+                    for columns in (self.achieved, self.desired)
                 )
-            yield *goals, {key: info[key] for key in info}
-            if terminated or truncated:
-                env.reset(seed=number + 1)
+                where = f"{name}, step {number + 1}"
+                _check_goals(where, inner, achieved_goal=achieved, desired_goal=desired)
+                given = [achieved], [desired], [_Read(info, read)]
+                found = [float(self._called(i, *given)[0]) for i in range(2)]
+                for index, came in enumerate((float(reward), float(terminated))):
+                    if not _equal(found[index], came):
+                        raise RunError(
+                            f"{where}: its {_OF_STEP[index]} was {came:g}, but {_METHODS[index]}"
+                            f"(achieved_goal, desired_goal, info) returned {found[index]:g}: "
+                            f"hindsight needs {_OF_STEP[index]}s that depend on these alone, and "
+                            "that no wrapper changes"
+                        )
+                kept = {key: _copied(value) for key, value in info.items()}
+                yield _Step(achieved, desired, kept, found)
+                if terminated or truncated:
+                    row, _ = flat.reset(seed=number + 1)
+
+
+class _Step(NamedTuple):
+    """A step that was played: its goals, its `info`, and what the methods say of it."""
+
+    achieved: np.ndarray
+    desired: np.ndarray
+    info: dict[str, Any]
+    found: list[float]
 
 
 class _Read(dict[str, Any]):
-    """An `info` that takes note of what is read of it."""
+    """An `info` that takes note of what is read of it: by iterating, everything."""
 
     def __init__(self, info: Mapping[str, Any], read: set[str]) -> None:
         super().__init__(info)
@@ -150,9 +198,104 @@ class _Read(dict[str, Any]):
         self._read.add(key)
         return super().__getitem__(key)
 
+    def __contains__(self, key: object) -> bool:
+        self._read.add(str(key))
+        return super().__contains__(key)
+
     def get(self, key: str, default: Any = None) -> Any:
         self._read.add(key)
         return super().get(key, default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        self._read.add(key)
+        return super().pop(key, *default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        self._read.add(key)
+        return super().setdefault(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.update(super().keys())
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self._read.update(super().keys())
+        return super().keys()
+
+    def items(self) -> Any:
+        self._read.update(super().keys())
+        return super().items()
+
+    def values(self) -> Any:
+        self._read.update(super().keys())
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()
+
+
+class _Inner(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Remembers the last observation of a step."""
+
+    observation: Any = None
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        self.observation = result[0]
+        return result
+
+
+@contextmanager
+def _within(env: gymnasium.Env[Any, Any]) -> Iterator[_Inner | None]:
+    """Shows what the layer that has the methods gives, before wrappers around it; None if none."""
+    outer = env
+    if not isinstance(outer, gymnasium.Wrapper) or hasattr(outer, _METHODS[0]):
+        yield None
+        return
+    while isinstance(outer.env, gymnasium.Wrapper) and not hasattr(outer.env, _METHODS[0]):
+        outer = outer.env
+    layer = outer.env
+    outer.env = inner = _Inner(layer)
+    try:
+        yield inner
+    finally:
+        outer.env = layer
+
+
+def _check_goals(where: str, inner: _Inner | None, **goals: np.ndarray) -> None:
+    """Refuses goals that are not those of the layer that has the methods."""
+    if inner is None or not isinstance(inner.observation, Mapping):
+        return
+    for key, goal in goals.items():
+        if key in inner.observation and not _equal(inner.observation[key], goal):
+            raise RunError(
+                f"{where}: a wrapper changes {key} to {goal.tolist()}, and compute_reward would "
+                "take it for a goal of the environment inside: give the wrapper methods of its "
+                f"own, {' and '.join(_METHODS)}, or leave goals as they are"
+            )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two numbers or arrays are equal but for the rounding of float32."""
+    return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def _number(value: Any) -> float:
+    """Returns the number in a Python number, a truth value, or an array of one element."""
+    return float(np.asarray(value, np.float64).reshape(()))
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return plain(value)
+    except TypeError:
+        return value
 
 
 def _goal_entries(entries: Mapping[str, Entry], name: str) -> tuple[Entry, Entry]:

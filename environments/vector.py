@@ -51,16 +51,17 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         handed_on: dict[str, Any] = numeric_items(info) if terminated or truncated else {}
         if self._info_keys:
-            handed_on[_KEPT] = self._kept(info)
+            handed_on[_KEPT] = (self._kept(info),)  # a tuple: dictionaries would be merged
         return observation, reward, terminated, truncated, handed_on
 
-    def _kept(self, info: Mapping[str, Any]) -> tuple[Any, ...]:
-        if missing := [key for key in self._info_keys if key not in info]:
+    def _kept(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {key: plain(info[key]) for key in self._info_keys if key in info}
+        except TypeError as error:
             raise RunError(
-                f"environment {self._index}: info lacks {missing[0]!r}, which its compute_reward "
-                "or compute_terminated has read before"
-            )
-        return tuple(plain(info[key]) for key in self._info_keys)
+                f"environment {self._index}: what its compute_reward or compute_terminated reads "
+                f"of info must be {error}"
+            ) from error
 
     def restore_episode(
         self, seeds: list[int], actions: list[np.ndarray]
@@ -108,7 +109,7 @@ class VectorStep:
         ended: Which episodes did one or the other, `[N]` bool.
         infos: The numbers in `info` of each episode that ended.
         episodes: The episodes that ended, in the order of `infos`.
-        kept: Of each environment what `info_keys` names, `[N]`; None without any.
+        kept: Of each environment what `info_keys` names and `info` has, `[N]`; None without any.
     """
 
     observations: np.ndarray
@@ -118,7 +119,7 @@ class VectorStep:
     ended: np.ndarray
     infos: list[dict[str, float]]
     episodes: list[FinishedEpisode]
-    kept: list[tuple[Any, ...]] | None = None
+    kept: list[dict[str, Any]] | None = None
 
 
 class Environments:
@@ -209,7 +210,7 @@ class Environments:
             FinishedEpisode(index, float(self._returns[index]), int(self._lengths[index]))
             for index in indices
         ]
-        kept = list(info[_KEPT]) if _KEPT in info else None
+        kept = [each for (each,) in info[_KEPT]] if _KEPT in info else None
         step = VectorStep(
             observations, rewards, terminated, truncated, ended, infos, episodes, kept
         )
@@ -350,12 +351,13 @@ def plain(value: Any) -> Any:
         TypeError: If it is no number, text, truth value, None or array.
     """
     if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        value = value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return value.copy()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a number, text, truth value, None or array; got {type(value).__name__}")
+    what = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise TypeError(f"a number, text, truth value, None or array of numbers; got {what}")
 
 
 def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:

@@ -140,3 +140,36 @@ def test_priorities_of_something_else_are_refused() -> None:
         other.restore(state)
     with pytest.raises(ValueError, match="finite and above 0"):
         sampler.restore(state | {"priorities": np.zeros(3, np.float32)})
+    with pytest.raises(ValueError, match="finite and above 0"):
+        sampler.restore(state | {"highest": float("nan")})
+    proportional = fed(ProportionalSampler(), [1, 2, 3])
+    with pytest.raises(ValueError, match="updates must be at least 0; got -1"):
+        proportional.restore(proportional.state() | {"updates": -1})
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 10.0])
+def test_errors_of_any_size_leave_rows_that_can_be_drawn_and_restored(
+    kind: Any, exponent: float
+) -> None:
+    sampler = fed(kind(exponent=exponent), [0.0, 1e-30, 1.0, 1e30, 3e38])
+    places = sampler.draw(5, (20, 16))
+    assert {0, 1, 2, 3, 4} >= set(places.ravel().tolist())
+    if kind is ProportionalSampler:
+        assert np.isfinite(sampler.weights(places)).all()
+    sampler.added(np.array([5]))
+    other = kind(exponent=exponent)
+    other.added(np.arange(6))
+    other.restore(sampler.state())
+    np.testing.assert_array_equal(other.draw(6, (20, 16)), sampler.draw(6, (20, 16)))
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_error_that_is_not_finite_is_refused(kind: Any, value: float) -> None:
+    sampler = fed(kind(), [1, 2, 3])
+    before = sampler.priorities()
+    with pytest.raises(FloatingPointError, match=f"got {value} for row 1 of update 2 of a call"):
+        errors = np.array([[1, 1, 1], [1, value, 1]], np.float32)
+        sampler.feedback(np.array([[0, 1, 2], [0, 1, 2]]), {"td_error": errors})
+    np.testing.assert_array_equal(sampler.priorities(), before)

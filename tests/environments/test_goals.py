@@ -39,7 +39,7 @@ def goals_of(env: gymnasium.Env[Any, Any]) -> Goals:
 def asked(goals: Goals, count: int = 50) -> tuple[np.ndarray, np.ndarray, list[Any], Any]:
     random = np.random.default_rng(0)
     achieved, desired = random.uniform(-1, 1, (2, count, 2)).astype(np.float32)
-    infos = [(2.0,) if goals.info_keys else None] * count
+    infos = [{"scale": 2.0} if goals.info_keys else None] * count
     return achieved, desired, infos, goals.outcomes(achieved, desired, infos)
 
 
@@ -68,7 +68,7 @@ def test_what_is_wrong_of_a_batch_is_asked_for_one_by_one(kind: Any) -> None:
 def test_what_rewards_read_of_info_is_found_out() -> None:
     goals = goals_of(ScaledReach())
     assert goals.info_keys == ("scale",)
-    near = goals.outcomes(np.zeros((2, 2)), np.ones((2, 2)), [(1.0,), (3.0,)])[0]
+    near = goals.outcomes(np.zeros((2, 2)), np.ones((2, 2)), [{"scale": 1.0}, {"scale": 3.0}])[0]
     np.testing.assert_allclose(near, [-(2**0.5), -3 * 2**0.5])
 
 
@@ -107,11 +107,11 @@ def reads_an_object(achieved: Any, desired: Any, info: Any) -> float:
             ),
             "goals that are arrays of one shape",
         ),
+        (gymnasium.wrappers.TransformReward(Reach(), lambda r: r + 1), "reward was .* returned"),
         (
-            gymnasium.wrappers.TransformReward(Reach(), lambda r: r + 1),
-            "reward was .* returned",
+            refused(compute_reward=reads_an_object),
+            r"reads info\['unread'\], .* array of numbers; got object",
         ),
-        (refused(compute_reward=reads_an_object), r"reads info\['unread'\], .* array; got object"),
     ],
 )
 def test_an_environment_without_what_hindsight_needs_is_refused(
@@ -126,8 +126,144 @@ def test_what_fails_later_is_told() -> None:
     goals = goals_of(env)
     given = np.zeros((1, 2)), np.zeros((1, 2)), [None]
     goals._methods[0] = lambda *_: np.array([np.nan])
-    with pytest.raises(RunError, match=r"compute_reward must return finite numbers; got \[nan\]"):
+    with pytest.raises(RunError, match=r"compute_reward returned nan"):
         goals.outcomes(*given)
     goals._methods[0] = lambda *_: {}["gone"]
     with pytest.raises(RunError, match="compute_reward failed, KeyError: 'gone'"):
         goals.outcomes(*given)
+
+
+class ColumnOfRewards(Reach):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -np.linalg.norm(achieved - desired, axis=-1, keepdims=True)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, float(reward[0]), *rest
+
+
+class SaysYes(Reach):
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> bool:
+        return bool(np.linalg.norm(achieved - desired) < 1)
+
+
+@pytest.mark.parametrize("kind", [ColumnOfRewards, SaysYes])
+def test_arrays_of_one_number_and_truth_values_are_rewards(kind: Any) -> None:
+    env = kind()
+    achieved, desired, _, (rewards, _) = asked(goals_of(env))
+    pairs = zip(achieved.astype(np.float64), desired.astype(np.float64), strict=True)
+    assert rewards.tolist() == [float(np.squeeze(env.compute_reward(*p, {}))) for p in pairs]
+
+
+READERS = {
+    "in": lambda info: info["scale"] if "scale" in info else 1.0,
+    "keywords": lambda info: dict(**{k: info[k] for k in ("scale",)})["scale"],
+    "get": lambda info: info.get("scale", 1.0) + info.get("bonus", 0.0),
+    "pop": lambda info: info.copy().pop("scale"),
+    "spread": lambda info: (lambda scale, **rest: scale)(**info),
+    "items": lambda info: dict(info.items())["scale"],
+    "dict": lambda info: dict(info)["scale"],
+    "or": lambda info: (info | {})["scale"],
+}
+
+
+@pytest.mark.parametrize("reads", READERS.values(), ids=READERS)
+def test_in_whatever_way_info_is_read_it_is_found_out(reads: Any) -> None:
+    env = Reach()
+
+    def reward(achieved: Any, desired: Any, info: Any) -> float:
+        return float(-reads(info) * np.linalg.norm(achieved - desired))
+
+    env._info = lambda: {"scale": 2.0}  # type: ignore[method-assign]
+    env.compute_reward = reward  # type: ignore[method-assign]
+    assert "scale" in goals_of(env).info_keys
+
+
+def test_what_is_read_of_info_for_some_goals_alone_is_found_out() -> None:
+    env = Reach()
+
+    def reward(achieved: Any, desired: Any, info: Any) -> float:
+        return float(info["scale"]) if (achieved == desired).all() else 0.0
+
+    env.compute_reward = reward  # type: ignore[method-assign]
+    assert goals_of(env).info_keys == ("scale",)
+
+
+class Watched(Reach):
+    """Counts actions that are not valid."""
+
+    invalid = 0
+
+    def step(self, action: Any) -> Any:
+        self.invalid += not self._info()["action_mask"][action]
+        return super().step(action)
+
+    def reset(self, **given: Any) -> Any:
+        super().reset(**given)
+        self.place = np.array([10.0, 10.0])
+        return self._seen(), self._info()
+
+
+def test_of_masked_actions_valid_ones_are_tried() -> None:
+    env = Watched(discrete=True)
+    Goals(env, "Reach", Observations(env.observation_space, masked=4))
+    assert env.invalid == 0
+
+
+class Remembers(Reach):
+    """Its rewards are for the goal that it has itself."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
+        return float(-np.linalg.norm(achieved - self.goal))
+
+
+class GivesUp(Reach):
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, not terminated, truncated, info
+
+
+def apart(compute_reward: Any) -> gymnasium.Env[Any, Any]:
+    """An environment whose steps do not ask its method."""
+
+    class Apart(Reach):
+        def step(self, action: Any) -> Any:
+            self.place = self.place + action
+            return self._seen(), 0.0, False, False, self._info()
+
+        def compute_reward(self, *given: Any) -> Any:
+            return compute_reward(*given)
+
+    return Apart()
+
+
+def scaled(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    def scale(observation: Any) -> Any:
+        return observation | {k: observation[k] / 4 for k in ("achieved_goal", "desired_goal")}
+
+    return gymnasium.wrappers.TransformObservation(env, scale, None)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (Remembers(), r"compute_reward returned .* for a step, and .* after a reset"),
+        (GivesUp(), r"step 1: its termination was 1, but compute_terminated\(.* returned 0"),
+        (scaled(Reach()), "a wrapper changes achieved_goal to .* methods of its own"),
+        (apart(lambda *_: None), "compute_reward returned nan"),
+        (apart(lambda *_: np.ones(2)), "compute_reward failed, ValueError"),
+        (apart(lambda *_: {}["gone"]), "compute_reward failed, KeyError: 'gone'"),
+    ],
+)
+def test_what_cannot_be_asked_for_other_goals_is_refused(
+    env: gymnasium.Env[Any, Any], message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        goals_of(gymnasium.wrappers.OrderEnforcing(env))
+
+
+def test_wrappers_that_leave_goals_alone_stay_where_they_are() -> None:
+    inside = gymnasium.wrappers.OrderEnforcing(Reach())
+    env = gymnasium.wrappers.TimeLimit(inside, 5)
+    goals_of(env)
+    assert env.env is inside
