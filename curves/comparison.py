@@ -71,12 +71,15 @@ class Comparison:
         return self.envs[0] if len(self.envs) == 1 else f"all {len(self.envs)}"
 
 
-def compare(groups: Sequence[Group], baseline: str) -> list[Comparison]:
+def compare(
+    groups: Sequence[Group], baseline: str, zeros: Mapping[str, float] = RANDOM_RETURNS
+) -> list[Comparison]:
     """Compares every kind of runs with the baseline.
 
     Args:
         groups: All runs, those of the baseline among them.
         baseline: Their label.
+        zeros: What a random policy reaches in each environment, where that is known.
 
     Returns:
         For each kind a comparison per environment, and one over all if there are several.
@@ -90,9 +93,9 @@ def compare(groups: Sequence[Group], baseline: str) -> list[Comparison]:
     for label in dict.fromkeys(group.label for group in groups if group.label != baseline):
         shared = [group for group in groups if group.label == label and group.env in of]
         pairs = [(group, of[group.env]) for group in shared]
-        found += [_comparison(label, [pair]) for pair in pairs]
+        found += [_comparison(label, [pair], zeros) for pair in pairs]
         if len(pairs) > 1:
-            found.append(_comparison(label, pairs))
+            found.append(_comparison(label, pairs, zeros))
     if not found:
         raise ValueError(f"nothing stands beside {baseline}: no other runs are in {sorted(of)}")
     return found
@@ -108,12 +111,14 @@ def _common_steps(group: Group, other: Group) -> np.ndarray:
     return steps
 
 
-def _comparison(label: str, pairs: Sequence[tuple[Group, Group]]) -> Comparison:
+def _comparison(
+    label: str, pairs: Sequence[tuple[Group, Group]], random: Mapping[str, float]
+) -> Comparison:
     envs = tuple(group.env for group, _ in pairs)
     steps = [_common_steps(group, other) for group, other in pairs]
     scores = [group.scores_at(at) for (group, _), at in zip(pairs, steps, strict=True)]
     others = [other.scores_at(at) for (_, other), at in zip(pairs, steps, strict=True)]
-    zeros = [RANDOM_RETURNS.get(env, np.inf) for env in envs]
+    zeros = [random.get(env, np.inf) for env in envs]
     # Of every sample of the baseline's runs, not of these alone.
     better = all(other.min() > zero for other, zero in zip(others, zeros, strict=True))
     return Comparison(
