@@ -72,14 +72,15 @@ class Comparison:
 
 
 def compare(
-    groups: Sequence[Group], baseline: str, zeros: Mapping[str, float] = RANDOM_RETURNS
+    groups: Sequence[Group], baseline: str, zeros: Mapping[str, float] | None = None
 ) -> list[Comparison]:
     """Compares every kind of runs with the baseline.
 
     Args:
         groups: All runs, those of the baseline among them.
         baseline: Their label.
-        zeros: What a random policy reaches in each environment, where that is known.
+        zeros: What a random policy reaches in each environment, where that is known; None takes
+            `RANDOM_RETURNS`.
 
     Returns:
         For each kind a comparison per environment, and one over all if there are several.
@@ -88,6 +89,7 @@ def compare(
         ValueError: If no other kind has runs in an environment of the baseline, or two kinds were
             never evaluated at the same step.
     """
+    zeros = RANDOM_RETURNS if zeros is None else zeros
     of = {group.env: group for group in groups if group.label == baseline}
     found = []
     for label in dict.fromkeys(group.label for group in groups if group.label != baseline):

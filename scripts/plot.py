@@ -102,7 +102,7 @@ def main(
     """
     with chdir("/"):  # matplotlib takes its settings from the directory that it is imported in
         from eagerly.curves.figures import comparison, learning_curves
-    from eagerly.curves.comparison import RANDOM_RETURNS, compare
+    from eagerly.curves.comparison import compare
     from eagerly.curves.tables import read_groups
 
     if output.suffix not in (".png", ".svg"):
@@ -125,8 +125,8 @@ def main(
             raise click.BadParameter(f"--rename would give different runs one name: {renamed}")
         groups = [replace(group, label=names.get(group.label, group.label)) for group in groups]
         baseline = baseline and names.get(baseline, baseline)
-        # What a random policy's rate of success is is not known.
-        zeros = RANDOM_RETURNS if metric == "return" else {}
+        # What a random policy's rate of success is, is not known.
+        zeros: dict[str, float] | None = None if metric == "return" else {}
         comparisons = compare(groups, baseline, zeros) if baseline else []
         output.parent.mkdir(parents=True, exist_ok=True)
         for look in ("light", "dark") if theme == "both" else (theme,):
