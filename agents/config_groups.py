@@ -164,6 +164,12 @@ class ReplayConfig(Settings):
         acts=with_setting("hindsight", *HINDSIGHTS[2:]),
     )
 
+    @property
+    def rows_per_step(self) -> int:
+        """Transitions that the buffer gets of each step, those with other goals among them."""
+        other = {NO_HINDSIGHT: 0, HINDSIGHTS[1]: 1}
+        return 1 + other.get(self.hindsight, self.hindsight_goals)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationConfig(Settings):

@@ -129,11 +129,16 @@ class Hindsight:
     def begin_episodes(self, began: np.ndarray) -> None:
         """Drops the episodes of environments, `[N]` bool, that cannot go on: they have no end."""
         self._inside.begin_episodes(began)
-        if len(began) != len(self._episodes):
+        if len(began) == len(self._episodes):
+            for index in np.flatnonzero(began):
+                self._episodes[index] = []
+        elif np.all(began):
             self._episodes = []
-            return
-        for index in np.flatnonzero(began):
-            self._episodes[index] = []
+        elif self._episodes:
+            raise ValueError(
+                f"began must have shape [{len(self._episodes)}], or be true for all where the "
+                f"number of environments changes; got {np.shape(began)}"
+            )
 
     def state(self) -> dict[str, Any]:
         """Returns the episodes in progress, the draws, and the state of the accumulator inside."""
@@ -156,9 +161,10 @@ class Hindsight:
         """
         if not state:
             raise ValueError("hindsight has a state of its own; got none")
-        self._inside.restore(state["inside"])
-        self._generator.bit_generator.state = state["generator"]
-        self._episodes = [
+        episodes = [
             list(zip(*map(np.array, each["arrays"]), each["infos"], strict=True))
             for each in state["episodes"]
         ]
+        self._inside.restore(state["inside"])
+        self._generator.bit_generator.state = state["generator"]
+        self._episodes = episodes

@@ -84,6 +84,11 @@ class NStep:
             raise ValueError(
                 f"there were {len(self._ages)} environments, and are {count}: call begin_episodes"
             )
+        for name in ("observation", "action"):
+            waiting = np.shape(getattr(self._waiting, name))[2:]
+            came = np.shape(getattr(transitions, name))[1:]
+            if waiting != came:
+                raise ValueError(f"{name} has the shape {came}; of the steps that wait {waiting}")
         return self._waiting
 
     def begin_episodes(self, began: np.ndarray) -> None:

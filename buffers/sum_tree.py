@@ -19,6 +19,11 @@ class SumTree:
     def __init__(self) -> None:
         self._nodes = np.zeros(2)  # node i has the children 2 i and 2 i + 1; node 0 is not used
 
+    @staticmethod
+    def bytes_of(count: int) -> int:
+        """Returns the memory that a tree of so many places takes."""
+        return 16 << (count - 1).bit_length()
+
     @property
     def _size(self) -> int:
         return len(self._nodes) // 2
@@ -78,7 +83,7 @@ class SumTree:
         if count <= size:
             return
         leaves = self._nodes[size:]
-        larger = 1 << (count - 1).bit_length()
+        larger = self.bytes_of(count) // 16
         self._nodes = np.zeros(2 * larger)
         self._nodes[larger : larger + size] = leaves
         level = larger

@@ -71,12 +71,16 @@ class Comparison:
         return self.envs[0] if len(self.envs) == 1 else f"all {len(self.envs)}"
 
 
-def compare(groups: Sequence[Group], baseline: str) -> list[Comparison]:
+def compare(
+    groups: Sequence[Group], baseline: str, zeros: Mapping[str, float] | None = None
+) -> list[Comparison]:
     """Compares every kind of runs with the baseline.
 
     Args:
         groups: All runs, those of the baseline among them.
         baseline: Their label.
+        zeros: What a random policy reaches in each environment, where that is known; None takes
+            `RANDOM_RETURNS`.
 
     Returns:
         For each kind a comparison per environment, and one over all if there are several.
@@ -85,14 +89,15 @@ def compare(groups: Sequence[Group], baseline: str) -> list[Comparison]:
         ValueError: If no other kind has runs in an environment of the baseline, or two kinds were
             never evaluated at the same step.
     """
+    zeros = RANDOM_RETURNS if zeros is None else zeros
     of = {group.env: group for group in groups if group.label == baseline}
     found = []
     for label in dict.fromkeys(group.label for group in groups if group.label != baseline):
         shared = [group for group in groups if group.label == label and group.env in of]
         pairs = [(group, of[group.env]) for group in shared]
-        found += [_comparison(label, [pair]) for pair in pairs]
+        found += [_comparison(label, [pair], zeros) for pair in pairs]
         if len(pairs) > 1:
-            found.append(_comparison(label, pairs))
+            found.append(_comparison(label, pairs, zeros))
     if not found:
         raise ValueError(f"nothing stands beside {baseline}: no other runs are in {sorted(of)}")
     return found
@@ -108,12 +113,14 @@ def _common_steps(group: Group, other: Group) -> np.ndarray:
     return steps
 
 
-def _comparison(label: str, pairs: Sequence[tuple[Group, Group]]) -> Comparison:
+def _comparison(
+    label: str, pairs: Sequence[tuple[Group, Group]], random: Mapping[str, float]
+) -> Comparison:
     envs = tuple(group.env for group, _ in pairs)
     steps = [_common_steps(group, other) for group, other in pairs]
     scores = [group.scores_at(at) for (group, _), at in zip(pairs, steps, strict=True)]
     others = [other.scores_at(at) for (_, other), at in zip(pairs, steps, strict=True)]
-    zeros = [RANDOM_RETURNS.get(env, np.inf) for env in envs]
+    zeros = [random.get(env, np.inf) for env in envs]
     # Of every sample of the baseline's runs, not of these alone.
     better = all(other.min() > zero for other, zero in zip(others, zeros, strict=True))
     return Comparison(

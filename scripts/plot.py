@@ -125,7 +125,9 @@ def main(
             raise click.BadParameter(f"--rename would give different runs one name: {renamed}")
         groups = [replace(group, label=names.get(group.label, group.label)) for group in groups]
         baseline = baseline and names.get(baseline, baseline)
-        comparisons = compare(groups, baseline) if baseline else []
+        # What a random policy's rate of success is, is not known.
+        zeros: dict[str, float] | None = None if metric == "return" else {}
+        comparisons = compare(groups, baseline, zeros) if baseline else []
         output.parent.mkdir(parents=True, exist_ok=True)
         for look in ("light", "dark") if theme == "both" else (theme,):
             stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem

@@ -81,6 +81,7 @@ class RunConfig(Settings):
         unit="transitions",
         at_least=1,
         at_most=10**12,
+        fixed=BY_PRIORITY,  # which belong to places in it
     )
     evaluate_every_steps: int = setting(
         5_000, "Between evaluations (paper)", unit="steps", at_least=1, at_most=MOST_STEPS

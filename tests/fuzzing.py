@@ -51,6 +51,8 @@ SETTINGS: dict[str, Any] = {
     "summarize_every_steps": 20,
     "checkpoint_every_steps": 50,
     "replay_capacity": 130,
+    "n_step": 3,
+    "sampling": "prioritized",
     "num_envs": 2,
     "exploration": "ornstein_uhlenbeck",
     "hidden_sizes": (8,),

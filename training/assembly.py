@@ -14,7 +14,10 @@ import tensorflow as tf
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.algorithm import Budget
+from eagerly.agents.conditions import UNIFORM
+from eagerly.agents.config import AgentConfig
 from eagerly.buffers import Buffer, Layout
+from eagerly.buffers.sum_tree import SumTree
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
@@ -120,7 +123,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     if config.video_every_steps:
         camera = opened.enter_context(closing(Camera(make, timeout=timeout)))
     _check_memory(run, spaces)
-    _check_buffer(config, run.agent_config.layout(observations, actions))
+    _check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
     try:
         with while_used(run.agent_module):
             agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
@@ -203,15 +206,20 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
 _PROCESS_BYTES = 2**26  # of an environment without a simulator; shared memory not counted
 
 
-def _check_buffer(config: RunConfig, layout: Layout) -> None:
+def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) -> None:
     """Refuses a replay buffer that the run will be short of memory for, or that is too small.
 
     Raises:
         RunError: With what it needs.
     """
-    rows = min(config.replay_capacity, config.steps + config.num_envs)
+    replay = agent_config.replay
+    rows = min(config.replay_capacity, (config.steps + config.num_envs) * replay.rows_per_step)
     what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
-    check_memory(layout.row_bytes * rows, what, "give a smaller --replay-capacity")
+    needed = layout.row_bytes * rows
+    if replay.sampling != UNIFORM:
+        needed += SumTree.bytes_of(rows)
+        what += " and their priorities,"
+    check_memory(needed, what, "give a smaller --replay-capacity")
     least = layout.least_rows(config.num_envs)
     if config.replay_capacity < least:
         raise RunError(

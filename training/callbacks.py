@@ -19,7 +19,7 @@ from eagerly.buffers import Buffer
 from eagerly.environments.vector import VectorStep
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
-from eagerly.storage.evaluations import format_return
+from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation
 
@@ -231,4 +231,6 @@ def _described(evaluation: Evaluation, is_best: bool) -> str:
     figures = evaluation.summary()
     text = f"evaluation {format_return(figures['return_mean'])}"
     text += f" ± {format_return(figures['return_std'])}"
+    if SUCCESS in figures:
+        text += f", success {figures[SUCCESS]:.0%}"
     return text + (" (best so far)" if is_best else "")

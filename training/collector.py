@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
 import gymnasium
 
 from eagerly.agents.agent import Agent
+from eagerly.agents.conditions import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, Transition
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.vector import Environments, VectorStep
 from eagerly.errors import RunError
+from eagerly.training.hindsight import accumulator_of
 
 
 class Collector:
@@ -34,7 +37,9 @@ class Collector:
         environments: As given.
 
     Raises:
-        ValueError: If the buffer keeps episodes and the accumulator is not `one_to_one`.
+        ValueError: If the buffer keeps episodes and the accumulator is not `one_to_one`; if the
+            agent's settings ask for hindsight, which needs an environment, and no accumulator is
+            given.
     """
 
     def __init__(
@@ -47,7 +52,14 @@ class Collector:
         discount: float = 0.99,
         accumulator: Accumulator | None = None,
     ) -> None:
-        self._accumulator = agent.accumulator(discount) if accumulator is None else accumulator
+        if accumulator is None:
+            if agent.config.replay.hindsight != NO_HINDSIGHT:
+                raise ValueError(
+                    "hindsight needs an environment that knows of goals: use Collector.make, or "
+                    "give what training.hindsight.accumulator_of makes"
+                )
+            accumulator = agent.accumulator(discount)
+        self._accumulator = accumulator
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
                 f"{type(buffer).__name__} needs every step of an episode, and "
@@ -57,7 +69,7 @@ class Collector:
         self._actions, self._behavior = agent.actions, agent.behavior(discount)
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
-        self._begun = False
+        self._begun, self._opened = False, ExitStack()
         self.steps = 0
 
     @classmethod
@@ -84,11 +96,22 @@ class Collector:
             **more: Further arguments of the collector.
 
         Raises:
-            RunError: If there is no such environment.
+            RunError: If there is no such environment, or it has not what hindsight needs.
         """
         make = environment_maker(env, env_kwargs)
         flat = partial(make_flat, make, agent.observations, agent.actions)
-        return cls(agent, Environments(flat, num_envs, seed), buffer, **more)
+        with ExitStack() as opened:
+            info_keys: Sequence[str] = ()
+            if more.get("accumulator") is None and agent.config.replay.hindsight != NO_HINDSIGHT:
+                goals = opened.enter_context(closing(make()))  # asked, and not acted in
+                discount = more.setdefault("discount", 0.99)
+                more["accumulator"], info_keys = accumulator_of(
+                    agent, goals, make.name, discount=discount, seed=seed
+                )
+            environments = Environments(flat, num_envs, seed, info_keys=info_keys)
+            collector = cls(agent, environments, buffer, **more)
+            collector._opened = opened.pop_all()
+        return collector
 
     def begin(self) -> None:
         """Resets every environment to its first episode; `collect` does it if nobody has."""
@@ -114,8 +137,13 @@ class Collector:
         discounts = self._discount * ~step.terminated
         steps = Transition(observations, actions, step.rewards, discounts, step.observations)
         details = () if step.kept is None else (step.kept,)
-        transitions, ended = self._accumulator.accumulate(steps, step.ended, *details)
         try:
+            transitions, ended = self._accumulator.accumulate(steps, step.ended, *details)
+            if len(ended) > self._buffer.capacity and not self._accumulator.one_to_one:
+                # Of a long episode there may be more at once: the oldest would be overwritten.
+                newest = slice(-self._buffer.capacity, None)
+                transitions = Transition(*(part[newest] for part in transitions))
+                ended = ended[newest]
             if len(ended):
                 self._buffer.add(transitions, ended)
         except ValueError as error:  # images that are not stacked as they must be
@@ -156,5 +184,6 @@ class Collector:
         self._buffer.begin_episodes(self.environments.lost)
 
     def close(self) -> None:
-        """Closes the environments."""
+        """Closes the environments, and what `make` has opened."""
         self.environments.close()
+        self._opened.close()

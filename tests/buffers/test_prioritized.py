@@ -168,8 +168,8 @@ def test_errors_of_any_size_leave_rows_that_can_be_drawn_and_restored(
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_an_error_that_is_not_finite_is_refused(kind: Any, value: float) -> None:
     sampler = fed(kind(), [1, 2, 3])
-    before = sampler.priorities()
+    before, places = sampler.priorities(), np.array([[0, 1, 2], [0, 1, 2]])
+    errors = np.array([[1, 1, 1], [1, value, 1]], np.float32)
     with pytest.raises(FloatingPointError, match=f"got {value} for row 1 of update 2 of a call"):
-        errors = np.array([[1, 1, 1], [1, value, 1]], np.float32)
-        sampler.feedback(np.array([[0, 1, 2], [0, 1, 2]]), {"td_error": errors})
+        sampler.feedback(places, {"td_error": errors})
     np.testing.assert_array_equal(sampler.priorities(), before)

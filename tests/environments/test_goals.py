@@ -156,8 +156,7 @@ def test_arrays_of_one_number_and_truth_values_are_rewards(kind: Any) -> None:
 
 
 READERS = {
-    "in": lambda info: info["scale"] if "scale" in info else 1.0,
-    "keywords": lambda info: dict(**{k: info[k] for k in ("scale",)})["scale"],
+    "in": lambda info: 1.0 + ("scale" in info),
     "get": lambda info: info.get("scale", 1.0) + info.get("bonus", 0.0),
     "pop": lambda info: info.copy().pop("scale"),
     "spread": lambda info: (lambda scale, **rest: scale)(**info),

@@ -306,3 +306,19 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
     ]
     often, seldom = {"evaluate_every_steps": 100}, {"evaluate_every_steps": 500}
     assert labels(walker | often, walker | seldom) == ["td3", "td3"]
+
+
+def test_rates_of_success_are_drawn_and_not_normalised(tmp_path: Path) -> None:
+    # Of an environment whose random returns are known, and lower than any rate.
+    for label, rates in (("td3", [0.0, 0.2, 0.1]), ("td3-hindsight", [0.5, 0.75, 1.0])):
+        rows = [f"{n},{-n},{rate}" for n, rate in enumerate(rates, start=1)]
+        text = "\n".join(["steps,return_mean,success_rate", *rows])
+        (tmp_path / f"{label}-Reacher-v5-0.csv").write_text(text)
+    command = (tmp_path, "--output", tmp_path / "picture.png", "--baseline", "td3")
+    result = _plot(*command, "--metric", "success")
+    assert result.exit_code == 0, result.output
+    assert "| td3-hindsight | 0 | 3 | 0.75 |" in result.stdout
+    assert "| td3-hindsight | 3 | 0.65 |  | 1 |" in result.stdout
+    (tmp_path / "td3-Reacher-v5-0.csv").write_text("steps,return_mean\n1,1")
+    result = _plot(*command, "--metric", "success")
+    assert (result.exit_code, "has no success_rate at step 1" in result.output) == (1, True)

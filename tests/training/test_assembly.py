@@ -8,10 +8,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium.wrappers import ClipAction
 
-from eagerly import evaluate, load_policy
+from eagerly import RunError, evaluate, load_policy
+from eagerly.agents.td3_config import TD3Config
+from eagerly.buffers import RowLayout
 from eagerly.environments.factory import environment_maker
+from eagerly.storage.config import RunConfig
+from eagerly.training import hardware
+from eagerly.training.assembly import _check_buffer
 from tests.environments import test_checking as odd
 from tests.small_runs import TrainRun
 from tests.training.test_trainer import _same
@@ -50,3 +56,26 @@ def test_what_the_check_found_is_known_when_the_run_continues(
     assert not any("does not repeat itself" in line for line in continued.lines)
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # as if it was killed before the first one
     assert any("does not repeat" in line for line in train(env=odd.NoisyStep, steps=9).lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "capacity", "needed"),
+    [
+        # Rows of 2 * 6 + 2 + 2 numbers, 64 bytes; a tree takes 16 bytes for each of 2^n places.
+        ({}, 10_000, 2001 * 64),
+        ({"hindsight": "final"}, 10_000, 2 * 2001 * 64),
+        ({"hindsight": "future", "hindsight_goals": 3}, 10_000, 4 * 2001 * 64),
+        ({"hindsight": "future"}, 1025, 1025 * 64),
+        ({"hindsight": "future", "sampling": "lap"}, 1025, 1025 * 64 + 16 * 2048),
+    ],
+)
+def test_memory_is_there_for_priorities_and_for_steps_with_other_goals(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], capacity: int, needed: int
+) -> None:
+    config = RunConfig.from_flat(env="Reach-v0", steps=2000, replay_capacity=capacity)
+    given = config, TD3Config.from_flat(**settings), RowLayout(6, 2)
+    monkeypatch.setattr(hardware, "available_memory", lambda: needed)
+    _check_buffer(*given)
+    monkeypatch.setattr(hardware, "available_memory", lambda: needed - 1)
+    with pytest.raises(RunError, match=r"the replay buffer, .* give a smaller --replay-capacity"):
+        _check_buffer(*given)

@@ -84,3 +84,56 @@ def test_states_are_split_into_json_and_arrays() -> None:
     assert again["b"][1]["c"].shape == (2, 0)
     with pytest.raises(KeyError):
         joined(document, {})
+
+
+@pytest.mark.parametrize("env", ["Reach-v0", "ReachScaled-v0"])
+def test_a_loop_of_ones_own_relabels_as_the_trainer_does(train: TrainRun, env: str) -> None:
+    settings = {"hindsight": "future", "n_step": 2, "discount": 0.9, "num_envs": 2, "env": env}
+    trainer = train(**settings, warmup_steps=20, steps=60, replay_ratio=0.01)
+    agent = TD3(trainer.observations.space, trainer.actions.space, trainer.agent.config, seed=0)
+    buffer = agent.replay_buffer(1000)
+    given = {"warmup_steps": 20, "discount": 0.9}
+    collector = Collector.make(agent, env, buffer, num_envs=2, seed=0, **given)
+    while collector.steps < 60:
+        collector.collect()
+    assert buffer.added == trainer.buffer.added > 3 * 60
+    np.testing.assert_array_equal(
+        buffer.rows(0, buffer.added), trainer.buffer.rows(0, buffer.added)
+    )
+    with pytest.raises(ValueError, match=r"hindsight needs an environment .* use Collector.make"):
+        Collector(agent, collector.environments, buffer)
+    collector.close()
+
+
+def test_of_more_transitions_than_the_buffer_holds_the_newest_are_kept() -> None:
+    made = gymnasium.make("Reach-v0")
+    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", hindsight="future", n_step=2)
+    agent = TD3(made.observation_space, made.action_space, config)
+    found = []
+    for capacity in (20, 10_000):
+        buffer = agent.replay_buffer(capacity)
+        collector = Collector.make(agent, "Reach-v0", buffer, warmup_steps=1000)
+        for _ in range(40):
+            collector.collect()
+        found.append(buffer.rows(buffer.added - 20, buffer.added))
+        collector.close()
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("settings", [{"n_step": 4}, {"hindsight": "final", "n_step": 4}])
+def test_what_is_restored_of_other_steps_is_refused(settings: dict[str, Any]) -> None:
+    _, _, collector = collector_of("Reach-v0", **settings)
+    for _ in range(3):
+        collector.collect()
+    state = collector.state()
+    accumulated = state["accumulator"]
+    waiting = accumulated.get("inside", accumulated)
+    waiting["observation"] = waiting["observation"][..., :3]
+    collector.restore(state)
+    with pytest.raises(RunError, match=r"observation has the shape \(6,\); .* wait \(3,\)"):
+        collector.collect()
+    if "hindsight" in settings:
+        accumulated["episodes"] = accumulated["episodes"][:1]
+        with pytest.raises(ValueError, match=r"began must have shape \[1\]"):
+            collector.restore(state)
+    collector.close()

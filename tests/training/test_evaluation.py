@@ -10,7 +10,8 @@ import pytest
 
 from eagerly.environments.factory import environment_maker
 from eagerly.storage.evaluations import format_return
-from eagerly.training.evaluation import evaluate, evaluation_seeds
+from eagerly.training.callbacks import _described
+from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
 from tests import toys
 
 toys.register()
@@ -94,3 +95,25 @@ def test_an_observation_may_be_a_list_where_the_space_is_a_tuple() -> None:
             return [np.zeros(2, np.float32), 1], 1.0, True, False, {}
 
     assert evaluate(still, Listing(), [0, 1]).returns.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("infos", "rate"),
+    [
+        ([{"is_success": 1.0}, {"is_success": 0.0}], 0.5),
+        ([{"success": 1.0, "is_success": 0.0}, {"success": 1.0, "is_success": 0.0}], 0.0),
+        ([{"success": 1.0, "is_success": 0.0}, {"success": 1.0}], 1.0),
+        ([{"is_success": 1.0}, {}], None),  # of the other it is not known
+        ([{}, {}], None),
+    ],
+)
+def test_the_rate_of_success_is_known_if_every_episode_says_it(
+    infos: list[dict[str, float]], rate: float | None
+) -> None:
+    evaluation = Evaluation(np.zeros(2), np.ones(2, np.int64), infos)
+    assert evaluation.summary().get("success_rate") == rate
+
+
+def test_success_is_printed_beside_the_return() -> None:
+    evaluation = Evaluation(np.zeros(4), np.ones(4, np.int64), [{"is_success": 1.0}] * 4)
+    assert _described(evaluation, False) == "evaluation 0 ± 0, success 100%"

@@ -62,6 +62,8 @@ def test_updates_per_call_are_part_of_prioritised_replay(tmp_path: Path) -> None
     train_in(tmp_path / "run", **settings)
     with pytest.raises(RunError, match=r"--updates-per-call of .* stays 1, also with --override"):
         train_in(tmp_path / "run", steps=140, updates_per_call=2, override=True)
+    with pytest.raises(RunError, match=r"--replay-capacity of .* stays 1000000, also with"):
+        train_in(tmp_path / "run", steps=140, replay_capacity=2, override=True)
     train_in(tmp_path / "uniform", steps=120)
     train_in(tmp_path / "uniform", steps=140, updates_per_call=2, override=True)
 
