@@ -65,10 +65,10 @@ def main(
     loaded: bool,
     report_only: bool,
 ) -> None:
-    """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale, sequences,
-    replay.
+    """Measures TABLES, or all of them.
 
-    Takes two hours or more and wants the machine for itself.
+    They are article, runs, budget, limit, parity, scale, sequences and replay. All of them take
+    two hours or more and want the machine for themselves.
     """
     from eagerly.benchmarks import measuring
 
