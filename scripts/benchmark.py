@@ -21,10 +21,19 @@ _TABLES = {
     "parity": "The article's second picture: learning in PyTorch and here",
     "scale": "E. Scale: replay sizes, and environments of HalfCheetah-v5",
     "sequences": "F. Sequences: padding, and recurrent updates beside PyTorch's",
+    "replay": "G. Replay: n-step returns, prioritised and hindsight replay",
 }
 
 # An interval of 90 % needs 5 rounds; the first two tables are about ratios, `scale` about trends.
-_ROUNDS = {"article": 9, "runs": 9, "budget": 5, "limit": 5, "scale": 3, "sequences": 5}
+_ROUNDS = {
+    "article": 9,
+    "runs": 9,
+    "budget": 5,
+    "limit": 5,
+    "scale": 3,
+    "sequences": 5,
+    "replay": 5,
+}
 
 
 @click.command(cls=Command)
@@ -56,9 +65,10 @@ def main(
     loaded: bool,
     report_only: bool,
 ) -> None:
-    """Measures TABLES, or all of them: article, runs, budget, limit, parity, scale, sequences.
+    """Measures TABLES, or all of them.
 
-    Takes two hours or more and wants the machine for itself.
+    They are article, runs, budget, limit, parity, scale, sequences and replay. All of them take
+    two hours or more and want the machine for themselves.
     """
     from eagerly.benchmarks import measuring
 
@@ -103,7 +113,7 @@ def _parity(output: Path, peers: Path | None) -> None:
 
 
 def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
-    from eagerly.benchmarks import inside, measuring, sequences, whole_runs
+    from eagerly.benchmarks import inside, measuring, replay, sequences, whole_runs
 
     def python() -> Path:
         return measuring.peers_python(peers, say)
@@ -118,12 +128,13 @@ def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
         "limit": lambda: inside.measure_limit(rounds, say),
         "scale": lambda: inside.measure_scale(whole_runs.CHEETAH, rounds, say),
         "sequences": lambda: sequences.measure_sequences(python(), rounds, say),
+        "replay": lambda: replay.measure_replay(rounds, say),
     }
     return measures[table]()
 
 
 def _report(table: str, found: dict[str, Any], output: Path) -> None:
-    from eagerly.benchmarks import inside, measuring, pictures, sequences, whole_runs
+    from eagerly.benchmarks import inside, measuring, pictures, replay, sequences, whole_runs
 
     lines: list[str] = []
     if table == "article":
@@ -139,6 +150,7 @@ def _report(table: str, found: dict[str, Any], output: Path) -> None:
             "limit": inside.limit_table,
             "scale": inside.scale_table,
             "sequences": sequences.sequences_table,
+            "replay": replay.replay_table,
         }[table]
         lines += write(found)
         if table == "limit":

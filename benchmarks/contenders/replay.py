@@ -1,0 +1,131 @@
+"""What replay options cost, in this process: an update, a step, and goals that are replaced.
+
+Run as `python -m eagerly.benchmarks.contenders.replay updates SETTINGS`, `... steps SETTINGS` or
+`... goals`: prints one line of JSON. SETTINGS are those of TD3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
+from eagerly.buffers import Hindsight, OneStep, Transition
+
+ROWS, PER_CALL, CALLS = 1_000_000, 50, 20
+STEPS = 20_000
+EPISODE, GOAL, GOALS = 50, 3, 4  # steps of an episode, numbers of a goal, goals per step
+BATCH = 256
+_PART = 10_000  # rows that are added at once
+
+
+def steps_of(count: int, random: np.random.Generator) -> Transition:
+    """Makes random transitions of HalfCheetah's sizes."""
+    return Transition(
+        random.normal(size=(count, OBSERVATION_SIZE)),
+        random.uniform(-1, 1, (count, ACTION_SIZE)),
+        random.normal(size=count),
+        np.full(count, 0.99),
+        random.normal(size=(count, OBSERVATION_SIZE)),
+    )
+
+
+class Timed:
+    """Adds up the time of the calls of an object's methods."""
+
+    def __init__(self, inside: Any, names: tuple[str, ...]) -> None:
+        self.seconds = 0.0
+        for name in names:
+            setattr(inside, name, self._timed(getattr(inside, name)))
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            began = time.perf_counter()
+            result = call(*args)
+            self.seconds += time.perf_counter() - began
+            return result
+
+        return timed
+
+
+def time_updates(settings: dict[str, Any]) -> dict[str, float]:
+    """Times updates from a full buffer, and of that what drawing and writing back take."""
+    agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
+    buffer = agent.replay_buffer(ROWS)
+    for _ in range(ROWS // _PART):
+        buffer.add(steps_of(_PART, random), np.zeros(_PART, bool))
+    for _ in range(3):
+        agent.train(buffer, PER_CALL)
+    sampler = Timed(buffer.sampler, ("draw", "weights", "feedback"))
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        agent.train(buffer, PER_CALL)
+    seconds, updates = time.perf_counter() - began, CALLS * PER_CALL
+    return {
+        "seconds_per_update": seconds / updates,
+        "sampler_seconds_per_update": sampler.seconds / updates,
+    }
+
+
+def time_steps(settings: dict[str, Any]) -> dict[str, float]:
+    """Times accumulator, buffer and sampler for steps of one environment."""
+    agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
+    buffer, accumulator = agent.replay_buffer(ROWS), agent.accumulator(0.99)
+    steps = [steps_of(1, random) for _ in range(100)]
+    goes_on, ends = np.zeros(1, bool), np.ones(1, bool)
+    began = time.perf_counter()
+    for number in range(STEPS):
+        ended = ends if number % 1000 == 999 else goes_on
+        transitions, over = accumulator.accumulate(steps[number % 100], ended)
+        if len(over):
+            buffer.add(transitions, over)
+    return {"seconds_per_step": (time.perf_counter() - began) / STEPS}
+
+
+def outcomes(achieved: np.ndarray, desired: np.ndarray, infos: Any) -> Any:
+    """Says of a batch of goals which were achieved, as robotic arms do."""
+    far = np.linalg.norm(achieved - desired, axis=-1) > 0.05
+    return -far.astype(np.float64), ~far
+
+
+def time_goals() -> dict[str, float]:
+    """Times hindsight at the end of episodes, and new goals for a batch when it is sampled."""
+    random = np.random.default_rng(0)
+    columns = {"achieved": slice(0, GOAL), "desired": slice(GOAL, 2 * GOAL)}
+    hindsight = Hindsight(OneStep(), outcomes=outcomes, discount=0.99, goals=GOALS, **columns)
+    steps = [steps_of(1, random) for _ in range(100)]
+    began = time.perf_counter()
+    for number in range(STEPS):
+        hindsight.accumulate(steps[number % 100], np.array([number % EPISODE == EPISODE - 1]))
+    at_ends = (time.perf_counter() - began) / STEPS
+    rows = steps_of(BATCH * GOALS // (1 + GOALS), random)  # the share that would get new goals
+    infos = [None] * len(rows.reward)
+    found = {"seconds_per_step_at_ends": at_ends}
+    for name, call in (("together", outcomes), ("one_by_one", _one_by_one)):
+        began = time.perf_counter()
+        for _ in range(200):
+            call(rows.observation[:, :GOAL], rows.next_observation[:, :GOAL], infos)
+        found[f"seconds_per_update_when_sampled_{name}"] = (time.perf_counter() - began) / 200
+    return found
+
+
+def _one_by_one(achieved: np.ndarray, desired: np.ndarray, infos: Any) -> None:
+    for each in zip(achieved, desired, infos, strict=True):
+        outcomes(*each)
+
+
+if __name__ == "__main__":
+    what, *given = sys.argv[1:]
+    if what == "goals":
+        found = time_goals()
+    else:
+        found = (time_updates if what == "updates" else time_steps)(json.loads(given[0]))
+    sys.stdout.write(json.dumps(found) + "\n")
