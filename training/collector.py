@@ -55,8 +55,8 @@ class Collector:
         if accumulator is None:
             if agent.config.replay.hindsight != NO_HINDSIGHT:
                 raise ValueError(
-                    "hindsight needs an environment that knows of goals: use Collector.make, or "
-                    "give what training.hindsight.accumulator_of makes"
+                    "hindsight needs an environment with goals: use Collector.make, or give an "
+                    "accumulator from eagerly.training.hindsight.accumulator_of"
                 )
             accumulator = agent.accumulator(discount)
         self._accumulator = accumulator
