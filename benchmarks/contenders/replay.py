@@ -99,8 +99,14 @@ def outcomes(achieved: np.ndarray, desired: np.ndarray, infos: Any) -> Any:
 def time_goals() -> dict[str, float]:
     """Times hindsight at the end of episodes, and new goals for a batch when it is sampled."""
     random = np.random.default_rng(0)
-    columns = {"achieved": slice(0, GOAL), "desired": slice(GOAL, 2 * GOAL)}
-    hindsight = Hindsight(OneStep(), outcomes=outcomes, discount=0.99, goals=GOALS, **columns)
+    hindsight = Hindsight(
+        OneStep(),
+        achieved=slice(0, GOAL),
+        desired=slice(GOAL, 2 * GOAL),
+        outcomes=outcomes,
+        discount=0.99,
+        goals=GOALS,
+    )
     steps = [steps_of(1, random) for _ in range(100)]
     began = time.perf_counter()
     for number in range(STEPS):
