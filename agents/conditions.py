@@ -41,7 +41,8 @@ def _on(part: str, what: str, there: Callable[[Any], Any]) -> Condition:
     return Condition(
         f"for {what}",
         lambda s: getattr(s, part) is None or bool(there(getattr(s, part))),
-        lambda s: getattr(s, part).space,
+        # Of observations without what is left out of them.
+        lambda s: getattr(getattr(s, part), "kept_space", getattr(s, part).space),
     )
 
 

@@ -6,6 +6,7 @@ achieved and -1 elsewhere, and achieving it terminates.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -157,3 +158,26 @@ def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(ValueError, match="one of final, future, episode; got 'past'"):
         hindsight("past")
+
+
+@pytest.mark.parametrize(
+    ("infos", "count"),
+    [
+        ([{"force": np.full(2, k), "on": k > 1} for k in range(4)], 1),
+        ([{"force": np.zeros(k + 1)} for k in range(4)], 4),  # of different lengths
+        ([{"force": np.array(k)} for k in range(4)], 4),
+        ([{"force": np.zeros(2)}, {}, {"force": np.ones(2)}, {}], 2),
+        ([{}] * 4, 0),
+        ([None] * 4, 0),
+    ],
+)
+def test_infos_of_episodes_in_progress_take_few_arrays(infos: list[Any], count: int) -> None:
+    through = hindsight()
+    for place, info in enumerate(infos):
+        through.accumulate(step(place), np.array([False]), [info])
+    document, arrays = split(through.state())
+    assert len(arrays) == 3 + count
+    continued = hindsight()
+    continued.restore(joined(json.loads(json.dumps(document)), arrays))
+    kept = [each[3] for each in continued._episodes[0]]
+    assert repr(kept) == repr(infos)

@@ -90,6 +90,8 @@ def test_success_is_in_the_table_and_in_the_curves(train: TrainRun) -> None:
 def test_an_environment_without_what_hindsight_needs_is_refused(train: TrainRun) -> None:
     with pytest.raises(RunError, match="hindsight acts only for observations with the entries"):
         train(hindsight="future")
+    with pytest.raises(RunError, match=r"entries .*; got Dict\('achieved_goal'"):
+        train("ignored", **ALL | {"ignore_entries": "desired_goal"})
     with pytest.raises(RunError, match=r"its reward was .*, but compute_reward"):
         train(**ALL | {"env": moved_rewards})
 
