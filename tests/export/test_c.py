@@ -85,6 +85,19 @@ def test_float32_acts_as_numpy_does(settings: dict[str, Any], tmp_path: Path) ->
 
 
 @needs_compiler
+def test_sums_of_many_floats_are_closer_than_those_of_one_after_the_other(tmp_path: Path) -> None:
+    network = actor((), observation_size=303, head=ActionHead(6))
+    rows, ends = observed(100, 303), -np.ones(6)
+    found = library(network, "float32", tmp_path, ends, -ends)
+    kernel, bias = (network.weights[f"action/{part}"] for part in ("kernel", "bias"))
+    exact = np.tanh(rows.astype(np.float64) @ kernel.astype(np.float64) + bias)
+    single = np.cumsum(rows[:, :, np.newaxis] * kernel, axis=1)[:, -1] + bias
+    assert single.dtype == np.float32
+    error = np.abs(answers(found.policy_network, rows, 6) - exact).mean()
+    assert error < 0.7 * np.abs(np.tanh(single) - exact).mean()
+
+
+@needs_compiler
 @pytest.mark.parametrize("sizes", [(64, 64), (256, 256), (7,), ()], ids=str)
 def test_int8_equals_the_integers_bit_for_bit(sizes: tuple[int, ...], tmp_path: Path) -> None:
     network = quantised(actor(sizes, observation_size=17, head=ActionHead(6)))
