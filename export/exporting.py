@@ -157,7 +157,7 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
     if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
         raise RunError(f"only built-in actors can be exported; this is a {type(policy.actor)}")
     network = policy.actor.network
-    if reason := kind.load().refusal(network.architecture, precision):
+    if reason := kind.refusal(network.architecture, precision):
         raise RunError(reason)
     return network
 
