@@ -18,7 +18,7 @@ from eagerly.export.interface import (
     inputs,
     outputs,
 )
-from eagerly.export.litert_integers import read_model, with_integers
+from eagerly.export.litert_integers import convertible, read_model, with_integers
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
 
@@ -61,9 +61,10 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     if precision == "int8" and not network.architecture.quantized:
         raise ValueError("an int8 file needs a quantised actor: calibrate it first")
     network = in_float32(network)
-    data = _converted(network, precision)
     if precision == "int8":
-        data = with_integers(network, data)
+        data = with_integers(network, _converted(convertible(network), precision))
+    else:
+        data = _converted(network, precision)
     model = read_model(data)
     (folder / FILE).write_bytes(data)
     given, found = inputs(network.architecture), outputs(network.architecture)

@@ -25,6 +25,7 @@ from tests.export.actors import (
     network_of,
     played,
 )
+from tests.export.drawn import actor, quantised
 
 needs_litert = pytest.mark.skipif(
     find_spec("ai_edge_litert") is None, reason="needs ai-edge-litert: `make test-export`"
@@ -113,6 +114,12 @@ def test_an_int8_file_equals_the_quantised_actor(space: str, tmp_path: Path) -> 
 def test_an_actor_must_be_calibrated_before_int8() -> None:
     with pytest.raises(ValueError, match="calibrate it first"):
         litert.convert(network_of("box"), "int8", Path())
+
+
+def test_a_range_that_the_converter_takes_for_zero_is_refused(tmp_path: Path) -> None:
+    ranges = [(-3.0, 3.0), (0.0, 1e-6), (0.0, 3.0), (-3.0, 3.0), (-1.0, 1.0)]
+    with pytest.raises(ValueError, match="the range of hidden_0, 0 to 1e-06: it must be wider"):
+        litert.convert(quantised(actor(), ranges), "int8", tmp_path)
 
 
 def test_what_int8_cannot_do_is_refused() -> None:
