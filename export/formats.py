@@ -47,7 +47,7 @@ class Format:
             refusal = kind.load().refusal
             if found := [each for each in PRECISIONS if refusal(architecture, each) is None]:
                 able.append(f"{name} ({', '.join(found)})")
-        return f"{reason}; it can be exported as {' or '.join(able)}" if able else reason
+        return f"{reason}; this policy can be exported as {' or '.join(able)}" if able else reason
 
     def check_installed(self) -> None:
         """Checks that the packages and the compiler that are needed are there.

@@ -19,7 +19,7 @@ def test_a_refusal_names_the_formats_and_precisions_that_can_hold_the_actor() ->
     floats = "saved-model (float32) or litert (float32, float16) or onnx (float32)"
     assert FORMATS["c"].refusal(remembers, "float32") == (
         "C keeps nothing between calls; this actor has a memory (gru); "
-        f"it can be exported as {floats}"
+        f"this policy can be exported as {floats}"
     )
     chooses = actor(head=ActionHead(0, (3,))).architecture
     assert "or litert (float32, float16, int8) or" in (FORMATS["c"].refusal(chooses, "int8") or "")
