@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from eagerly.export import c, runner
 from eagerly.export.calibration import calibrated
@@ -22,6 +25,13 @@ from eagerly.policies.policy import Policy
 from eagerly.policies.quantization import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.spaces import Actions, Observations
 from tests.export.networks import ACTIONS, BOX, NESTED, UNEVEN, made, masks
+from tests.export.random_spaces import (
+    left_out,
+    misfit,
+    random_actions,
+    random_observations,
+    vectorized,
+)
 from tests.export.test_c import needs_compiler
 
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
@@ -64,18 +74,19 @@ def exported(
     return runner.Policy(folder)
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    """The same structure, dtypes and choices; the last bits of numbers may differ."""
+def assert_same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """The same structure, types, dtypes and choices; the last bits of numbers may differ."""
+    assert type(found) is type(expected)
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
+        assert list(found) == list(expected)
         found, expected = list(found.values()), list(expected.values())
     if isinstance(expected, tuple | list):
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
+            assert_same(one, other, tolerance)
         return
     assert (np.shape(found), found.dtype) == (np.shape(expected), expected.dtype)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
@@ -124,6 +135,91 @@ def test_it_remembers_as_the_policy_does(
         stepped, scores, *state = found.step(each, before, reward or 0.0, *state, action_mask=given)
         assert_same(stepped, expected)
         before, reward = found.decide(scores), float(random.normal())
+
+
+def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *given: Any) -> Any:
+    """What a call returns, or None where it refuses what it is given."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return call(*given)
+        except refusals:
+            return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    observation, action = random_observations(random), random_actions(random)
+    settings: dict[str, Any] = {"normalize_observations": bool(random.integers(2))}
+    if ignored := left_out(observation, random):
+        settings["ignore_entries"] = ignored
+    settings["action_masks"] = bool(random.random() < 0.8)
+    if seed % 3 == 0:
+        settings |= {"memory": ("gru", "lstm", "attention")[seed % 9 // 3], "sequence_length": 3}
+    policy, network, layout = made(observation, action, seed=seed, **settings)
+    found = exported(tmp_path, policy, network, layout, monkeypatch)
+    observations, actions = layout
+    observation.seed(seed)
+    shown = [observation.sample() for _ in range(4)]
+    given = [masks(action, random) for _ in shown]
+
+    def check_rows(observation: Any, mask: Any) -> None:
+        refusals = (ValueError, TypeError, OverflowError)
+        expected = result(refusals, policy._rows, observation, mask)
+        mine = result((ValueError,), found._rows, observation, mask)
+        assert (mine is None) == (expected is None), (observation, mask)
+        if expected is not None:
+            assert mine is not None
+            assert mine[1] == expected[1]
+            assert_same(mine[0], expected[0], 0.0)
+
+    # Rows and masks, one by one and in batches, of what fits and what does not.
+    batch = concatenate(observation, shown, create_empty_array(observation, len(shown)))
+    for each, mask in zip(shown, given, strict=True):
+        assert found._rows(each, mask)[0].shape == (1, observations.size)
+        for part in (each, observations.kept(each)):
+            check_rows(part, mask)
+        for _ in range(8):
+            check_rows(misfit(each, random), mask)
+            check_rows(each, misfit(mask, random))
+            check_rows(misfit(batch, random), None)
+    together = [given, vectorized(given), given[0], given[:3], []]
+    if isinstance(action, spaces.MultiBinary | spaces.Discrete) and given[0] is not None:
+        together.append(np.stack(given))
+    for mask in (None, *together):
+        check_rows(batch, mask)
+        check_rows(batch, misfit(mask, random))
+
+    # Decisions and actions of scores.
+    scores = random.uniform(-1.0, 1.0, (5, actions.size)).astype(np.float32)
+    decisions = actions.decided(scores)
+    assert_same(found.decide(scores), decisions, 0.0)
+    assert_same(found.decide(scores[0]), decisions[0], 0.0)
+    rows = actions.to_environment(decisions)
+    assert_same(found.to_environment(decisions), rows, 0.0)
+    assert_same(found._unflatten(decisions, False), actions.unflatten(rows), 0.0)
+    assert_same(found._unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
+
+    # All of it together.
+    masked = given if observations.masked else [None] * len(shown)
+    if not policy.remembers:
+        for each, mask in zip(shown, masked, strict=True):
+            assert_same(found(each, mask), policy(each, mask))
+        mask = masked if observations.masked else None
+        assert_same(found(batch, mask), policy(batch, mask))
+        return
+    mine, others, reward = found.begin_episode(), policy.begin_episodes(), None
+    state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
+    for each, mask in zip(shown, masked, strict=True):
+        expected = others(each, reward, action_mask=mask)
+        assert_same(mine(each, reward, mask), expected)
+        stepped, of_step, *state = found.step(each, before, reward or 0, *state, action_mask=mask)
+        assert_same(stepped, expected)
+        assert action.contains(stepped)
+        before, reward = found.decide(of_step), float(random.normal())
 
 
 def test_what_it_is_told_wrongly_it_refuses(
