@@ -30,7 +30,7 @@ import numpy as np
 
 FORMAT = 1
 INVALID = -1e9  # the score of a choice that a mask rules out
-_NOTHING = np.zeros(())
+_NOTHING: np.ndarray = np.zeros((), np.float32)
 
 
 class Policy:
@@ -507,7 +507,7 @@ class Episode:
             raise ValueError(
                 "reward belongs to observations after the first one"
                 if self._done is None
-                else "reward is missing: a policy with a memory is told what came of its action"
+                else "reward is missing: pass that of the action before, act(observation, reward)"
             )
         rows, single = policy._rows(observation, action_mask)
         if not single:
@@ -593,7 +593,9 @@ def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"policy.json names {name!r}, which is outside of its folder")
         if not path.is_file():
-            raise ValueError(f"{path} is missing, which policy.json names: export again")
+            raise ValueError(
+                f"{path} is missing, and policy.json lists it: copy the whole folder again"
+            )
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         if digest != about["files"].get(name, {}).get("sha256"):
             raise ValueError(
