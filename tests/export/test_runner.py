@@ -22,6 +22,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from eagerly.export import c, litert, onnx, runner
 from eagerly.export.calibration import calibrated
 from eagerly.export.description import description_of, write_document
+from eagerly.export.examples import Steps, example_arrays
 from eagerly.export.interface import computed, described, inputs, outputs
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
@@ -211,23 +212,40 @@ def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
     assert_same(found._unflatten(decisions, False), actions.unflatten(rows), 0.0)
     assert_same(found._unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
 
-    # All of it together.
+    # All of it together, and examples as an export writes them.
     masked = given if observations.masked else [None] * len(shown)
-    if not policy.remembers:
+    flat = np.concatenate([policy._rows(*each)[0] for each in zip(shown, masked, strict=True)])
+    steps = Steps(flat, random.normal(size=4).astype(np.float32), np.arange(4) % 3 == 0)
+    if policy.remembers:
+        scores = []
+        rewards = [
+            None if began else float(r)
+            for r, began in zip(steps.rewards, steps.begins, strict=True)
+        ]
+        for each, mask, reward in zip(shown, masked, rewards, strict=True):
+            if reward is None:
+                mine, others = found.begin_episode(), policy.begin_episodes()
+                state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
+            expected = others(each, reward, action_mask=mask)
+            assert_same(mine(each, reward, mask), expected)
+            action_of_step, of_step, *state = found.step(
+                each, before, reward or 0.0, *state, action_mask=mask
+            )
+            assert_same(action_of_step, expected)
+            before = found.decide(of_step)
+            scores.append(of_step)
+        steps.rewards[steps.begins] = 0.0
+    else:
+        scores = policy.actor(flat)
         for each, mask in zip(shown, masked, strict=True):
             assert_same(found(each, mask), policy(each, mask))
+            assert action.contains(found(each, mask))
         mask = masked if observations.masked else None
         assert_same(found(batch, mask), policy(batch, mask))
-        return
-    mine, others, reward = found.begin_episode(), policy.begin_episodes(), None
-    state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
-    for each, mask in zip(shown, masked, strict=True):
-        expected = others(each, reward, action_mask=mask)
-        assert_same(mine(each, reward, mask), expected)
-        stepped, of_step, *state = found.step(each, before, reward or 0, *state, action_mask=mask)
-        assert_same(stepped, expected)
-        assert action.contains(stepped)
-        before, reward = found.decide(of_step), float(random.normal())
+        np.testing.assert_allclose(found.scores(batch, mask), scores, rtol=1e-5, atol=1e-5)
+    memory = {"previous_action": np.zeros((4, actions.size))} if policy.remembers else {}
+    examples = example_arrays(steps, np.stack(scores), memory, observations, actions)
+    np.testing.assert_allclose(runner.replay(found, examples), examples["action"], atol=1e-4)
 
 
 def test_what_it_is_told_wrongly_it_refuses(
