@@ -385,15 +385,17 @@ class Policy:
         run, scaled = self._run_one(), np.empty(self._size)
         given, zeros = np.empty((1, self._size), np.float32), np.zeros(self._continuous, np.float32)
         center, half, low, high = self._center, self._half, self._low, self._high
-        place, least, dtype = given[0], -most, self._dtype
+        place, dtype = given[0], self._dtype
+        # Arrays: a ufunc takes longer to make one of a Python number than to use it.
+        least, highest = np.full(self._size, -most), np.full(self._size, most)
         maximum, minimum, finite = np.maximum, np.minimum, math.isfinite
 
         def act(row: np.ndarray) -> np.ndarray:
             np.subtract(row, mean, scaled)
             np.multiply(scaled, scale, scaled)
             maximum(scaled, least, out=scaled)
-            minimum(scaled, most, out=scaled)
-            place[:] = scaled
+            minimum(scaled, highest, out=scaled)
+            place[...] = scaled
             scores = run(given)[0]
             if not finite(scores.dot(zeros)):
                 self._check_finite(row, scores)
@@ -413,22 +415,31 @@ class Policy:
         # The grid's scale and zero point become part of those of the observation.
         mean, scale = mean - zero * step / scale, scale / step
         numbers = _numbers_of(np.arange(-128, 128), self._outputs[0])
-        actions = self.to_environment(np.repeat(numbers[:, np.newaxis], self._continuous, axis=1))
-        take, offsets = actions.T.ravel().take, np.arange(self._continuous) * 256 + 128
-        run, scaled, zeros = self._run_one(), np.empty(self._size), np.zeros(self._size)
+        actions = self.to_environment(np.repeat(numbers[:, np.newaxis], self._continuous, axis=1)).T
+        is_shared = bool((actions == actions[0]).all())  # by all dimensions: between equal bounds
+        table = actions[0] if is_shared else actions.ravel()
+        first = 128 if is_shared else np.arange(self._continuous) * 256 + 128
+        # Negative integers count from the end: a table that begins at 0 needs nothing added.
+        table = np.roll(table, -128) if is_shared else table
+        take, index = table.take, np.empty(self._continuous, np.int64)
+        scaled, zeros = np.empty(self._size), np.zeros(self._size)
+        least, most = np.full(self._size, -128.0), np.full(self._size, 127.0)
+        run, total = self._run_one(), scaled.dot
         given = np.empty((1, self._size), np.int8)
         place, maximum, minimum, finite = given[0], np.maximum, np.minimum, math.isfinite
+        subtract, multiply, rint = np.subtract, np.multiply, np.rint
 
         def act(row: np.ndarray) -> np.ndarray:
-            np.subtract(row, mean, scaled)
-            np.multiply(scaled, scale, scaled)
-            np.rint(scaled, scaled)
-            maximum(scaled, -128.0, out=scaled)
-            minimum(scaled, 127.0, out=scaled)
-            if not finite(scaled.dot(zeros)):
+            subtract(row, mean, scaled)
+            multiply(scaled, scale, scaled)
+            rint(scaled, scaled)
+            maximum(scaled, least, out=scaled)
+            minimum(scaled, most, out=scaled)
+            if not finite(total(zeros)):
                 raise FloatingPointError(f"observation must be finite; got {row}")
-            place[:] = scaled
-            return take(run(given)[0] + offsets)
+            place[...] = scaled
+            index[...] = run(given)[0]
+            return take(index if is_shared else index + first)
 
         return act
 
@@ -804,13 +815,21 @@ class _LiteRT:
         self._interpreter.allocate_tensors()
         self._inputs = [spec["index"] for spec in model["inputs"]]
         self._outputs = [spec["index"] for spec in model["outputs"]]
+        self.run = self._one_to_one()
 
-    def run(self, given: np.ndarray) -> np.ndarray:
-        """Maps one input to one output."""
-        interpreter = self._interpreter
-        interpreter.set_tensor(self._inputs[0], given)
-        interpreter.invoke()
-        return interpreter.get_tensor(self._outputs[0])
+    def _one_to_one(self) -> Any:
+        """Returns a function from the first input to the first output, with nothing to look up."""
+        write, invoke, read = (
+            getattr(self._interpreter, name) for name in ("set_tensor", "invoke", "get_tensor")
+        )
+        source, target = self._inputs[0], self._outputs[0]
+
+        def run(given: np.ndarray) -> np.ndarray:
+            write(source, given)
+            invoke()
+            return read(target)
+
+        return run
 
     def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
         interpreter = self._interpreter
