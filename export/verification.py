@@ -14,7 +14,7 @@ import numpy as np
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export.examples import Steps, acted, opened, rows_of
-from eagerly.export.runner import beyond, differences
+from eagerly.export.runner import differences, violations
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
@@ -67,13 +67,13 @@ def exported_acted(
         seeds: Seeds of the episodes.
 
     Returns:
-        Rows of actions, as `runner.replayed` does, and what the episodes gave.
+        Rows of actions, as `runner.replay` does, and what the episodes gave.
     """
     runner = runner_of(folder)
     policy = runner.Policy(folder)
     runner.check_files(folder, policy.about)
     with np.load(folder / "examples.npz", allow_pickle=False) as file:
-        actions = runner.replayed(policy, {name: file[name] for name in file.files})
+        actions = runner.replay(policy, {name: file[name] for name in file.files})
     evaluation = None
     if make is not None and seeds:
         with opened(make, run, "the episodes of the exported policy") as env:
@@ -146,19 +146,19 @@ def judged(
 
 
 def _check(measured: dict[str, float], most: dict[str, float]) -> None:
-    if wrong := beyond(measured, most):
+    if wrong := violations(measured, most):
         raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
 
 
 def _check_rounding(measured: dict[str, float]) -> None:
     """Judges what integers differ by from the floats that they were rounded from."""
     measured.pop("unequal", None)  # nearly all of them
-    if wrong := beyond(measured, MOST):
+    if wrong := violations(measured, MOST):
         raise RunError(
             f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
             "--normalize-observations, or export in float32"
         )
-    if unusual := beyond(measured, USUAL):
+    if unusual := violations(measured, USUAL):
         _log.warning("more is lost in 8 bits than usual: %s", "; ".join(unusual))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eagerly.export.integers import plan, run
-from eagerly.export.runner import beyond, differences
+from eagerly.export.runner import differences, violations
 from eagerly.export.verification import TOLERANCES, loss, summary
 from eagerly.policies.quantization import integers
 from eagerly.training.evaluation import Evaluation
@@ -40,7 +40,7 @@ def test_integers_that_are_rarely_others_must_not_be_far_off() -> None:
     expected = np.random.default_rng(0).integers(-128, 128, (1000, 1)) / 128.0
 
     def wrong(found: np.ndarray) -> list[str]:
-        return beyond(differences(about, found, expected, expected), TOLERANCES["int8"])
+        return violations(differences(about, found, expected, expected), TOLERANCES["int8"])
 
     assert wrong(expected) == []
     found = expected.copy()
@@ -64,4 +64,4 @@ def test_integers_of_a_model_in_which_one_number_is_slightly_wrong_are_too_many(
     expected = run(plan(network), inputs) / 128.0
     for seed in range(2):
         found = run(plan(mutated(network, what, seed)), inputs) / 128.0
-        assert beyond(differences(about, found, expected, expected), TOLERANCES["int8"])
+        assert violations(differences(about, found, expected, expected), TOLERANCES["int8"])
