@@ -66,7 +66,7 @@ def document(path: Path) -> Any:
 def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Exported) -> None:
     about = document(exported.path)
     files = {path.name for path in exported.path.iterdir()}
-    assert files == {*about["files"], "policy.json"} == set(exported.files)
+    assert files == {*about["files"], "policy.json", "MODEL_CARD.md"} == set(exported.files)
     assert {"runner.py", "examples.npz", "MODEL_CARD.md", "policy.c", "examples.c"} < files
     assert [path.name for path in exported.path.parent.iterdir()] == ["pendulum"]
     assert about["run"] == {
@@ -84,7 +84,7 @@ def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Ex
     assert len(returns["policy"]["returns"]) == 1
     assert returns["exported"]["mean"] == pytest.approx(returns["policy"]["mean"], rel=0.01)
     card = (exported.path / "MODEL_CARD.md").read_text()
-    for part in ("TD3 on Pendulum-v1", "Box(-2.0, 2.0, (1,), float32)", "16 and 16 units"):
+    for part in ("TD3 on `Pendulum-v1`", "`Box(-2.0, 2.0, (1,), float32)`", "16 and 16 units"):
         assert part in card
     source = Path(exporting.__file__).with_name("runner.py").read_bytes()
     assert (exported.path / "runner.py").read_bytes() == source
@@ -147,10 +147,14 @@ def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_pat
 
     done = replayed()
     assert (done.returncode, done.stdout[:24]) == (0, "replayed 1000 examples, ")
-    (copy / "MODEL_CARD.md").write_text("mine")
+    (copy / "MODEL_CARD.md").write_text("mine")  # which anybody may edit
+    assert replayed().returncode == 0
+    source = (copy / "examples.c").read_text()
+    (copy / "examples.c").write_text(f"{source}\n")
     done = replayed()
     assert done.returncode == 1
-    assert "MODEL_CARD.md is not as it was exported" in done.stderr
+    assert "examples.c is not as it was exported" in done.stderr
+    (copy / "examples.c").write_text(source)
     about = document(copy)
     about["tolerance"]["largest"] = 1e-12
     from eagerly.export.description import write_document

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.export.runner import beyond, differences
+from eagerly.export.runner import differences, find_violations
 from eagerly.export.verification import TOLERANCES, loss, summary
 from eagerly.training.evaluation import Evaluation
 
@@ -20,7 +20,7 @@ def test_a_loss_is_told_where_it_is_more_than_chance() -> None:
     assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # certain, but 1 %
     found = loss(before, played(90.0, 99.0, 80.0, 91.0))
     assert found is not None
-    assert "90.00 over 4 episodes, where the policy has 100.00" in found
+    assert "90.00 over 4 episodes, 100.00 before" in found
     assert loss(played(-100.0), played(-200.0)) is None  # one episode tells nothing
 
 
@@ -37,7 +37,7 @@ def test_integers_that_are_rarely_others_must_not_be_far_off() -> None:
     expected = np.random.default_rng(0).integers(-128, 128, (1000, 1)) / 128.0
 
     def wrong(found: np.ndarray) -> list[str]:
-        return beyond(differences(about, found, expected, expected), TOLERANCES["int8"])
+        return find_violations(differences(about, found, expected, expected), TOLERANCES["int8"])
 
     assert wrong(expected) == []
     found = expected.copy()
