@@ -817,11 +817,11 @@ def differences(
     return measured
 
 
-def find_violations(measured: dict[str, float], limits: dict[str, float]) -> list[str]:
+def beyond(measured: dict[str, float], most: dict[str, float]) -> list[str]:
     """Says which differences are larger than allowed; NaN is."""
     return [
         f"{name} is {measured[name]:.3g}, at most {limit:g} is allowed"
-        for name, limit in limits.items()
+        for name, limit in most.items()
         if name in measured and not measured[name] <= limit
     ]
 
@@ -839,7 +839,7 @@ def main() -> int:
         sys.stderr.write(f"Error: {error}\n")
         return 1
     measured = differences(policy.about, found, examples["action"], examples["scores"])
-    wrong = find_violations(measured, policy.about["tolerance"])
+    wrong = beyond(measured, policy.about["tolerance"])
     said = ", ".join(f"{name} {value:.3g}" for name, value in measured.items())
     sys.stdout.write(f"replayed {len(found)} examples, differences: {said}\n")
     for line in wrong:

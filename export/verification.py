@@ -15,7 +15,7 @@ from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export.episodes import open_environment
 from eagerly.export.examples import Layout, Steps, rows_of, score_steps
-from eagerly.export.runner import differences, find_violations
+from eagerly.export.runner import differences, violations
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
@@ -152,19 +152,19 @@ def compare(
 
 
 def _check(measured: dict[str, float], limits: dict[str, float]) -> None:
-    if wrong := find_violations(measured, limits):
+    if wrong := violations(measured, limits):
         raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
 
 
 def _check_rounding(measured: dict[str, float]) -> None:
     """Checks the differences between int8 and the float network that it was quantised from."""
     measured.pop("unequal", None)  # nearly all of them
-    if wrong := find_violations(measured, ROUNDING_LIMIT):
+    if wrong := violations(measured, ROUNDING_LIMIT):
         raise RunError(
             f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
             "--normalize-observations, or export in float32"
         )
-    if unusual := find_violations(measured, ROUNDING_WARNING):
+    if unusual := violations(measured, ROUNDING_WARNING):
         _log.warning("more is lost in 8 bits than usual: %s", "; ".join(unusual))
 
 

@@ -286,17 +286,15 @@ def test_differences_are_parts_of_the_span_and_near_ties_do_not_count() -> None:
     assert measured["largest"] == 0.25  # 1 of a span of 4
     assert measured["mean"] == 0.125
     assert measured["other_choices"] == 0.0
-    assert runner.find_violations(measured, about["tolerance"]) == [
+    assert runner.beyond(measured, about["tolerance"]) == [
         "largest is 0.25, at most 0.2 is allowed"
     ]
     found[1, 1] = 0
     assert runner.differences(about, found, expected, scores)["other_choices"] == 0.5
     found[0, 0] = np.nan
     measured = runner.differences(about, found, expected, scores)
-    assert (
-        len(runner.find_violations(measured, about["tolerance"])) == 2
-    )  # NaN is beyond every limit
-    assert runner.find_violations({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
+    assert len(runner.beyond(measured, about["tolerance"])) == 2  # NaN is beyond every limit
+    assert runner.beyond({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
 
 
 def test_a_step_of_float32_is_no_difference_between_bounds_far_from_0() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.export.runner import differences, find_violations
+from eagerly.export.runner import differences, violations
 from eagerly.export.verification import TOLERANCES, loss, summary
 from eagerly.training.evaluation import Evaluation
 
@@ -37,7 +37,7 @@ def test_integers_that_are_rarely_others_must_not_be_far_off() -> None:
     expected = np.random.default_rng(0).integers(-128, 128, (1000, 1)) / 128.0
 
     def wrong(found: np.ndarray) -> list[str]:
-        return find_violations(differences(about, found, expected, expected), TOLERANCES["int8"])
+        return violations(differences(about, found, expected, expected), TOLERANCES["int8"])
 
     assert wrong(expected) == []
     found = expected.copy()
