@@ -1,15 +1,16 @@
-"""Acts from the files beside it: this file, NumPy and one runtime are all that is needed.
+"""Runs an exported policy from the files beside this one, with NumPy and one runtime.
 
     from runner import Policy
 
-    policy = Policy("the/folder/of/policy.json")
+    policy = Policy("path/to/the/export")  # the folder with policy.json
     action = policy(observation)
 
-What is computed outside the model is computed here, as `policy.json` says it: observations are laid
-out as rows and scaled in float64, masks are obeyed, choices are decided, actions get their units.
+This file does all that the model does not: it lays observations out as rows, scales them in
+float64, applies masks, picks the likeliest value of each choice, and rescales actions to the units
+of the environment. `policy.json` says how.
 
-`python runner.py` replays `examples.npz`, prints the largest difference, and exits with 1 if it is
-beyond what `policy.json` allows.
+`python runner.py` replays `examples.npz`, prints how much the actions differ from those recorded,
+and exits with 1 if that is more than `policy.json` allows.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ class Policy:
     A runtime serves one thread: make a policy in each.
 
     Args:
-        folder: Where `policy.json` is; by default beside this file.
+        folder: The folder with `policy.json`; by default the one that this file is in.
 
     Attributes:
-        about: What `policy.json` holds.
-        remembers: Whether it has a memory: then it acts in episodes, see `begin_episode`.
+        about: The contents of `policy.json`.
+        action_size: A, the length of scores.
+        remembers: Whether it has a memory. If it has, it acts in episodes, see `begin_episode`.
 
     Raises:
-        ValueError: If a file is not as it was exported, or of another format.
+        ValueError: If a file was changed, is missing, or has another format.
         ImportError: If the runtime is not installed.
     """
 
@@ -86,44 +88,46 @@ class Policy:
         """Chooses an action, or one for each row of a batch.
 
         Args:
-            observation: As the environment gives it; or N of them, each part with an axis N in
-                front, which are looked at one by one.
-            action_mask: Which discrete actions are valid, as `info["action_mask"]` says it; of N
-                observations N of them. None: all are.
+            observation: One observation as the environment returns it, or a batch of N, each part
+                with a leading axis N. The model runs once per row.
+            action_mask: Which discrete actions are valid, in the format of `info["action_mask"]`;
+                one per row of a batch. None: all of them.
 
         Returns:
-            What the environment takes, in its units and within its bounds; for N observations N
-            of them, each part with an axis N in front.
+            The action in the units of the environment, within its bounds; for a batch N actions,
+            each part with a leading axis N.
 
         Raises:
-            ValueError: If the observation or the mask is of another space, or the policy remembers.
-            FloatingPointError: If the action would be NaN, because the observation is.
+            ValueError: If the observation or the mask does not fit its space, or the policy has a
+                memory.
+            FloatingPointError: If the observation, and so the action, has a NaN.
         """
         if self._quick is not None:
             row = np.asarray(observation, np.float32)
             if row.shape == (self._size,):
                 return self._quick(row)
         rows, single = self._rows(observation, action_mask)
-        return self._made(self.decided(self._scores(rows)), single)
+        return self._unflatten(self.decide(self._scores(rows)), single)
 
     def scores(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """Returns scores `[A]` or `[N, A]`: actions in [-1, 1], then logarithms of probabilities.
+        """Returns scores `[A]` or `[N, A]`: actions in [-1, 1], then log-probabilities of choices.
 
-        The latter are those of the values of each choice, normalised among the valid ones.
+        The probabilities of each choice add up to 1 over its valid values; the scores of invalid
+        ones are `INVALID`. Takes and raises what calling the policy does.
         """
         rows, single = self._rows(observation, action_mask)
         scores = self._scores(rows)
         return scores[0] if single else scores
 
     def begin_episode(self) -> Episode:
-        """Begins an episode; what is returned acts in it, step by step.
+        """Begins an episode, and returns a function that acts in it step by step.
 
-        Without a memory it does what the policy itself does.
+        Without a memory it does the same as the policy itself.
         """
         return Episode(self)
 
     def initial_state(self) -> list[np.ndarray]:
-        """Returns the state in which an episode begins, all zeros; empty without a memory."""
+        """Returns the state at the start of an episode: zeros, or nothing without a memory."""
         memory = self.about["memory"]
         return [np.zeros((1, *shape), np.float32) for shape in memory["states"]] if memory else []
 
@@ -135,21 +139,21 @@ class Policy:
         *state: np.ndarray,
         action_mask: Any = None,
     ) -> tuple[Any, ...]:
-        """Chooses the next action with a memory that the caller keeps.
+        """Chooses the next action; the caller keeps the state of the memory.
 
         Args:
-            observation: As the environment gives it.
-            previous_action: `[A]`, what was done before, as `decided` gives it; zeros at first.
-            previous_reward: What came of it; 0 at first.
-            state: What `initial_state` or the step before returned.
-            action_mask: Which discrete actions are valid.
+            observation: One observation as the environment returns it.
+            previous_action: `[A]`, `decide(scores)` of the step before; zeros at first.
+            previous_reward: The reward of that action; 0 at first.
+            state: The state that `initial_state` or the step before returned.
+            action_mask: Which discrete actions are valid, in the format of `info["action_mask"]`.
 
         Returns:
             The action, its scores `[A]`, and each part of the next state.
 
         Raises:
             ValueError: If something has another shape, or the policy has no memory.
-            FloatingPointError: If the action would be NaN.
+            FloatingPointError: If an input, and so the action, has a NaN.
         """
         if not self.remembers:
             raise ValueError("this policy has no memory: call policy(observation)")
@@ -163,17 +167,21 @@ class Policy:
         before = np.asarray(previous_action, np.float32)
         if before.shape != (self.action_size,):
             raise ValueError(
-                f"previous_action must have shape ({self.action_size},), as policy.decided(scores) "
+                f"previous_action must have shape ({self.action_size},), as policy.decide(scores) "
                 f"gives it; got {before.shape}"
             )
         scores, after = self._remembered(rows[0], before, previous_reward, state)
-        action = self._made(self.decided(scores[np.newaxis]), single)
+        action = self._unflatten(self.decide(scores[np.newaxis]), single)
         return (action, scores, *after)
 
-    def decided(self, scores: np.ndarray) -> np.ndarray:
-        """Makes of scores `[..., A]` what is done: of each choice the likeliest value, one-hot.
+    def decide(self, scores: np.ndarray) -> np.ndarray:
+        """Picks the likeliest value of each choice, one-hot; continuous scores stay as they are.
 
-        It is what a memory is told of as the previous action.
+        Args:
+            scores: `[..., A]`, as `scores` or `step` return them.
+
+        Returns:
+            `[..., A]`, float32: the action that `step` takes as `previous_action`.
         """
         if not self._choices:
             return scores
@@ -187,7 +195,7 @@ class Policy:
     # --- from observations to scores ----------------------------------------------------------
 
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
-        """Lays observations out as rows `[N, O]`; says whether it was a single one."""
+        """Returns observations as rows `[N, O]`, and whether there was a single one."""
         if self._is_row:
             rows = np.asarray(observation, np.float32)
             if rows.ndim not in (1, 2) or rows.shape[-1] != self._size:
@@ -218,7 +226,7 @@ class Policy:
         return (rows, False) if lead else (rows[np.newaxis], True)
 
     def mask(self, given: Any) -> np.ndarray:
-        """Lays out a mask as `gymnasium.Space.sample` takes it, `[M]`, or of a batch `[N, M]`."""
+        """Flattens a mask in the format of `gymnasium.Space.sample` to `[M]`, a batch to `[N, M]`."""
         is_array = self._action_space.keys() & {"Discrete", "MultiBinary"}
         if given is not None and (
             (isinstance(given, np.ndarray) and given.dtype == object)
@@ -255,7 +263,7 @@ class Policy:
         return self._scored(row, outputs[:-count]), outputs[-count:]
 
     def _scaled(self, row: np.ndarray) -> np.ndarray:
-        """Returns what the model takes of a row `[O]`, `[1, V]`: scaled, and without its mask."""
+        """Scales a row `[O]` and drops its mask; returns the model's input `[1, V]`."""
         visible = row[: self._visible]
         if self._moments:
             mean, scale = self._moments
@@ -268,7 +276,7 @@ class Policy:
         return visible[np.newaxis]
 
     def _run(self, given: list[np.ndarray]) -> list[np.ndarray]:
-        """Runs the model; numbers that it takes or gives as integers are converted."""
+        """Runs the model on float32 inputs; quantises and dequantises for a model in int8."""
         if self._on_integers:
             given = [_integers(x, spec) for x, spec in zip(given, self._inputs)]  # noqa: B905
             found = self._runs(given)
@@ -276,7 +284,7 @@ class Policy:
         return self._runs(given)
 
     def _scored(self, row: np.ndarray, outputs: list[np.ndarray]) -> np.ndarray:
-        """Makes scores `[A]` of what the model gives, with a row `[O]` and its mask."""
+        """Computes scores `[A]` from the outputs of the model and the mask in the row `[O]`."""
         scores = outputs[0][0] if not self._choices else np.empty(self.action_size, np.float32)
         if self._choices:
             if self._continuous:
@@ -347,7 +355,7 @@ class Policy:
         # The grid's scale and zero point become part of those of the observation.
         mean, scale = mean - zero * step / scale, scale / step
         numbers = _numbers_of(np.arange(-128, 128), self._outputs[0])
-        actions = self.rows_of(np.repeat(numbers[:, np.newaxis], self._continuous, axis=1))
+        actions = self.to_environment(np.repeat(numbers[:, np.newaxis], self._continuous, axis=1))
         take, offsets = actions.T.ravel().take, np.arange(self._continuous) * 256 + 128
         run, scaled, zeros = self._run_one(), np.empty(self._size), np.zeros(self._size)
         given = np.empty((1, self._size), np.int8)
@@ -370,19 +378,24 @@ class Policy:
         runs = self._runs
         return getattr(runs, "run", None) or (lambda given: runs([given])[0])
 
-    def rows_of(self, decided: np.ndarray) -> np.ndarray:
-        """Maps what was decided, `[..., A]`, to rows `[..., C + k]` in the environment's units."""
-        box = decided[..., : self._continuous] if self._choices else decided
+    def to_environment(self, actions: np.ndarray) -> np.ndarray:
+        """Rescales actions `[..., A]`, as `decide` returns them, to the environment's units.
+
+        Returns:
+            `[..., C + k]`: the continuous numbers, then the value of each choice.
+        """
+        box = actions[..., : self._continuous] if self._choices else actions
         rows = (self._center + self._half * box).astype(self._dtype)
         if self._choices:
-            chosen = [decided[..., columns].argmax(axis=-1) for columns in self._segments]
+            chosen = [actions[..., columns].argmax(axis=-1) for columns in self._segments]
             values = (np.stack(chosen, axis=-1) + self._firsts).astype(self._dtype)
             rows = np.concatenate([rows, values], axis=-1)
         np.maximum(rows, self._low, out=rows)
         return np.minimum(rows, self._high, out=rows)
 
-    def _made(self, decided: np.ndarray, single: bool) -> Any:
-        rows = self.rows_of(decided[0] if single else decided)
+    def _unflatten(self, actions: np.ndarray, single: bool) -> Any:
+        """Builds the value that the environment takes from actions `[N, A]`."""
+        rows = self.to_environment(actions[0] if single else actions)
         space = self._action_space
         if "Box" in space and len(space["Box"][0]) == 1:
             return rows
@@ -404,7 +417,7 @@ class Policy:
 
 
 class Episode:
-    """Acts in one episode, from what it has seen of it; `Policy.begin_episode` makes it."""
+    """Acts in one episode and keeps its memory; `Policy.begin_episode` makes it."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy, self._state = policy, policy.initial_state()
@@ -416,14 +429,17 @@ class Episode:
         """Chooses the next action.
 
         Args:
-            observation: As the environment gives it.
-            reward: What came with it, of the action before. Not at the first observation; without
-                a memory it makes no difference.
-            action_mask: Which discrete actions are valid.
+            observation: One observation as the environment returns it.
+            reward: The reward of the action before; None at the first observation. Without a
+                memory it is ignored.
+            action_mask: Which discrete actions are valid, in the format of `info["action_mask"]`.
+
+        Returns:
+            The action in the units of the environment, within its bounds.
 
         Raises:
             ValueError: If a shape is wrong, or a memory lacks the reward.
-            FloatingPointError: If the action would be NaN.
+            FloatingPointError: If an input, and so the action, has a NaN.
         """
         policy = self._policy
         if not policy.remembers:
@@ -439,8 +455,8 @@ class Episode:
             raise ValueError(f"observation must be a single one; got a batch of {len(rows)}")
         before = np.zeros(policy.action_size, np.float32) if self._done is None else self._done
         scores, self._state = policy._remembered(rows[0], before, reward or 0.0, self._state)
-        self._done = policy.decided(scores)
-        return policy._made(self._done[np.newaxis], single)
+        self._done = policy.decide(scores)
+        return policy._unflatten(self._done[np.newaxis], single)
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -460,12 +476,12 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
-    """Refuses files that are missing or not as they were exported.
+    """Raises an error if a file is missing or was changed since the export.
 
     Args:
         folder: Where they are.
-        about: What `policy.json` holds.
-        names: Which files; None for all.
+        about: The contents of `policy.json`.
+        names: Names of the files to check; None for all.
 
     Raises:
         ValueError: Naming the file.
@@ -495,7 +511,7 @@ def _inner(space: dict[str, Any]) -> list[tuple[Any, dict[str, Any]]] | None:
 
 
 def _leaf(space: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any], tuple[int, ...]]:
-    """Returns shape and dtype of a space, and how many values each of its choices has."""
+    """Returns the shape and dtype of a space, and the number of values of each choice."""
     ((kind, about),) = space.items()
     if kind == "Box":
         return tuple(about[0]), np.dtype(about[1]), ()
@@ -515,7 +531,7 @@ def _at(path: str) -> str:
 
 
 def _values(space: dict[str, Any], observation: Any, path: str, ignored: Any) -> Any:
-    """Walks through the parts of an observation that belong to entries."""
+    """Yields the parts of an observation that belong to entries, in their order."""
     inner = _inner(space)
     if inner is None:
         yield observation
@@ -537,7 +553,7 @@ def _values(space: dict[str, Any], observation: Any, path: str, ignored: Any) ->
 
 
 def _numbers(entry: dict[str, Any], value: Any) -> np.ndarray:
-    """Returns the columns `[..., n]` of a part of an observation, checked."""
+    """Checks a part of an observation and returns its columns `[..., n]`."""
     shape, dtype, at = tuple(entry["shape"]), np.dtype(entry["dtype"]), _at(entry["path"])
     try:
         array = np.asarray(value)
@@ -563,7 +579,7 @@ def _numbers(entry: dict[str, Any], value: Any) -> np.ndarray:
 
 
 def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
-    """Yields the mask of each choice, `[..., n]`, with its name."""
+    """Yields the name and the mask `[..., n]` of each choice."""
     inner = _inner(space)
     if inner is not None:
         names = {key for key, _ in inner}
@@ -731,8 +747,12 @@ _RUNTIMES: dict[str, Any] = {
 # --- examples ----------------------------------------------------------------------------------
 
 
-def replayed(policy: Policy, examples: Any) -> np.ndarray:
-    """Acts on the observations of `examples.npz`; with a memory in their episodes.
+def replay(policy: Policy, examples: Any) -> np.ndarray:
+    """Runs the policy on the observations in `examples.npz`, with a memory episode by episode.
+
+    Args:
+        policy: The policy.
+        examples: The arrays of `examples.npz` by name.
 
     Returns:
         Rows of actions `[N, C + k]` in the environment's units.
@@ -754,18 +774,18 @@ def replayed(policy: Policy, examples: Any) -> np.ndarray:
             found.append(policy._quick(row))
             continue
         if not policy.remembers:
-            found.append(policy.rows_of(policy.decided(policy._scores(rows)))[0])
+            found.append(policy.to_environment(policy.decide(policy._scores(rows)))[0])
             continue
         if examples["begins"][index]:
             state, before = policy.initial_state(), np.zeros_like(before)
         scores, state = policy._remembered(row, before, examples["reward"][index], state)
-        before = policy.decided(scores)
-        found.append(policy.rows_of(before))
+        before = policy.decide(scores)
+        found.append(policy.to_environment(before))
     return np.stack(found)
 
 
 def _put_together(space: dict[str, Any], values: dict[str, Any], path: str) -> Any:
-    """Makes an observation of the values of its entries; what is left out is None in a tuple."""
+    """Builds an observation from its entries' values; in a tuple None stands for ignored ones."""
     inner = _inner(space)
     if inner is None:
         return values.get(path)
@@ -778,18 +798,19 @@ def _put_together(space: dict[str, Any], values: dict[str, Any], path: str) -> A
 def differences(
     about: dict[str, Any], found: np.ndarray, expected: np.ndarray, scores: np.ndarray
 ) -> dict[str, float]:
-    """Compares rows of actions `[N, C + k]`.
+    """Measures how much rows of actions `[N, C + k]` differ.
 
     Args:
-        about: What `policy.json` holds.
-        found: What was done.
-        expected: What was to be done.
-        scores: `[N, A]` of what was to be done.
+        about: The contents of `policy.json`.
+        found: The actions of the model.
+        expected: The actions that are expected.
+        scores: `[N, A]`, the scores of the expected actions.
 
     Returns:
-        Of continuous numbers the `largest` difference, the `mean` and the `percentile_99`, as parts
-        of the span between their bounds, and of integers the share that is `unequal`; of choices
-        the share of `other_choices`, where the two best scores are further apart than the margin.
+        For continuous actions the `largest`, `mean` and `percentile_99` difference, as a fraction
+        of the span between their bounds, and for a model in int8 the fraction that is `unequal`.
+        For choices the fraction of `other_choices`, not counting near ties: those where the two
+        best scores are no further apart than the margin.
     """
     action, given = about["action"], about["tolerance"]
     count = int(action["continuous"])
@@ -817,29 +838,29 @@ def differences(
     return measured
 
 
-def beyond(measured: dict[str, float], most: dict[str, float]) -> list[str]:
-    """Says which differences are larger than allowed; NaN is."""
+def violations(measured: dict[str, float], limits: dict[str, float]) -> list[str]:
+    """Returns a message for each difference that is larger than its limit, or NaN."""
     return [
         f"{name} is {measured[name]:.3g}, at most {limit:g} is allowed"
-        for name, limit in most.items()
+        for name, limit in limits.items()
         if name in measured and not measured[name] <= limit
     ]
 
 
 def main() -> int:
-    """Replays the examples beside this file; returns the exit code."""
+    """Replays the examples beside this file and returns the exit code."""
     folder = Path(__file__).resolve().parent
     try:
         policy = Policy(folder)
         check_files(folder, policy.about)
         with np.load(folder / "examples.npz", allow_pickle=False) as file:
             examples = {name: file[name] for name in file.files}
-        found = replayed(policy, examples)
+        found = replay(policy, examples)
     except (ImportError, ValueError, OSError, FloatingPointError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return 1
     measured = differences(policy.about, found, examples["action"], examples["scores"])
-    wrong = beyond(measured, policy.about["tolerance"])
+    wrong = violations(measured, policy.about["tolerance"])
     said = ", ".join(f"{name} {value:.3g}" for name, value in measured.items())
     sys.stdout.write(f"replayed {len(found)} examples, differences: {said}\n")
     for line in wrong:

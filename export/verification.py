@@ -67,7 +67,7 @@ def run_export(
         seeds: Seeds of the episodes.
 
     Returns:
-        Rows of actions, as `runner.replayed` returns them, and the evaluation; None without
+        Rows of actions, as `runner.replay` returns them, and the evaluation; None without
         episodes.
 
     Raises:
@@ -79,7 +79,7 @@ def run_export(
     exported = runner.Policy(folder)
     runner.check_files(folder, exported.about)
     with np.load(folder / "examples.npz", allow_pickle=False) as file:
-        actions = runner.replayed(exported, {name: file[name] for name in file.files})
+        actions = runner.replay(exported, {name: file[name] for name in file.files})
     evaluation = None
     if make is not None and seeds:
         with open_environment(make, run, "the episodes of the exported policy") as env:

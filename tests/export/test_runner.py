@@ -123,7 +123,7 @@ def test_it_remembers_as_the_policy_does(
         assert_same(mine(each, reward, given), expected)
         stepped, scores, *state = found.step(each, before, reward or 0.0, *state, action_mask=given)
         assert_same(stepped, expected)
-        before, reward = found.decided(scores), float(random.normal())
+        before, reward = found.decide(scores), float(random.normal())
 
 
 def test_what_it_is_told_wrongly_it_refuses(
@@ -286,15 +286,15 @@ def test_differences_are_parts_of_the_span_and_near_ties_do_not_count() -> None:
     assert measured["largest"] == 0.25  # 1 of a span of 4
     assert measured["mean"] == 0.125
     assert measured["other_choices"] == 0.0
-    assert runner.beyond(measured, about["tolerance"]) == [
+    assert runner.violations(measured, about["tolerance"]) == [
         "largest is 0.25, at most 0.2 is allowed"
     ]
     found[1, 1] = 0
     assert runner.differences(about, found, expected, scores)["other_choices"] == 0.5
     found[0, 0] = np.nan
     measured = runner.differences(about, found, expected, scores)
-    assert len(runner.beyond(measured, about["tolerance"])) == 2  # NaN is beyond every limit
-    assert runner.beyond({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
+    assert len(runner.violations(measured, about["tolerance"])) == 2  # NaN is beyond every limit
+    assert runner.violations({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
 
 
 def test_a_step_of_float32_is_no_difference_between_bounds_far_from_0() -> None:
