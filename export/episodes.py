@@ -64,11 +64,10 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        what, *traceback = str(error).splitlines()
-        cause = error.__cause__
-        if traceback and cause is not None:
-            what += f" {type(cause).__name__}: {' '.join(str(cause).split())}"
-        raise RunError(f"{what}. {advice}") from error
+        what, traceback, _ = str(error).partition("\nTraceback")
+        if traceback and (cause := error.__cause__) is not None:
+            what += f" {type(cause).__name__}: {cause}"
+        raise RunError(f"{' '.join(what.split())}. {advice}") from error
     except SystemExit as error:
         raise RunError(f"environment {name!r} called sys.exit({error.code!r}). {advice}") from error
     except (ValueError, FloatingPointError) as error:
