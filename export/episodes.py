@@ -77,13 +77,15 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
 def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
     """Returns a policy's layout with the bounds of observations that the environment declares.
 
-    Of flat observations a checkpoint keeps no more than their size.
+    A checkpoint keeps no more than the size of flat observations, and everything of others.
 
     Args:
         env: The environment.
         run: The run.
         layout: The layout of observations and actions that the checkpoint gives.
     """
+    if not all(part.is_row for part in layout):
+        return layout
     found: Layout = run.agent_config.spaces(env.observation_space, env.action_space)
     kept, declared = (recorded_spaces(*each, custom_models=False) for each in (layout, found))
     return found if declared == kept else layout

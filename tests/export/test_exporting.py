@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly import RunError, load_policy, open_run
-from eagerly.export import exporting
+from eagerly.export import exporting, plan
 from eagerly.export.description import model_card
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
@@ -513,7 +513,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_played(
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "locked").mkdir(mode=0o500)
-    monkeypatch.setattr(exporting, "replayed_rows", None)
+    monkeypatch.setattr(plan, "replayed_rows", None)
     with pytest.raises(RunError, match=message):
         export_policy(run, format="c", out=tmp_path / name)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "locked"]
