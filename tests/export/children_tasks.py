@@ -1,4 +1,4 @@
-"""Tasks for processes of their own, in a module that imports little there."""
+"""Tasks for processes of their own, which must not wait for TensorFlow to be imported."""
 
 from __future__ import annotations
 
