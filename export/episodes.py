@@ -70,8 +70,8 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
         raise RunError(f"{' '.join(what.split())}. {advice}") from error
     except SystemExit as error:
         raise RunError(f"environment {name!r} called sys.exit({error.code!r}). {advice}") from error
-    except (ValueError, FloatingPointError) as error:
-        raise RunError(f"environment {name!r}: {error}. {advice}") from error
+    except (ValueError, FloatingPointError) as error:  # the policy's fault, or the environment's
+        raise RunError(f"in environment {name!r}: {error}. Nothing was exported") from error
 
 
 def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:

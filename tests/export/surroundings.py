@@ -15,8 +15,9 @@ LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 50.0])
 class Walk(gymnasium.Env):
     """Observes (position, step); reward is the position; ends after 50 steps.
 
-    FAULT says what fails: "make", "reset" or "step", or ends the program, with "exit" before it;
-    with " in the child" behind it in no other process than one whose parent has the number PARENT.
+    FAULT says what fails: "make", "reset" or "step", or ends the program, with "exit" before it, or
+    "NaN", which is observed; with " in the child" behind it in no other process than one whose
+    parent has the number PARENT.
     """
 
     observation_space = gymnasium.spaces.Box(LOW, HIGH, dtype=np.float64)
@@ -37,6 +38,9 @@ class Walk(gymnasium.Env):
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         self._fail("step")
         self._count += 1
+        if os.environ.get("FAULT") == "NaN":
+            self._position = np.nan
+            return self._observation(), 0.0, False, False, {}
         self._position = float(np.clip(self._position + 0.1 * float(action[0]), -1.0, 1.0))
         return self._observation(), self._position, self._count == 50, False, {}
 
