@@ -15,22 +15,22 @@ import pytest
 
 from eagerly import RunError
 from eagerly.export.children import in_child
-from tests.export.children_tasks import aborting, dying, failing, reading, returning, truncating
+from tests.export import children_tasks
 from tests.helpers import ROOT, gone
 
 
 def test_what_it_started_neither_delays_the_answer_nor_survives_it(tmp_path: Path) -> None:
-    found = in_child("the test", returning, tmp_path / "child")
+    found = in_child("the test", children_tasks.returning, tmp_path / "child")
     np.testing.assert_array_equal(found, np.arange(300_000))
     assert gone(int((tmp_path / "child").read_text()))
     with pytest.raises(RunError, match="the test failed: its process was ended by SIGABRT"):
-        in_child("the test", aborting, tmp_path / "child")
+        in_child("the test", children_tasks.aborting, tmp_path / "child")
     assert gone(int((tmp_path / "child").read_text()))
 
 
 def test_what_it_raises_is_a_sentence() -> None:
     with pytest.raises(RunError, match=r"^the test failed: KeyError: 'no such thing'$"):
-        in_child("the test", failing)
+        in_child("the test", children_tasks.failing)
 
 
 @pytest.mark.parametrize("code", ["0", "3"])
@@ -38,16 +38,16 @@ def test_dying_while_it_answers_is_no_answer(code: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("CODE", code)
     message = f"the test failed: its process ended with exit code {code}\n(?s:.*)what it printed"
     with pytest.raises(RunError, match=message):
-        in_child("the test", dying)
+        in_child("the test", children_tasks.dying)
 
 
 def test_a_part_of_an_answer_is_no_answer() -> None:
     with pytest.raises(RunError, match="its process ended with exit code 0"):
-        in_child("the test", truncating)
+        in_child("the test", children_tasks.truncating)
 
 
 def test_it_has_no_standard_input() -> None:
-    assert in_child("the test", reading) == ""
+    assert in_child("the test", children_tasks.reading) == ""
 
 
 def test_it_ends_with_its_parent_and_so_does_what_it_started(tmp_path: Path) -> None:
