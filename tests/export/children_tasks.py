@@ -55,3 +55,15 @@ def truncating() -> Any:
 class _Short(bytes):
     def __len__(self) -> int:
         return super().__len__() + 1
+
+
+def reading() -> str:
+    return sys.stdin.read()
+
+
+def waiting(processes: str) -> None:
+    """Writes its number, and that of a simulator that it started, and goes on for long."""
+    simulator = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(f"{processes}.tmp").write_text(f"{os.getpid()} {simulator.pid}")
+    os.replace(f"{processes}.tmp", processes)
+    time.sleep(600)

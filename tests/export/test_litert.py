@@ -127,7 +127,7 @@ def test_what_int8_cannot_do_is_refused() -> None:
         architecture = network_of(name).architecture
         assert litert.refusal(architecture, "float16") is None
         reason = litert.refusal(architecture, "int8") or ""
-        assert "cannot be quantised to int8: an MLP of relu layers alone can" in reason
+        assert "cannot be quantised to int8: only an MLP of relu layers can" in reason
     architecture = network_of("box").architecture
     assert litert.refusal(architecture, "int8") is None
     assert litert.refusal(dataclasses.replace(architecture, quantized=True), "int8") is None

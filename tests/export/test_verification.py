@@ -23,7 +23,7 @@ def test_a_loss_is_told_where_it_is_more_than_chance() -> None:
     assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # certain, but 1 %
     found = loss(before, played(90.0, 99.0, 80.0, 91.0))
     assert found is not None
-    assert "90.00 over 4 episodes, where the policy has 100.00" in found
+    assert "90.00 over 4 episodes, 100.00 before" in found
     assert loss(played(-100.0), played(-200.0)) is None  # one episode tells nothing
 
 
