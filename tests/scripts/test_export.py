@@ -22,13 +22,15 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_json_is_all_that_the_command_prints_to_standard_output(
-    walk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["export", "evaluate"])
+def test_json_is_all_that_a_command_prints_to_standard_output(
+    command: str, walk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["export", str(walk), "--format", "c", "--out", str(tmp_path / "x"), "--json"]
-    result = CliRunner().invoke(main, [*words, "--episodes", "1"])
+    words = [command, str(walk), "--json", "--episodes", "1"]
+    words += ["--format", "c", "--out", str(tmp_path / "x")] if command == "export" else []
+    result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["format"] == "c"
+    assert json.loads(result.stdout)["run_dir"] == str(walk)
     assert "an episode begins" in result.stderr
     printed = capfd.readouterr()
     assert printed.out == ""
