@@ -145,13 +145,8 @@ def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None
         np.testing.assert_allclose(results[0][path], values, 1e-2, 1e-3, err_msg=path)
 
 
-@pytest.mark.parametrize(
-    ("mode", "seed"),
-    [
-        ("graph", 0),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in (("xla", 0), ("xla", 1))),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("mode", "seed"), [("graph", 0), ("xla", 0), ("xla", 1)])
 def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(
     mode: str, seed: int
 ) -> None:

@@ -63,6 +63,7 @@ def test_an_environment_from_python_is_given_again(
     assert f"# TD3 on `{name}`" in (made / "MODEL_CARD.md").read_text()
 
 
+@pytest.mark.long
 def test_the_bounds_of_flat_observations_are_those_of_the_environment(
     factory_run: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_run_without_its_replay_buffer_is_exported_in_floats(
     assert made.measured["examples"] == 1000
 
 
+@pytest.mark.long
 def test_a_damaged_replay_buffer_is_none(walk: Path, tmp_path: Path) -> None:
     copied = tmp_path / "run"
     shutil.copytree(walk, copied)
@@ -145,6 +147,7 @@ def test_a_damaged_replay_buffer_is_none(walk: Path, tmp_path: Path) -> None:
         export_policy(copied, format="c", precision="int8", out=tmp_path / "y", episodes=0)
 
 
+@pytest.mark.long
 def test_segments_of_the_replay_buffer_are_read_once(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
