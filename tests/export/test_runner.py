@@ -441,7 +441,7 @@ def test_a_folder_that_is_no_export_is_refused(
 @pytest.mark.parametrize(
     ("kind", "package", "message"),
     [
-        ("litert", "ai_edge_litert", "needs LiteRT: pip install ai-edge-litert"),
+        ("litert", "ai_edge_litert.interpreter", "needs LiteRT: pip install ai-edge-litert"),
         ("onnx", "onnxruntime", "needs ONNX Runtime: pip install onnxruntime"),
         ("saved-model", "tensorflow", "needs TensorFlow: pip install tensorflow"),
         ("c", "none", "needs a C compiler, and there is no no-such-compiler: install one"),
