@@ -226,6 +226,15 @@ class Quantization(keras.layers.Layer):
         ranges.keep()
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
+    def ends(self) -> dict[str, float]:
+        """Returns the lower and upper end of each range, for curves."""
+        hidden = [f"hidden_{number}" for number in range(1, len(self.low) - 2)]
+        return {
+            f"ranges/{name}_{end}": float(value)
+            for end, values in (("low", self.low.numpy()), ("high", self.high.numpy()))
+            for name, value in zip(["input", *hidden, "action", "logits"], values, strict=True)
+        }
+
     def is_first(self) -> tf.Tensor:
         """Returns whether no batch has set the ranges yet; none can give the initial ones."""
         pairs = zip((self.low, self.high), self._first, strict=True)
