@@ -228,7 +228,7 @@ class Quantization(keras.layers.Layer):
 
     def ends(self) -> dict[str, float]:
         """Returns the lower and upper end of each range, for curves."""
-        hidden = [f"hidden_{number}" for number in range(1, len(self.low) - 2)]
+        hidden = [f"hidden_{number}" for number in range(1, self.low.shape[0] - 2)]
         return {
             f"ranges/{name}_{end}": float(value)
             for end, values in (("low", self.low.numpy()), ("high", self.high.numpy()))
