@@ -25,6 +25,7 @@ from eagerly.agents.schedule import Phase, Schedule
 from eagerly.agents.statistics import Statistics
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.networks import acting_policy
+from eagerly.networks.actor import Actor
 from eagerly.networks.factories import seeded
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import ChoiceNoise, exploration_noise
@@ -235,6 +236,10 @@ class Agent(Algorithm):
         self.policy.refresh()
         for module in self.modules.values():
             module.keep_learning_rate()
+
+    def figures(self) -> dict[str, float]:
+        """Returns numbers of the agent as it is now, which curves show: ranges, if it has any."""
+        return self.acting.figures() if isinstance(self.acting, Actor) else {}
 
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of the acting model, by their path."""

@@ -108,7 +108,8 @@ def environment_maker(
         # A run directory may name it; what was given in Python is never called by its name.
         raise RunError(
             f"the environment is the Python {env}: give it again from your program, to go on "
-            "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path)"
+            "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path), "
+            "to export as export_policy(path, ..., settings={'env': the_factory})"
         )
     package, _, name = env.rpartition(":")
     local = _import(package, env, run_dir) if package else ""

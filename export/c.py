@@ -1,8 +1,8 @@
 """C for microcontrollers: a policy as constants and two functions, in C99 without allocation.
 
-`policy.h` and `policy.c` need a compiler and, in float32, libm. In int8 they need no library:
-`export.integers` has left only integers, and inputs are rounded by hand. `examples.c` is a program
-that replays observations and fails where an action differs.
+`policy.h` and `policy.c` need a compiler and, in float32, libm. In int8 they need no library: the
+network consists of integers alone (see `export.integers`), and the code that rounds observations is
+written out. `export.c_examples` writes the program that checks both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from eagerly.export import c_source as source
+from eagerly.export import calibration
 from eagerly.export.c_functions import act, float_network, header, integer_network
 from eagerly.export.integers import plan
+from eagerly.export.interface import common_refusal
 from eagerly.policies.architecture import ActorArchitecture, EntryEncoders
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import TANH_SCALE
@@ -27,29 +29,28 @@ FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
-    """Says in a sentence why an actor cannot become C, or returns None."""
-    if precision not in PRECISIONS:
-        return f"c cannot be exported in {precision}: it can in float32 or int8"
-    if isinstance(architecture.encoder, EntryEncoders):
+    """Returns why an actor cannot be exported to C, or None if it can."""
+    if reason := common_refusal("c", PRECISIONS, architecture, precision):
+        return reason
+    encoder, head = architecture.encoder, architecture.head
+    if isinstance(encoder, EntryEncoders):
+        entries = ", ".join(entry.path for entry in encoder.entries)
         return (
-            "C takes a flat vector of observations; this actor encodes images, or the entries of "
-            "a Dict or Tuple: export entries without images as litert or onnx"
+            "C takes observations that are one flat vector; this actor has a layer for each entry "
+            f"of a Dict or Tuple ({entries})"
         )
-    if architecture.encoder is not None:
+    if encoder is not None:
+        return f"C keeps nothing between calls; this actor has a memory ({encoder.kind})"
+    if head.choices:
+        values = ", ".join(map(str, head.choices))
         return (
-            f"C has no memory; this actor has one ({architecture.encoder.kind}): "
-            "export it as litert or onnx"
+            "C returns continuous actions only; this actor makes choices (numbers of values: "
+            f"{values})"
         )
-    if architecture.head.choices:
-        return (
-            "C has continuous actions alone; this actor also makes choices "
-            f"({architecture.head.choices}): export it as litert or onnx"
-        )
-    if precision == "float32" and architecture.quantized:
-        return "this actor is quantised, and float32 would act differently: export C in int8"
-    if precision == "int8" and (architecture.layer_norm or architecture.activation != "relu"):
-        given = "layer norm" if architecture.layer_norm else architecture.activation
-        return f"int8 takes an MLP of relu without layer norm; this actor has {given}: use float32"
+    if precision == "int8":
+        return calibration.refusal(architecture)
+    if architecture.quantized:
+        return "this actor is quantised, and C would round it differently in float32"
     return None
 
 
@@ -68,17 +69,18 @@ def convert(
     Args:
         network: The network; quantised for int8.
         precision: "float32" or "int8".
-        folder: Where they are written.
-        low: `[C]`, float64, the least actions in the environment's units.
-        high: `[C]`, float64, the greatest ones.
-        banner: What the first lines of both say, such as run and version.
-        more: What other formats need.
+        folder: The directory to write to.
+        low: `[C]`, float64, lower bounds of the actions in the environment's units.
+        high: `[C]`, float64, upper bounds.
+        banner: Text of the comment at the top of both files, such as run and version.
+        more: Ignored; other formats need it.
 
     Returns:
-        Files, inputs and outputs, the last two of `policy_network`.
+        The files, and the inputs and outputs of `policy_network`.
 
     Raises:
-        ValueError: If it is refused, the bounds have another shape, or a number is not finite.
+        ValueError: If C cannot hold the network, the bounds have the wrong shape, or a number is
+            not finite.
     """
     architecture = network.architecture
     if reason := refusal(architecture, precision):
@@ -107,24 +109,24 @@ def convert(
 
 
 def compiler() -> list[str]:
-    """Returns the words that begin a call of the C compiler: `CC` of the environment, or cc."""
+    """Returns the command of the C compiler, as words: the variable CC, or else cc."""
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
 def compiled(folder: Path, into: Path, *sources: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compiles a policy: to a library that `ctypes` loads, or with `examples.c` to a program.
+    """Compiles a policy: alone to a library for `ctypes`, with `examples.c` to a program.
 
     Args:
-        folder: Where `policy.c` is.
-        into: The file that is made.
-        sources: What is compiled beside it; with none, a library is made.
-        flags: Given to the compiler.
+        folder: The directory of `policy.c`.
+        into: The file to make.
+        sources: Files to compile together with it; without any, the result is a library.
+        flags: Flags for the compiler.
 
     Returns:
         `into`.
 
     Raises:
-        RuntimeError: If there is no compiler, or with what it writes if it fails.
+        RuntimeError: If there is no compiler, or if it fails, with its messages.
     """
     kind = () if sources else ("-shared", "-fPIC")
     files = [str(folder / name) for name in ("policy.c", *sources)]

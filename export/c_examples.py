@@ -1,4 +1,4 @@
-"""Writes `examples.c`, which fails where the code of a policy in C does something else."""
+"""Writes `examples.c`, a program that checks a policy in C against its examples."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eagerly.policies.numpy_actor import normalized
 from eagerly.policies.quantization import grid, integers
 
 COUNT = 100  # examples of each function
-# `policy_act` scales in float32, the policy in float64. Closer than this to the middle between two
-# integers, in steps, an observation may become either of them.
+# `policy_act` scales in float32, the policy in float64. An observation that is closer than this, in
+# steps, to the middle between two integers may become either of them.
 MARGIN = 1e-4
 
 
@@ -28,15 +28,15 @@ def write_examples_of(
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
-    """Writes examples of a network: of `policy_act`, and of `policy_network` if it is quantised.
+    """Writes examples of `policy_act` and, if a network is quantised, of `policy_network`.
 
     Args:
         network: The network that was converted.
-        folder: Where `policy.h` is.
+        folder: The directory of `policy.h`.
         rows: `[N, O]`, observations, N > 0.
-        actions: `[N, C]`, what the policy does there, in the environment's units.
-        low: `[C]`, float64, the least actions.
-        high: `[C]`, float64, the greatest ones.
+        actions: `[N, C]`, the policy's actions there, in the environment's units.
+        low: `[C]`, float64, lower bounds of the actions.
+        high: `[C]`, float64, upper bounds.
     """
     few, exact = np.arange(len(rows)), None
     if network.architecture.quantized:
@@ -55,21 +55,21 @@ def write_examples(
     tolerance: float | np.ndarray,
     exact: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> str:
-    """Writes `examples.c`, a program that ends with 1 if an action of `policy_act` differs.
+    """Writes `examples.c`, a program that exits with 1 if an action of `policy_act` differs.
 
     Args:
-        folder: Where `policy.h` is.
-        observations: `[N, O]`, as the environment gives them.
-        actions: `[N, C]`, what is expected, in the environment's units.
-        tolerance: How much an action may differ, or `[C]` numbers for its dimensions.
-        exact: int8 `[M, O]` and `[M, C]`, M > 0: what `policy_network` takes, and what it must
-            return without any difference. N may be 0 then.
+        folder: The directory of `policy.h`.
+        observations: `[N, O]`, as the environment returns them.
+        actions: `[N, C]`, the expected actions, in the environment's units.
+        tolerance: The largest difference allowed, one for all dimensions or `[C]`.
+        exact: Inputs of `policy_network`, int8 `[M, O]`, and the outputs that must equal its own,
+            int8 `[M, C]`, M > 0. With them N may be 0.
 
     Returns:
         The name of the file.
 
     Raises:
-        ValueError: If there are no rows, not as many of both, or a number is not finite.
+        ValueError: If there are no rows, the numbers of rows differ, or a number is not finite.
     """
     count = len(observations)
     if observations.ndim != 2 or actions.shape[:1] != (count,) or actions.ndim != 2:
@@ -114,7 +114,7 @@ def _scaled(network: ActorNetwork, rows: np.ndarray, dtype: type[np.floating]) -
 
 
 def _certain(network: ActorNetwork, rows: np.ndarray) -> np.ndarray:
-    """Says which rows `[N, O]` become the same integers in float32 and float64: `[N]` bool."""
+    """Returns which rows `[N, O]` become the same integers in float32 and float64: `[N]` bool."""
     exact, written = (_scaled(network, rows, each) for each in (np.float64, np.float32))
     bounds = network.ranges[0]
     steps = exact.astype(np.float64) / grid(*bounds)[0]

@@ -1,4 +1,4 @@
-"""The functions of a policy in C: its network in float32 or integers, and what is around it."""
+"""The functions of a policy in C: the network, in float32 or int8, and the scaling around it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACT = "void policy_act(const float observation[{0}_SIZE], float action[{1}_SIZE]
 
 
 def header(architecture: ActorArchitecture, integers: IntegerPlan | None) -> str:
-    """Writes the header."""
+    """Returns the text of `policy.h`."""
     kind = "float" if integers is None else "int8_t"
     lines = [
         f"#define {SIZES[0]}_SIZE {architecture.visible}",
@@ -45,7 +45,7 @@ def header(architecture: ActorArchitecture, integers: IntegerPlan | None) -> str
 
 
 def float_network(network: ActorNetwork) -> list[str]:
-    """Writes `policy_network` in float32, and what it needs."""
+    """Returns the constants and functions of `policy_network` in float32."""
     architecture, weights = network.architecture, network.weights
     constants, calls, functions = list[str](), list[str](), [source.FLOAT_DENSE]
     given, size = "input", architecture.visible
@@ -80,7 +80,7 @@ def float_network(network: ActorNetwork) -> list[str]:
 
 
 def integer_network(integers: IntegerPlan) -> list[str]:
-    """Writes `policy_network` in integers, and what it needs."""
+    """Returns the constants and functions of `policy_network` in int8."""
     assert integers.actions is not None
     assert integers.table is not None
     constants, calls, given = list[str](), list[str](), "input"
@@ -119,13 +119,13 @@ def integer_network(integers: IntegerPlan) -> list[str]:
 def act(
     network: ActorNetwork, integers: IntegerPlan | None, low: np.ndarray, high: np.ndarray
 ) -> list[str]:
-    """Writes `policy_act`: scaling, the network and the environment's units.
+    """Returns `policy_act`, which scales observations, runs the network and scales actions.
 
     Args:
         network: The network.
-        integers: Its integers; None in float32.
-        low: `[C]`, float64, the least actions.
-        high: `[C]`, float64, the greatest ones.
+        integers: The network in int8; None in float32.
+        low: `[C]`, float64, lower bounds of the actions.
+        high: `[C]`, float64, upper bounds.
     """
     parts, before, given = [source.CLIPPED], list[str](), "observation"
     x, action = "observation[i]", "action[i]"
@@ -167,8 +167,8 @@ def act(
 
 
 def _within(bound: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Rounds bounds to float32, towards the other bounds."""
-    with np.errstate(over="ignore"):  # infinity is refused where it is written
+    """Rounds bounds to float32, never outwards."""
+    with np.errstate(over="ignore"):  # writing it refuses infinity
         nearest, towards = bound.astype(np.float32), other.astype(np.float32)
     outside = np.where(other > bound, nearest < bound, nearest > bound)
     return np.where(outside, np.nextafter(nearest, towards), nearest)

@@ -1,17 +1,18 @@
-"""Post-training quantisation: an actor on grids of 8 bits, made of observations that it saw.
+"""Post-training quantisation: calibrates an actor for int8 on observations of its replay buffer.
 
-All in NumPy, in three steps. The first two leave what the actor computes as it is, and waste fewer
-steps of the grids:
+It takes three steps, in NumPy. The first two do not change what the actor computes, but use more of
+the 256 steps of each grid:
 
-1. Each column of the observation is shifted and scaled to fill [-1, 1]. That goes into the
-   normalisation, which a quantised file leaves to its caller; an actor that had none gets one.
+1. Each column of the observation is shifted and scaled to fill [-1, 1]. This becomes part of the
+   normalisation, which a quantised file leaves to its caller; an actor without one gets one.
 2. Hidden units are balanced (Nagel et al. 2019, "Data-Free Quantization Through Weight Equalization
-   and Bias Correction", §4.1): a relu commutes with a positive factor, which the next kernel takes
-   back. As there a factor balances a unit with its weights in the next layer; unlike there with
-   what it gives and not with its own weights, because kernels have a scale for each column.
-3. Ranges are taken, and kernels rounded to their grids, see `export.rounding`.
+   and Bias Correction", §4.1): a relu commutes with a positive factor, which the next kernel
+   divides out. As in the paper, a factor balances a unit with its weights in the next layer. Unlike
+   the paper, it takes the unit's output and not its own weights, because kernels have a scale for
+   each column.
+3. Ranges are measured, and kernels rounded to their grids, see `export.rounding`.
 
-Errors of the actions, as parts of their span on average and as 99th percentile, of a normalised
+Errors of the actions as fractions of their span, the mean and the 99th percentile, of a normalised
 HalfCheetah-v5 after 200 000 steps, on rows of its replay buffer and on greedy episodes:
 
 | | replay | greedy |
@@ -20,8 +21,8 @@ HalfCheetah-v5 after 200 000 steps, on rows of its replay buffer and on greedy e
 | 1 and 2, then rounded to the nearest | 0.64 %, 5.8 % | 0.45 %, 3.7 % |
 | 1 and 2, then rounded as `export.rounding` says | 0.52 %, 4.5 % | 0.38 %, 3.1 % |
 
-Ranges hold all that was seen. To cut off the largest of 100 000 numbers gains a twentieth, that of
-2 000 costs half as much again.
+Ranges cover all observed values. Clipping the largest of 100 000 values reduces the error by a
+twentieth; clipping the largest of 2 000 increases it by half.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from eagerly.policies.ranges import Recorder, measured_ranges
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
-    """Says in a sentence why an actor cannot be quantised to int8, or returns None."""
+    """Returns why an actor cannot be quantised to int8, or None if it can."""
     if architecture.encoder is not None:
         found = "encoders or a memory"
     elif architecture.layer_norm:
@@ -47,24 +48,24 @@ def refusal(architecture: ActorArchitecture) -> str | None:
         found = f"{architecture.activation} as its activation"
     else:
         return None
-    return f"an actor with {found} cannot be quantised to int8: an MLP of relu layers alone can"
+    return f"an actor with {found} cannot be quantised to int8: only an MLP of relu layers can"
 
 
 def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     """Quantises a trained network after its training.
 
     Args:
-        network: The network, of floats.
+        network: The float network.
         rows: Observations `[N, V]` of its replay buffer, scaled and without their mask, as
-            `network` takes them. Those of greedy episodes alone are too few: where they end the
-            ranges end, and what is just outside becomes something else.
+            `network` takes them. Observations of greedy episodes alone are not enough: values just
+            outside their range would be clipped.
 
     Returns:
-        The quantised network, of float32. It takes rows that are scaled by moments of its own: it
-        is normalised, whatever `network` was.
+        The quantised network, with float32 weights. It is normalised even if `network` is not, and
+        takes rows that are scaled by its own moments.
 
     Raises:
-        ValueError: If the network cannot be quantised, or there are no rows, or not all are finite.
+        ValueError: If the network cannot be quantised, there are no rows, or one is not finite.
     """
     if reason := refusal(network.architecture):
         raise ValueError(reason)
@@ -84,14 +85,14 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def rescaled(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
-    """Makes a network that computes the same and is easier to quantise.
+    """Returns a network that computes the same and is easier to quantise.
 
     Args:
         network: The network.
         rows: Scaled observations `[N, V]`, as it takes them.
 
     Returns:
-        The network, of float32 and with a normalisation of its own, and the rows as it takes them.
+        The network, with float32 weights and its own normalisation, and the rows as it takes them.
     """
     network, rows = _filling(network, rows)
     return _balanced(network, rows), rows
@@ -107,7 +108,7 @@ def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.
     old = tuple(part[: architecture.visible].copy() for part in (mean, scale))
     mean[: architecture.visible] += middle / old[1]
     scale[: architecture.visible] /= half
-    # What float32 makes of the new moments is what the network makes up for.
+    # The network compensates for the moments as float32 rounds them.
     mean, scale = (part.astype(np.float32).astype(np.float64) for part in (mean, scale))
     middle = (mean[: architecture.visible] - old[0]) * old[1]
     half = old[1] / scale[: architecture.visible]
@@ -131,7 +132,7 @@ def _moments(network: ActorNetwork) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
-    """Rescales hidden units, so that their ranges and their weights in the next layer balance."""
+    """Rescales hidden units to balance their ranges with their weights in the next layer."""
     recorder, weights = Recorder(), _in_double(network)
     network.outputs(recorder, rows)
     layers = [f"hidden_{index}" for index in range(len(recorder.hidden))]
@@ -146,7 +147,7 @@ def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def _positive(x: np.ndarray) -> np.ndarray:
-    """Returns numbers without zeros, of units that were never on or are never read."""
+    """Replaces zeros, of units that are never active or never read, by the median."""
     x = x.astype(np.float64)
     return np.where(x > 0.0, x, np.median(x[x > 0.0]) if (x > 0.0).any() else 1.0)
 

@@ -1,4 +1,4 @@
-"""Runs a task in a child process, so that a crash does not end this one."""
+"""Runs a task in a child process, so that a crash there does not end this process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import cloudpickle
 
@@ -22,32 +23,32 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from eagerly.export.children import serve; serve(int(sys.argv[2]))"
 )
-_LINES = 15  # of what a process printed before it died
-_HEAD = 8  # bytes before an answer, which hold its length
+_LINES = 15  # of the output of a process that died, shown in the error
+_HEAD = 8  # bytes before a task or an answer, which hold its length
 
 
 def on_processor() -> dict[str, str]:
-    """Returns variables for a process without a GPU: there TensorFlow rounds products to TF32."""
+    """Returns environment variables that hide GPUs, on which TensorFlow rounds to TF32."""
     return os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: bool = False) -> Any:
-    """Calls a function in a process of its own.
+    """Calls a function in a process of its own and returns its result.
 
-    What it prints is shown only if it fails. The process is killed if this one is interrupted
-    meanwhile, and is out of reach of Ctrl-C.
+    Its output is shown only if the process dies. Ctrl-C does not reach the process; it is killed,
+    with all that it started, when this process is interrupted or dies, SIGKILL included.
 
     Args:
-        what: What it does, in words, for messages: "the conversion".
+        what: What the function does, for messages: "the conversion".
         task: A function of a module.
         args: Its arguments; they and the result are pickled, between these two processes alone.
-        processor_alone: Whether it finds no GPU.
+        processor_alone: Whether GPUs are hidden from it.
 
     Raises:
-        RunError: If it raises something, or the process dies.
+        RunError: If the function raises an exception, or the process dies.
     """
     paths = json.dumps([str(path) for path in sys.path])
-    # Files, not pipes: what the process started may outlive it, and keep the end of a pipe.
+    # Files, not pipes: a process that the child started may outlive it and hold a pipe open.
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as answered:
         process = subprocess.Popen(
             [sys.executable, "-B", "-P", "-c", _BOOT, paths, str(answered.fileno())],
@@ -58,18 +59,23 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
             start_new_session=True,
             env=on_processor() if processor_alone else None,
         )
+        pipe = process.stdin
+        assert pipe is not None
         try:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError), process.stdin as pipe:
-                pipe.write(cloudpickle.dumps((task, args)))
+            # The pipe stays open: the child ends when it closes, at the latest with this process.
+            with suppress(BrokenPipeError):
+                pipe.write(_framed(cloudpickle.dumps((task, args))))
+                pipe.flush()
             code = process.wait()
         finally:
-            with suppress(OSError):  # a simulator that it started is in its session
+            with suppress(OSError):  # simulators that it started are in its process group
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            with suppress(BrokenPipeError):
+                pipe.close()
         answered.seek(0)
         answer = answered.read()
-        # Something may have written a part of the answer and died, or ended early with code 0.
+        # The child may have died while it wrote the answer, or have ended early with exit code 0.
         if code == 0 and answer[:_HEAD] == len(answer[_HEAD:]).to_bytes(_HEAD):
             succeeded, value = pickle.loads(answer[_HEAD:])
             if succeeded:
@@ -88,10 +94,19 @@ def _death(code: int) -> str:
     return f"was ended by signal {-code}"
 
 
+def _framed(content: bytes) -> bytes:
+    return len(content).to_bytes(_HEAD) + content
+
+
 def serve(into: int) -> None:
-    """Runs the task from stdin and sends the pickled result back."""
+    """Runs the task from stdin and writes the pickled result to a file descriptor."""
     os.set_inheritable(into, False)
-    task, args = pickle.loads(sys.stdin.buffer.read())
+    parent = os.fdopen(os.dup(0), "rb")  # not inherited by what the task starts
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    content = parent.read(int.from_bytes(parent.read(_HEAD)))
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    task, args = pickle.loads(content)
     try:
         answer = True, task(*args)
     except RunError as error:
@@ -99,6 +114,16 @@ def serve(into: int) -> None:
     except Exception as error:  # whatever a converter or an environment raises
         traceback.print_exc()
         answer = False, f"{type(error).__name__}: {error}"
-    written = pickle.dumps(answer)
+    written = _framed(pickle.dumps(answer))
     with os.fdopen(into, "wb") as file:
-        file.write(len(written).to_bytes(_HEAD) + written)
+        file.write(written)
+
+
+def _end_with_parent(parent: IO[bytes]) -> None:
+    """Waits for the end of the parent, whose end of the pipe closes with it, then kills the group.
+
+    As in workers of environments this is a thread and no signal that the kernel sends: that would
+    spare the processes that the task started, and exists on Linux alone.
+    """
+    parent.read()
+    os.killpg(0, signal.SIGKILL)

@@ -1,16 +1,20 @@
-"""What `policy.json` and `MODEL_CARD.md` say of an export."""
+"""Writes `policy.json` and `MODEL_CARD.md` of an export."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import keyword
 import platform
+import re
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from eagerly import __version__
+from eagerly.environments.factory import environment_name
 from eagerly.export.formats import Format
 from eagerly.export.runner import FORMAT
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore
@@ -21,12 +25,14 @@ from eagerly.spaces import Actions, Observations, document_of, text_of
 from eagerly.storage.documents import sealed
 from eagerly.storage.run import Run
 
+CARD = "MODEL_CARD.md"
+
 
 def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
-    """Returns what `policy.json` says of the run."""
+    """Returns the entry `run` of `policy.json`."""
     return {
         "agent": run.agent,
-        "env": run.config.env,
+        "env": environment_name(run.config.env),
         "env_kwargs": run.config.env_kwargs,
         "seed": run.config.seed,
         "which": policy.which,
@@ -37,12 +43,12 @@ def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
 def description_of(
     network: ActorNetwork, layout: tuple[Observations, Actions], model: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what `policy.json` says of the policy: all that acting takes.
+    """Returns the entries of `policy.json` that describe the policy: all that acting takes.
 
     Args:
         network: The network that is exported.
-        layout: How observations and actions are laid out.
-        model: What the converter says of the model, with its format and precision.
+        layout: The layout of observations and actions.
+        model: The converter's description of the model, with its format and precision.
     """
     observations, actions = layout
     architecture, weights = network.architecture, network.weights
@@ -106,22 +112,24 @@ def _memory(architecture: ActorArchitecture) -> dict[str, Any] | None:
 
 
 def versions_of(kind: Format) -> dict[str, str]:
-    """Returns the versions of what converts and runs a format."""
+    """Returns the versions of the packages that convert and run a format."""
     packages = ["numpy", *kind.packages.values()]
     found = {name: metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}
 
 
 def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes `policy.json`, with size and checksum of every other file.
+    """Writes `policy.json`, with the size and the checksum of every other file.
+
+    `MODEL_CARD.md` is left out: people may edit it.
 
     Returns:
-        What it holds.
+        Its contents.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != "policy.json":
+        if path.is_file() and name not in ("policy.json", CARD):
             content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             files[name] = {"bytes": len(content), "sha256": digest}
@@ -133,15 +141,9 @@ def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
 
 _CALLS = {
     False: """\
-from runner import Policy  # runner.py of this folder
-
-policy = Policy("FOLDER")
 action = policy(observation)  # in the environment's units
 scores = policy.scores(observation)  # actions in [-1, 1], then log-probabilities of choices""",
     True: """\
-from runner import Policy  # runner.py of this folder
-
-policy = Policy("FOLDER")
 act = policy.begin_episode()  # for each episode
 action = act(observation)  # in the environment's units
 action = act(observation, reward)  # after each step: the reward of the action before""",
@@ -149,26 +151,26 @@ action = act(observation, reward)  # after each step: the reward of the action b
 
 
 def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
-    """Writes `MODEL_CARD.md`.
+    """Returns the text of `MODEL_CARD.md`.
 
     Args:
-        about: What `policy.json` holds, with what was measured.
+        about: The contents of `policy.json`, with the measurements.
         kind: The format.
         name: The folder's name.
     """
     run, model, network = about["run"], about["model"], about["network"]
     observation = about["observation"]
-    call = _CALLS[about["memory"] is not None].replace("FOLDER", name)
+    call = f"{_import_of(name)}\n{_CALLS[about['memory'] is not None]}"
     if observation["masked"]:
         call += '\n# where not every choice is valid: action_mask=info["action_mask"]'
     parts = [
-        f"# {run['agent'].upper()} on {run['env']}",
+        f"# {_plain(run['agent'].upper())} on {_code(run['env'])}",
         f"The {run['which']} policy of a run with seed {run['seed']}, after {run['steps']:,} "
         f"environment steps, exported to {kind.title} in {model['precision']} by eagerly "
         f"{about['eagerly']}. It is deterministic.",
-        "## What it takes and gives",
-        f"- Observations: `{about['words']['observation']}`",
-        f"- Actions: `{about['words']['action']}`",
+        "## Observations and actions",
+        f"- Observations: {_code(about['words']['observation'])}",
+        f"- Actions: {_code(about['words']['action'])}",
         _network_line(about, network),
         "## How to call it",
         f"In Python, with NumPy and {kind.to_act}:",
@@ -176,8 +178,8 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
     ]
     if model["format"] == "c":
         parts.append(
-            "In C, compile `policy.c` with your program and read `policy.h`, which says what each "
-            "function takes. `examples.c` replays examples and fails where one differs."
+            "In C, compile `policy.c` with your program and read `policy.h`, which documents each "
+            "function. `examples.c` replays examples and fails if one differs."
         )
     parts += [
         "`python runner.py` replays the examples and fails if a difference is larger than "
@@ -185,17 +187,42 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
         "## Measured when it was exported",
         *_measured(about),
         "## Limits",
-        "- It acts as the policy did in its environment; nothing is known of others. It has no "
-        "notion of what is unsafe: limit what your hardware does apart from it.",
+        "- The policy was trained in this one environment and may fail in any other. It does not "
+        "know what is unsafe: limit your hardware independently of it.",
         "- Observations must have the units and the order of the environment. Differences were "
-        f"measured on {about['measured']['examples']} observations; others may differ by more.",
+        f"measured on {about['measured']['examples']} observations; on others they may be larger.",
     ]
     if about["model"]["precision"] == "int8":
-        parts[-1] += " What lies outside the range of those seen in training is cut off."
+        parts[-1] += " Values outside the range of those seen in training are clipped."
     elif about["normalization"] is not None:
         clip = about["normalization"]["clip"]
-        parts[-1] += f" Beyond {clip:g} deviations from the mean they are cut off."
+        parts[-1] += f" Values are clipped at {clip:g} standard deviations from the mean."
     return "\n\n".join(_joined(parts)) + "\n"
+
+
+def _import_of(name: str) -> str:
+    """Returns lines of Python that load the policy from a folder of this name."""
+    if name.isidentifier() and not keyword.iskeyword(name) and name not in sys.stdlib_module_names:
+        lines = [f"from {name}.runner import Policy", "", "policy = Policy()"]
+    else:  # it cannot be imported by this name
+        lines = ["import sys", "", f"sys.path.insert(0, {name!a})", "from runner import Policy"]
+        lines += ["", f"policy = Policy({name!a})"]
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Returns a code span of Markdown; one with backticks in it needs more of them around it."""
+    text = _plain(text)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"
+
+
+def _plain(text: str) -> str:
+    """Returns text on one line, without what UTF-8 cannot hold."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
 def _joined(parts: list[str]) -> list[str]:
@@ -211,14 +238,14 @@ def _joined(parts: list[str]) -> list[str]:
 
 def _network_line(about: Mapping[str, Any], network: Mapping[str, Any]) -> str:
     layers = " and ".join(map(str, network["hidden_sizes"]))
-    line = f"- Inside: hidden layers of {layers} units, {network['activation']}"
+    line = f"- Network: hidden layers of {layers} units, {network['activation']}"
     if network["layer_norm"]:
         line += ", normalised"
     if about["memory"] is not None:
         line += f", behind a memory ({about['memory']['kind']})"
     if about["normalization"] is not None:
-        line += "; observations are scaled first, by the numbers in policy.json"
-    return f"{line}; {network['parameters']:,} numbers"
+        line += "; observations are normalised first, with mean and scale of policy.json"
+    return f"{line}; {network['parameters']:,} parameters"
 
 
 def _measured(about: Mapping[str, Any]) -> list[str]:
@@ -228,13 +255,13 @@ def _measured(about: Mapping[str, Any]) -> list[str]:
         return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in values.items())
 
     lines = [
-        f"- {measured['examples']} examples, as parts of the span between the bounds of actions "
-        f"(choices: share of those that are others), beside the network in NumPy: "
+        f"- Differences from the network in NumPy on {measured['examples']} examples, as fractions "
+        "of the span between the bounds of actions (choices: the fraction that differs): "
         f"{listed(measured['differences'])}"
     ]
     if measured["differences_to_policy"] is not None:
         lines.append(
-            f"- Beside the policy as `load_policy` has it: "
+            "- Differences from the policy that `load_policy` returns: "
             f"{listed(measured['differences_to_policy'])}"
         )
     if measured["returns"] is not None:
@@ -245,7 +272,7 @@ def _measured(about: Mapping[str, Any]) -> list[str]:
         exported, before = both
         count = len(measured["returns"]["exported"]["returns"])
         lines.append(
-            f"- Return over {count} episodes with the run's evaluation seeds: {exported}; of the "
+            f"- Return over {count} episodes with the run's evaluation seeds: {exported}; with the "
             f"policy before the export, in the same episodes: {before}"
         )
     return lines

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
-import shlex
 import shutil
 from dataclasses import dataclass
 from types import ModuleType
 
 from eagerly.errors import RunError
+from eagerly.export.c import compiler
+from eagerly.policies.architecture import ActorArchitecture
 
 PRECISIONS = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format.
+    """A format that policies are exported to.
 
     Attributes:
-        module: The module that converts: it has `convert` and `refusal`.
-        title: What people call it.
-        packages: What converts and runs it, by the names of what is imported and of what is
-            installed.
+        module: Name of the converter module, which has `convert` and `refusal`.
+        title: Name of the format in prose.
+        packages: The packages that convert and run it: names to import, and names to install.
+        to_act: What has to be installed where the export acts.
         compiles: Whether a C compiler is needed.
-        to_act: What is installed where it acts.
     """
 
     module: str
@@ -35,11 +34,23 @@ class Format:
     compiles: bool = False
 
     def load(self) -> ModuleType:
-        """Imports what converts; no runtime is imported."""
+        """Imports the converter module, but no runtime."""
         return importlib.import_module(self.module)
 
+    def refusal(self, architecture: ActorArchitecture, precision: str) -> str | None:
+        """Returns why this format cannot hold an actor and which ones can, or None if it can."""
+        reason: str | None = self.load().refusal(architecture, precision)
+        if reason is None:
+            return None
+        able = []
+        for name, kind in FORMATS.items():
+            refusal = kind.load().refusal
+            if found := [each for each in PRECISIONS if refusal(architecture, each) is None]:
+                able.append(f"{name} ({', '.join(found)})")
+        return f"{reason}; this policy can be exported as {' or '.join(able)}" if able else reason
+
     def check_installed(self) -> None:
-        """Refuses to begin without a package that is needed.
+        """Checks that the packages and the compiler that are needed are there.
 
         Raises:
             RunError: Saying what to install.
@@ -54,11 +65,10 @@ class Format:
                 f"an export to {self.title} needs {', '.join(missing)}: "
                 "pip install 'eagerly[export]'"
             )
-        compiler = (shlex.split(os.environ.get("CC", "")) or ["cc"])[0]
-        if self.compiles and shutil.which(compiler) is None:
+        if self.compiles and shutil.which(compiler()[0]) is None:
             raise RunError(
                 f"an export to {self.title} is compiled to be checked, and there is no C compiler "
-                f"{compiler!r}: install gcc or clang, or name one in CC"
+                f"{compiler()[0]!r}: install gcc or clang, or name one in CC"
             )
 
 
@@ -83,7 +93,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_of(name: str, precision: str) -> Format:
-    """Finds a format.
+    """Returns a format by its name.
 
     Raises:
         RunError: If there is no such format, or no such precision.

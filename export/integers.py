@@ -1,10 +1,10 @@
-"""A quantised actor in integers alone: what a microcontroller computes, and what LiteRT does.
+"""A quantised actor in integers alone, as a microcontroller and LiteRT compute it.
 
-A layer sums products of integers in 32 bits. A step of a sum is input scale · kernel scale. It is
-brought to the steps of the layer's output by a multiplier for each column, m · 2^-shift with 31
-bits of m (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves up.
-LiteRT multiplies in float64 or float32 and rounds once, too: it differs where a product lies so
-close to a half that these numbers matter, which `export.ties` rules out.
+A layer sums products of integers in 32 bits. One step of a sum is input scale · kernel scale. A
+multiplier for each column, m · 2^-shift with 31 bits of m, converts sums to the steps of the output
+of the layer (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves
+up. LiteRT multiplies in float64 or float32 and also rounds once; it differs only where a product
+lies so close to a half that the precision matters, which `export.ties` rules out.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from eagerly.policies.quantization import (
     quantized_tanh,
 )
 
-# Exponents that a multiplier of LiteRT can have; what is smaller becomes 0.
+# Exponents that a multiplier of LiteRT can have; smaller multipliers become 0.
 SMALLEST, LARGEST = -31, 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerLayer:
-    """A dense layer of integers, with the relu behind it where there is one.
+    """A dense layer of integers, with the relu that follows it, if any.
 
     Attributes:
         kernel: `[I, units]`, int8.
         bias: `[units]`, int32, in steps of the sums.
         multipliers: `[units]`, int32, at least 0.
         shifts: `[units]`, int32, in [1, 62]: a sum is multiplied by multiplier · 2^-shift.
-        input_zero_point: The integer of its inputs that stands for 0.
-        output_zero_point: That of its outputs.
-        least: What outputs are cut off at, the zero point if a relu follows; above it is 127.
+        input_zero_point: The integer that stands for 0 in its inputs.
+        output_zero_point: The integer that stands for 0 in its outputs.
+        least: The lower limit of outputs: the zero point if a relu follows. The upper one is 127.
     """
 
     kernel: np.ndarray
@@ -52,7 +52,7 @@ class IntegerLayer:
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """Maps int8 `[N, I]` to int8 `[N, units]`."""
-        # Products of float64 are exact here: no sum reaches 2^53, and they are much faster.
+        # Products of float64 are exact here, as no sum reaches 2^53, and much faster.
         centered = inputs.astype(np.float64) - self.input_zero_point
         sums = (centered @ self.kernel.astype(np.float64)).astype(np.int64) + self.bias
         half = np.int64(1) << (self.shifts - 1).astype(np.int64)
@@ -66,11 +66,12 @@ class IntegerPlan:
 
     Attributes:
         input_scale: Scale of its inputs.
-        input_zero_point: The input that stands for 0.
+        input_zero_point: The integer that stands for 0 in its inputs.
         hidden: The hidden layers.
-        actions: What gives continuous dimensions before their tanh; None if there are none.
-        table: `[256]`, int8: the tanh, in steps of 1/128, of -128 to 127; None without `actions`.
-        logits: What gives logits; None if there are none.
+        actions: The layer of continuous actions, before their tanh; None if there are none.
+        table: `[256]`, int8, the tanh of outputs -128 to 127, in steps of 1/128; None without
+            `actions`.
+        logits: The layer of logits; None if there are none.
     """
 
     input_scale: np.float32
@@ -89,7 +90,7 @@ def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         m, `[units]` int32 with 31 bits, rounded half up, and the shifts, `[units]` int32. Numbers
-        below 2^-32 become 0, those that do not fit into 2^30 become that, nearly.
+        below 2^-32 become 0; those from 2^30 on become the largest that is possible, almost 2^30.
     """
     parts, exponents = np.frexp(scales)
     steps = np.floor(parts * 2.0**31 + 0.5).astype(np.int64)
@@ -100,12 +101,12 @@ def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def no_ranges() -> ValueError:
-    """Returns the error of a network that is not quantised."""
+    """Returns the error for a network that is not quantised."""
     return ValueError("the network has no ranges of activations: calibrate or train it for int8")
 
 
 def plan(network: ActorNetwork) -> IntegerPlan:
-    """Makes the integers of a quantised actor.
+    """Converts a quantised actor to integers.
 
     Args:
         network: A quantised MLP.
@@ -142,7 +143,7 @@ def plan(network: ActorNetwork) -> IntegerPlan:
 
 
 def run(plan: IntegerPlan, inputs: np.ndarray) -> np.ndarray:
-    """Computes a plan: what its C gives, bit for bit, and LiteRT of a network without ties.
+    """Computes what C returns, bit for bit, and LiteRT too for a network without ties.
 
     Args:
         plan: The plan.
@@ -173,7 +174,7 @@ def _layer(
     weights: dict[str, Any] = network.weights
     kernel, bias = weights[f"{name}/kernel"][:, columns], weights[f"{name}/bias"][columns]
     kernel, bias, scales = layer_integers(kernel, bias, before[0])
-    # No sum leaves 32 bits. A bias has 2^30 steps, so that this cuts one off only where more than
+    # No sum may leave 32 bits. As a bias has up to 2^30 steps, this clips one only where more than
     # 33 000 inputs have a weight of 127.
     most = 2**31 - 1 - (MOST - LEAST) * np.abs(kernel.astype(np.int64)).sum(axis=0)
     steps, shifts = multipliers(before[0].astype(np.float64) * scales / after[0].astype(np.float64))

@@ -1,4 +1,4 @@
-"""What every exported model takes and gives, whatever file it is in."""
+"""The inputs and outputs of every exported model, whatever its format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TANH_RANGE = (-1.0, MOST * TANH_SCALE)
 
 
 def inputs(architecture: ActorArchitecture) -> Tensors:
-    """Returns what a model takes: scaled rows without their mask, and what a memory needs."""
+    """Returns the inputs of a model: scaled rows without their mask, and those of a memory."""
     found: Tensors = {"observation": (architecture.visible,)}
     if isinstance(core := architecture.encoder, MemoryCore):
         found |= {"previous_action": (architecture.head.size,), "previous_reward": ()}
@@ -28,7 +28,7 @@ def inputs(architecture: ActorArchitecture) -> Tensors:
 
 
 def outputs(architecture: ActorArchitecture) -> Tensors:
-    """Returns what a model gives: actions after their tanh, raw logits, and the next state."""
+    """Returns the outputs of a model: actions after their tanh, raw logits, the next state."""
     head, found = architecture.head, Tensors()
     if head.continuous:
         found["action"] = (head.continuous,)
@@ -47,11 +47,11 @@ def described(tensors: Tensors) -> list[dict[str, Any]]:
 
 
 def computed(network: ActorNetwork, ops: Operations, given: Sequence[Any]) -> list[Any]:
-    """Computes what a model gives of what it takes, both in the order of `outputs` and `inputs`.
+    """Computes the outputs of a model from its inputs, in the order of `outputs` and `inputs`.
 
     Args:
         network: The network, in float32.
-        ops: What computes, or builds a graph.
+        ops: The operations, which compute or build a graph.
         given: The inputs, `[N, ...]` each.
     """
     architecture, state = network.architecture, list[Any]()
@@ -78,26 +78,33 @@ def _split(architecture: ActorArchitecture, ops: Operations, last: Any) -> list[
 
 
 def in_float32(network: ActorNetwork) -> ActorNetwork:
-    """Returns a network whose weights are float32, as those of every export are."""
+    """Returns a network with float32 weights, which every export has."""
     if network.dtype == np.float32:
         return network
     weights = {name: values.astype(np.float32) for name, values in network.weights.items()}
     return ActorNetwork(network.architecture, weights)
 
 
-def refusal_of_images(architecture: ActorArchitecture) -> str | None:
-    """Says in a sentence why an actor that sees images cannot be exported, or returns None."""
-    if not architecture.pixels.any():
-        return None
-    return (
-        "an actor that sees images cannot be exported: exports take observations of numbers and "
-        "choices; load_policy acts on images with NumPy alone"
-    )
+def common_refusal(
+    format: str, possible: Sequence[str], architecture: ActorArchitecture, precision: str
+) -> str | None:
+    """Returns why a format cannot hold an actor, for reasons that all formats share.
 
+    Args:
+        format: Name of the format.
+        possible: The precisions that it has.
+        architecture: The actor.
+        precision: The precision that was asked for.
 
-def refusal_of_precision(format: str, precision: str, possible: Sequence[str]) -> str | None:
-    """Says in a sentence why a format has no such precision, or returns None."""
-    if precision in possible:
-        return None
-    choices = " or ".join((", ".join(possible[:-1]), possible[-1]) if possible[1:] else possible)
-    return f"{format} cannot be exported in {precision}: it can in {choices}"
+    Returns:
+        The reason as a sentence without its full stop, or None.
+    """
+    if precision not in possible:
+        known = " or ".join(filter(None, (", ".join(possible[:-1]), possible[-1])))
+        return f"{format} cannot be exported in {precision}: it can in {known}"
+    if architecture.pixels.any():
+        return (
+            "an actor that sees images cannot be exported: exports take observations of numbers "
+            "and choices; load_policy acts on images with NumPy alone"
+        )
+    return None

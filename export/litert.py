@@ -1,7 +1,7 @@
 """LiteRT: the file that runs on phones, boards and microcontrollers, in float32, float16 or int8.
 
-An int8 file computes with integers alone. The converter makes it of TensorFlow's fake quantisation;
-`export.litert_integers` sees to it that they are those of `policies.quantization`.
+An int8 file computes with integers alone. The converter makes it from TensorFlow's fake
+quantisation; `export.litert_integers` ensures that they are those of `policies.quantization`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any
 from eagerly.export import calibration
 from eagerly.export.interface import (
     Tensors,
+    common_refusal,
     in_float32,
     inputs,
     outputs,
-    refusal_of_images,
-    refusal_of_precision,
 )
-from eagerly.export.litert_integers import read_model, with_integers
+from eagerly.export.litert_integers import convertible, read_model, with_integers
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
 
@@ -29,43 +28,43 @@ _TYPES = {0: "float32", 9: "int8"}  # tensor types of the file
 
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
-    """Says in a sentence why an actor cannot become a LiteRT file, or returns None."""
-    reason = refusal_of_precision("litert", precision, PRECISIONS)
-    reason = reason or refusal_of_images(architecture)
-    if reason is None and precision == "int8":
+    """Returns why an actor cannot be exported to LiteRT, or None if it can."""
+    if reason := common_refusal("litert", PRECISIONS, architecture, precision):
+        return reason
+    if precision == "int8":
         return calibration.refusal(architecture)
-    if reason is None and architecture.quantized:
-        return (
-            f"this actor is quantised, and LiteRT would round it otherwise in {precision}: export "
-            "LiteRT in int8, or ONNX in float32"
-        )
-    return reason
+    if architecture.quantized:
+        return f"this actor is quantised, and LiteRT would round it differently in {precision}"
+    return None
 
 
 def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:
     """Writes `model.tflite`, which takes one observation at a time.
 
     Args:
-        network: The network; for int8 it is quantised.
-        precision: "float32", "float16", of which the weights are stored, or "int8".
-        folder: Where it is written.
-        more: What other formats need.
+        network: The network; quantised for int8.
+        precision: "float32", "int8", or "float16", which stores weights in 16 bits and computes in
+            float32.
+        folder: The directory to write to.
+        more: Ignored; other formats need it.
 
     Returns:
-        Its files, inputs and outputs. Each of these has the `index` that the interpreter's
-        `set_tensor` and `get_tensor` take: LiteRT keeps neither order nor names of tensors.
+        The file, and its inputs and outputs. Each of these has the `index` that the interpreter's
+        `set_tensor` and `get_tensor` take: LiteRT keeps neither the order nor the names of tensors.
 
     Raises:
-        ValueError: If it is refused, or the converter made other integers than ours.
+        ValueError: If LiteRT cannot hold the network, or the converter made other integers than
+            ours.
     """
     if reason := refusal(network.architecture, precision):
         raise ValueError(reason)
     if precision == "int8" and not network.architecture.quantized:
-        raise ValueError("an int8 file is made of a quantised actor: calibrate it first")
+        raise ValueError("an int8 file needs a quantised actor: calibrate it first")
     network = in_float32(network)
-    data = _converted(network, precision)
     if precision == "int8":
-        data = with_integers(network, data)
+        data = with_integers(network, _converted(convertible(network), precision))
+    else:
+        data = _converted(network, precision)
     model = read_model(data)
     (folder / FILE).write_bytes(data)
     given, found = inputs(network.architecture), outputs(network.architecture)

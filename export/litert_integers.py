@@ -1,8 +1,8 @@
-"""The integers in an int8 LiteRT file, and that they are those of `policies.quantization`.
+"""Makes the integers in an int8 LiteRT file those of `policies.quantization`.
 
-The converter derives grids of activations and kernels as we do, and the former are compared. Of a
-column of zeros it makes another scale, and a bias of millions of steps, which it is given as a
-float32, becomes another integer: kernels and biases are therefore written as ours.
+The converter derives the grids of activations as we do; they are compared. A column of zeros gets a
+different scale from it, and a bias of millions of steps, which it is given as a float32, another
+integer. Our kernels and biases are therefore written into the file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,42 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import grid, layer_integers
 
 _IDENTIFIER = b"TFL3"
+# The converter treats ranges up to this width as empty.
+NARROWEST = 1e-6
 
 
 def read_model(data: bytes) -> Any:
-    """Reads a LiteRT file by its schema."""
+    """Parses a LiteRT file."""
     from ai_edge_litert.schema_py_generated import ModelT
 
     return ModelT.InitFromPackedBuf(data, 0)
+
+
+def convertible(network: ActorNetwork) -> ActorNetwork:
+    """Returns the network that the converter is given in place of a quantised one.
+
+    The converter leaves out a bias whose integers are all 0. Here each 0 is a 1 instead;
+    `with_integers` writes the zeros.
+
+    Raises:
+        ValueError: If a range is so narrow that the converter would treat it as empty.
+    """
+    names = [f"hidden_{index}" for index in range(len(network.architecture.hidden_sizes))]
+    for name, (low, high) in zip(
+        ["observation", *names, "action", "logits"], network.ranges, strict=True
+    ):
+        if max(high, 0.0) - min(low, 0.0) <= NARROWEST:
+            raise ValueError(
+                f"LiteRT cannot hold the range of {name}, {low:g} to {high:g}: it must be wider "
+                f"than {NARROWEST:g}; choose another format, or train again"
+            )
+    weights = dict(network.weights)
+    for name, limits in zip([*names, "action"], network.ranges, strict=False):
+        kernel, bias = (weights[f"{name}/{part}"] for part in ("kernel", "bias"))
+        scale = grid(*limits)[0]
+        _, steps, scales = layer_integers(kernel, bias, scale)
+        weights[f"{name}/bias"] = np.where(steps == 0, scale * scales, bias)
+    return ActorNetwork(network.architecture, weights)
 
 
 def with_integers(network: ActorNetwork, data: bytes) -> bytes:
@@ -32,10 +61,10 @@ def with_integers(network: ActorNetwork, data: bytes) -> bytes:
 
     Args:
         network: The quantised network.
-        data: The file that was made of it.
+        data: The file that the converter made from `convertible(network)`.
 
     Raises:
-        ValueError: If it is another graph than expected, or has other scales of activations.
+        ValueError: If the file has an unexpected graph or different grids of activations.
     """
     import flatbuffers
 
@@ -63,7 +92,7 @@ def check_integers(network: ActorNetwork, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer as it should be, and where the file has it: numbers of its tensors."""
+    """A layer as it should be, and the indices of its tensors in the file."""
 
     name: str
     kernel: int
@@ -78,7 +107,7 @@ class _Graph:
     """The operators of a file, followed from its outputs to its input.
 
     Raises:
-        ValueError: If they are others than those of the network.
+        ValueError: If they are not those of the network.
     """
 
     def __init__(self, network: ActorNetwork, model: Any) -> None:
@@ -87,7 +116,7 @@ class _Graph:
         self.layers = list(self._layers())
 
     def check(self) -> None:
-        """Compares kernels and biases; those of activations were compared while following them.
+        """Compares kernels and biases; activations were compared while following the operators.
 
         Raises:
             ValueError: Naming what differs.
@@ -157,7 +186,7 @@ class _Graph:
     def _layer(
         self, name: str, output: int, columns: slice, before: Any, after: Any
     ) -> tuple[int, _Layer]:
-        """Returns the input of the layer that gives a tensor, and the layer."""
+        """Returns the input of the layer that computes a tensor, and the layer."""
         self._same_grid(name, output, after)
         source, kernel, bias = self._operator("FULLY_CONNECTED", output).inputs
         weights, scale = self.network.weights, grid(*before)[0]
@@ -166,7 +195,7 @@ class _Graph:
         return int(source), _Layer(name, kernel, bias, q.T, scales, steps, scale)
 
     def _operator(self, kind: str, output: int) -> Any:
-        """Returns the operator that gives a tensor, which must be of a kind."""
+        """Returns the operator that computes a tensor, which must be of this kind."""
         from ai_edge_litert.schema_py_generated import BuiltinOperator
 
         operator = self.produced.get(output)

@@ -1,6 +1,6 @@
-"""ONNX: the graph is built node by node, of the lines that NumPy acts with; it needs no TensorFlow.
+"""ONNX: the code that acts in NumPy builds the graph node by node, without TensorFlow.
 
-Operators are those of version 17 of ONNX.
+Operators are those of opset 17.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import numpy as np
 
 from eagerly.export.interface import (
     Tensors,
+    common_refusal,
     computed,
     described,
     in_float32,
     inputs,
     outputs,
-    refusal_of_images,
-    refusal_of_precision,
 )
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
@@ -28,8 +27,8 @@ from eagerly.policies.quantization import LEAST, MOST, grid
 
 PRECISIONS = ("float32",)
 FILE = "model.onnx"
-# The newest version of operators of which every converter of ONNX files knows all that are used,
-# and the version of the file format that came with it.
+# The newest opset whose operators, as far as they are used here, every converter of ONNX files
+# knows, and the version of the file format that came with it.
 OPSET, IR_VERSION = 17, 8
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
@@ -40,12 +39,12 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
-    """Says in a sentence why an actor cannot become an ONNX file, or returns None."""
-    return refusal_of_precision("onnx", precision, PRECISIONS) or refusal_of_images(architecture)
+    """Returns why an actor cannot be exported to ONNX, or None if it can."""
+    return common_refusal("onnx", PRECISIONS, architecture, precision)
 
 
 class _Value:
-    """The result of a node; +, - and * of it and arrays are further nodes."""
+    """The result of a node; +, - and * with it add further nodes."""
 
     __array_ufunc__ = None  # so that NumPy leaves `array - value` to this class
 
@@ -87,9 +86,9 @@ class OnnxOperations:
         """Adds a node that takes values and arrays.
 
         Args:
-            kind: Its operator.
-            *given: What it takes.
-            name: Of what it gives; by default it is numbered.
+            kind: The operator.
+            *given: Its inputs.
+            name: Name of its output; by default a number.
             **attributes: Its attributes.
         """
         from onnx import helper

@@ -1,8 +1,9 @@
-"""Rounding kernels so that the errors of one row are made up for by the rows that are left.
+"""Rounds kernels so that later rows compensate for the rounding errors of earlier ones.
 
-Rounding to the nearest is best for each number alone. What counts is what a layer gives: while
-inputs go together, an error at one of them can be undone at another (Frantar et al. 2022, "GPTQ:
-Accurate Post-Training Quantization for Generative Pre-trained Transformers", §3, Eq. 2 and 3).
+Rounding to the nearest is best for each weight alone. What matters is the output of the layer:
+where inputs are correlated, an error in the weight of one can be compensated in that of another
+(Frantar et al. 2022, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
+Transformers", §3, Eq. 2 and 3).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import ACTIVATIONS
 from eagerly.policies.quantization import MOST, column_scales, grid, quantized, quantized_layer
 
-# Added to the diagonal of the covariance, as a part of its mean: inputs that never change, or few
-# rows, leave it without an inverse. GPTQ takes the same.
+# Added to the diagonal of the covariance, as a part of its mean, because constant inputs or too few
+# rows make it singular. GPTQ uses the same value.
 DAMPING = 0.01
 
 
 def rounded(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
-    """Rounds the kernels of a quantised network, and moves biases by what is lost on average.
+    """Rounds the kernels of a quantised network, and corrects biases by the mean error.
 
     Args:
         network: The quantised network, with its ranges.
@@ -42,24 +43,27 @@ def rounded(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def compensated(kernel: np.ndarray, inputs: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Rounds a kernel to its grid, for inputs that a layer is given.
+    """Rounds a kernel to its grid, with the least error on the given inputs of the layer.
 
     Args:
         kernel: `[I, units]`.
         inputs: `[N, I]`.
-        scales: `[units]`, of the columns; they stay what they are.
+        scales: `[units]`, the scales of the columns, which do not change.
+
+    Returns:
+        The rounded kernel, `[I, units]`.
     """
     inputs = inputs.astype(np.float64)
     covariance = np.atleast_2d(np.cov(inputs, rowvar=False, bias=True))
     damping = DAMPING * np.diag(covariance).mean()
     covariance += np.eye(len(covariance)) * (damping if damping > 0.0 else 1.0)
-    order = np.argsort(-np.diag(covariance))  # inputs that change most come first
+    order = np.argsort(-np.diag(covariance))  # inputs that vary most come first
     inverse = np.linalg.inv(covariance[np.ix_(order, order)])
     upper = np.linalg.cholesky(inverse).T
     given = kernel.astype(np.float64)[order]
     wanted, done = given.copy(), np.empty_like(given)
     scales = scales.astype(np.float64)
-    # The largest of a column makes its scale, and stays, unless the bias does.
+    # The largest weight of a column determines its scale and stays, unless the bias determines it.
     largest = np.argmax(np.abs(given), axis=0)
     ends = np.rint(np.abs(given).max(axis=0) / scales) == MOST
     for row, factors in enumerate(upper):

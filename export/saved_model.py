@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.export.interface import (
+    common_refusal,
     described,
     in_float32,
     inputs,
     outputs,
-    refusal_of_images,
-    refusal_of_precision,
 )
 from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.network import ActorNetwork
@@ -20,10 +19,8 @@ PRECISIONS = ("float32",)
 
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
-    """Says in a sentence why an actor cannot become a SavedModel, or returns None."""
-    return refusal_of_precision("saved-model", precision, PRECISIONS) or refusal_of_images(
-        architecture
-    )
+    """Returns why an actor cannot be exported to a SavedModel, or None if it can."""
+    return common_refusal("saved-model", PRECISIONS, architecture, precision)
 
 
 def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) -> dict[str, Any]:

@@ -21,9 +21,10 @@ TIMEOUT_SECONDS = 600  # for 1000 examples
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """Gives a folder beside the one that is to be made, which is removed if anything fails.
+    """Makes a temporary folder beside the final one, and removes it if anything fails.
 
-    It is removed under its final name, too, if `publish` had given it that.
+    It is removed under its final name, too, if `publish` had already renamed it. So are the parents
+    that were made for it.
     """
     missing = [path for path in out.absolute().parents if not path.exists()]
     folder = made = None
@@ -44,14 +45,34 @@ def staged(out: Path) -> Iterator[Path]:
         raise
 
 
-def replay(folder: Path) -> None:
-    """Replays the examples as its user will, with the files as they stay.
+class _ProbeError(Exception):
+    """Leaves `staged` as a failure does."""
+
+
+def check_writable(out: Path) -> None:
+    """Checks that a folder can be made beside `out`; nothing is left of the attempt.
 
     Raises:
-        RunError: If that fails or takes too long.
+        RunError: If a parent is a file.
+        OSError: If the folder cannot be made.
+    """
+    for parent in out.absolute().parents:
+        if os.path.lexists(parent):
+            if not parent.is_dir():
+                raise RunError(f"{out} cannot be written: {parent} is not a directory")
+            break
+    with suppress(_ProbeError), staged(out):
+        raise _ProbeError
+
+
+def replay(folder: Path) -> None:
+    """Runs `python runner.py`, as a user of the export does, on its final files.
+
+    Raises:
+        RunError: If it fails or takes too long.
     """
     command = [sys.executable, "-B", "-P", "runner.py"]
-    done = _finished("replaying the export", command, cwd=folder, env=on_processor())
+    done = _run("replaying the export", command, cwd=folder, env=on_processor())
     if done.returncode:
         raise RunError(f"the export cannot be replayed: {done.stderr.strip()[-2000:]}")
 
@@ -60,19 +81,19 @@ def run_examples(folder: Path) -> None:
     """Compiles and runs `examples.c`.
 
     Raises:
-        RunError: If that fails or takes too long.
+        RunError: If it fails or takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
         try:
             program = compiled(folder, Path(private, "examples"), "examples.c")
         except RuntimeError as error:
             raise RunError(str(error)) from error
-        done = _finished("examples.c", [str(program)])
+        done = _run("examples.c", [str(program)])
     if done.returncode:
         raise RunError(f"examples.c fails: {done.stdout.strip()}")
 
 
-def _finished(what: str, command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+def _run(what: str, command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS, **more
@@ -85,26 +106,26 @@ def publish(folder: Path, out: Path) -> None:
     """Flushes the folder to disk and renames it to its final name.
 
     Raises:
-        RunError: If there is something of that name meanwhile, even an empty directory.
-        OSError: If it cannot be written. `staged` then removes what has that name.
+        RunError: If something of that name was made meanwhile, even an empty directory.
+        OSError: If it cannot be written; `staged` then removes the renamed folder.
     """
     _make_durable(folder)
     if os.path.lexists(out):
         raise _taken(out)
     try:
-        out.mkdir()  # fails where there is something, which a rename of directories does not
+        out.mkdir()  # fails if it exists; a rename would replace an empty directory
         folder.rename(out)
         _sync(out.absolute().parent)
     except FileExistsError:
         raise _taken(out) from None
     except BaseException:
-        with suppress(OSError):  # if it is empty still
+        with suppress(OSError):  # unless it was filled meanwhile
             out.rmdir()
         raise
 
 
 def _taken(out: Path) -> RunError:
-    return RunError(f"{out} was made by somebody else meanwhile")
+    return RunError(f"{out} was made by another program meanwhile: choose another --out")
 
 
 def _make_durable(folder: Path) -> None:

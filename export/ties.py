@@ -1,11 +1,11 @@
-"""Scales of kernels at which every runtime rounds the same.
+"""Moves the scales of kernels until every runtime rounds alike.
 
-A sum of integers is multiplied by a scale and rounded, in three ways: our C and LiteRT for
-microcontrollers do so in fixed point, the reference kernels of LiteRT in float64, and XNNPACK in
-float32, where a product is wrong by up to 2^-22 of itself. They differ only where a product lies
-that close to a half, and sums are integers: of each column there are 255 halves, and few sums near
-each. All of them are tried here. Where the three disagree on one, the scale of the column is moved
-by some units in its last place, until they agree on all.
+A sum of integers is multiplied by a scale and rounded. Our C and LiteRT for microcontrollers do
+this in fixed point, LiteRT's reference kernels in float64, and XNNPACK in float32, where a product
+has a relative error of up to 2^-22. Results differ only where a product lies that close to a half.
+Each column has 255 halves, and because sums are integers, only a few lie near each. All of these
+are tried here. Where the runtimes disagree on one, the scale of the column is moved by some units
+in its last place, until they agree on all.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eagerly.export.integers import multipliers, no_ranges
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import LEAST, MOST, column_scales, grid, layer_integers
 
-# How far scales are moved at most, in units in the last place: 1e-5 of themselves.
+# The farthest that a scale is moved, in units in the last place: a relative change of 1e-5.
 FARTHEST = 100
-# Sums around a half that are tried.
+# Sums that are tried around each half.
 AROUND = np.arange(-3, 5)
 
 
@@ -38,14 +38,14 @@ class _Layer:
 def without_ties(network: ActorNetwork) -> ActorNetwork:
     """Moves scales of kernels so that C, XNNPACK and the reference kernels agree on all inputs.
 
-    Weights change by at most 1e-5 of themselves. Of a network on which they agree nothing changes.
+    Weights change by at most 1e-5 of themselves, and not at all where the runtimes agree already.
 
     Args:
         network: A quantised MLP.
 
     Returns:
-        The network to export. `count_ties` of it is 0, unless a column has a scale so small that
-        sums lie too densely, one that its bias makes, or no weights.
+        The network to export. Its `count_ties` is 0, unless the scale of a column is so small that
+        sums lie too densely, is determined by the bias, or belongs to a column of zeros.
 
     Raises:
         ValueError: If it is not quantised.
@@ -58,7 +58,7 @@ def without_ties(network: ActorNetwork) -> ActorNetwork:
 
 
 def count_ties(network: ActorNetwork) -> int:
-    """Counts units of a quantised MLP that have a sum on which roundings disagree.
+    """Counts the units of a quantised MLP that have a sum on which runtimes disagree.
 
     Raises:
         ValueError: If it is not quantised.
@@ -94,11 +94,11 @@ def _layers(network: ActorNetwork) -> Iterator[_Layer]:
 
 
 def _moved(layer: _Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Returns the kernel `[I, units]` with the columns scaled that disagree."""
+    """Returns the kernel `[I, units]`, with those columns scaled on which runtimes disagree."""
     given = kernel.astype(np.float32)
     moved, largest = given.copy(), np.abs(given).max(axis=0)
     columns = np.flatnonzero(_disagreeing(layer, moved, bias, np.arange(len(bias))))
-    # A scale that the bias makes stays.
+    # A scale that the bias determines is not moved.
     scales = column_scales(given, np.zeros_like(bias), layer.input_scale)
     movable = (largest > 0.0) & (scales == column_scales(given, bias, layer.input_scale))
     columns = columns[movable[columns]]
@@ -118,13 +118,13 @@ def _moved(layer: _Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
 def _disagreeing(
     layer: _Layer, kernel: np.ndarray, bias: np.ndarray, columns: np.ndarray
 ) -> np.ndarray:
-    """Says which columns `[units]` of a layer have a sum that is rounded differently.
+    """Returns which columns of a layer have a sum that runtimes round differently, `[units]`.
 
     Args:
         layer: The layer.
         kernel: `[I, units]`, of these columns.
         bias: `[units]`.
-        columns: `[units]`, which of the layer they are.
+        columns: `[units]`, their indices in the layer.
     """
     q, steps, scales = layer_integers(kernel, bias, layer.input_scale)
     ends = q.astype(np.int64) * (np.array([LEAST, MOST])[:, None, None] - layer.input_zero_point)

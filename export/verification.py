@@ -1,4 +1,4 @@
-"""What is checked of an export, and within which limits."""
+"""Compares an export with the policy that it was made of, and limits the differences."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import numpy as np
 
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
-from eagerly.export.examples import Steps, acted, opened, rows_of
-from eagerly.export.runner import beyond, differences
+from eagerly.export.episodes import open_environment
+from eagerly.export.examples import Layout, Steps, rows_of, score_steps
+from eagerly.export.runner import differences, violations
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
-from eagerly.spaces import Actions, Observations
 from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation, evaluate
 
 _log = logging.getLogger(__name__)
-# What is allowed between the runner and the network that it should compute: see `runner.py`.
+# Limits of the differences between an export and its network in NumPy: see `runner.differences`.
 TOLERANCES: dict[str, dict[str, float]] = {
     "float32": {"largest": 1e-5, "other_choices": 0.0, "margin": 1e-4},
     "float16": {"largest": 5e-3, "other_choices": 0.0, "margin": 2e-2},
     "int8": {"largest": 0.03, "unequal": 0.002, "other_choices": 0.002, "margin": 0.0},
 }
-# What is allowed between integers and the network that they were rounded from. Beyond `USUAL` a
-# warning is logged, beyond `MOST` the export fails.
-USUAL = {"mean": 0.015, "percentile_99": 0.05, "other_choices": 0.01}
-MOST = {"mean": 0.05, "percentile_99": 0.25, "other_choices": 0.05}
-# What is allowed in `examples.c`, as a part of the span; integers must be equal there.
+# Limits of the differences between int8 and the float network that it was quantised from: above the
+# first a warning is logged, above the second the export fails.
+ROUNDING_WARNING = {"mean": 0.015, "percentile_99": 0.05, "other_choices": 0.01}
+ROUNDING_LIMIT = {"mean": 0.05, "percentile_99": 0.25, "other_choices": 0.05}
+# Limit of the differences in `examples.c`, as a part of the span; integers must be equal there.
 C_TOLERANCE = 1e-4
 
 
 def runner_of(folder: Path) -> ModuleType:
-    """Imports the runner of an export, from its file there."""
+    """Imports `runner.py` from the folder of an export."""
     spec = importlib.util.spec_from_file_location("exported_runner", folder / "runner.py")
     assert spec is not None
     assert spec.loader is not None
@@ -47,61 +47,67 @@ def runner_of(folder: Path) -> ModuleType:
     return module
 
 
-class _Exported:
-    """An exported policy, as `evaluate` takes it."""
+class _Evaluated:
+    """An exported policy with the interface that `evaluate` expects."""
 
-    def __init__(self, policy: Any, reads: Policy) -> None:
-        self.begin_episodes, self.parts = policy.begin_episode, reads.parts
+    def __init__(self, exported: Any, policy: Policy) -> None:
+        self.begin_episodes, self.parts = exported.begin_episode, policy.parts
 
 
-def exported_acted(
-    folder: Path, reads: Policy, make: EnvironmentMaker | None, run: Run, seeds: list[int]
+def run_export(
+    folder: Path, policy: Policy, make: EnvironmentMaker | None, run: Run, seeds: list[int]
 ) -> tuple[np.ndarray, Evaluation | None]:
-    """Lets an export act on its examples, and in episodes, in the process that calls it.
+    """Runs an export on its examples, and in episodes, in this process.
 
     Args:
         folder: The export.
-        reads: The policy, which knows what of an observation is read.
-        make: Makes the environment; None where no episodes are played.
+        policy: The policy that it was made of, which knows what it reads of an observation.
+        make: Makes the environment; None if no episodes are played.
         run: The run.
         seeds: Seeds of the episodes.
 
     Returns:
-        Rows of actions, as `runner.replayed` does, and what the episodes gave.
+        Rows of actions, as `runner.replay` returns them, and the evaluation; None without
+        episodes.
+
+    Raises:
+        RunError: If the environment fails.
+        ValueError: If a file of the export is not as it was written.
+        FloatingPointError: If an action is not finite.
     """
     runner = runner_of(folder)
-    policy = runner.Policy(folder)
-    runner.check_files(folder, policy.about)
+    exported = runner.Policy(folder)
+    runner.check_files(folder, exported.about)
     with np.load(folder / "examples.npz", allow_pickle=False) as file:
-        actions = runner.replayed(policy, {name: file[name] for name in file.files})
+        actions = runner.replay(exported, {name: file[name] for name in file.files})
     evaluation = None
     if make is not None and seeds:
-        with opened(make, run, "the episodes of the exported policy") as env:
-            evaluation = evaluate(_Exported(policy, reads), env, seeds)
+        with open_environment(make, run, "the episodes of the exported policy") as env:
+            evaluation = evaluate(_Evaluated(exported, policy), env, seeds)
     return actions, evaluation
 
 
-def judged(
+def compare(
     folder: Path,
     found: np.ndarray,
-    layout: tuple[Observations, Actions],
+    layout: Layout,
     network: ActorNetwork,
     original: ActorNetwork,
     precision: str,
 ) -> dict[str, Any]:
-    """Compares what an export does on its examples with networks in NumPy.
+    """Compares the actions of an export on its examples with those of networks in NumPy.
 
     Args:
         folder: The export.
-        found: Rows of actions, as `exported_acted` returns them.
-        layout: How observations and actions are laid out.
+        found: Rows of actions, as `run_export` returns them.
+        layout: The layout of observations and actions.
         network: The network that was converted.
-        original: That of the policy; the same one unless it was rounded to integers.
-        precision: Of the export.
+        original: The network of the policy; `network` itself unless that was quantised.
+        precision: The precision of the export.
 
     Returns:
-        What `policy.json` keeps of the comparison: how many `examples` there are, the
-        `differences` from the network, and from the original if that is another one.
+        The entries of `measured` in `policy.json`: the number of `examples`, the `differences`
+        from the network, and `differences_to_policy` from the original, or None.
 
     Raises:
         RunError: If a difference is larger than allowed.
@@ -114,7 +120,7 @@ def judged(
     steps = Steps(
         rows, arrays.get("reward", none).astype(np.float32), arrays.get("begins", none > 0)
     )
-    # Bounds come from the spaces, not from `policy.json`, which may be wrong, too.
+    # Bounds come from the spaces: those in `policy.json` are checked here, too.
     bounds = {
         "action": {
             "continuous": actions.continuous,
@@ -126,7 +132,7 @@ def judged(
     }
 
     def compared(network: ActorNetwork) -> dict[str, float]:
-        scores, _ = acted(numpy_actor(network.architecture, network.weights), actions, steps)
+        scores, _ = score_steps(numpy_actor(network.architecture, network.weights), actions, steps)
         expected = actions.to_environment(actions.decided(scores))
         return differences(bounds, found, expected, scores)
 
@@ -145,25 +151,29 @@ def judged(
     }
 
 
-def _check(measured: dict[str, float], most: dict[str, float]) -> None:
-    if wrong := beyond(measured, most):
+def _check(measured: dict[str, float], limits: dict[str, float]) -> None:
+    if wrong := violations(measured, limits):
         raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
 
 
 def _check_rounding(measured: dict[str, float]) -> None:
-    """Judges what integers differ by from the floats that they were rounded from."""
+    """Checks the differences between int8 and the float network that it was quantised from."""
     measured.pop("unequal", None)  # nearly all of them
-    if wrong := beyond(measured, MOST):
+    if wrong := violations(measured, ROUNDING_LIMIT):
         raise RunError(
             f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
             "--normalize-observations, or export in float32"
         )
-    if unusual := beyond(measured, USUAL):
+    if unusual := violations(measured, ROUNDING_WARNING):
         _log.warning("more is lost in 8 bits than usual: %s", "; ".join(unusual))
 
 
 def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    """Returns what `policy.json` keeps of episodes."""
+    """Returns the entry of an evaluation in `policy.json`.
+
+    Raises:
+        FloatingPointError: If a return is not finite.
+    """
     if evaluation is None:
         return None
     returns = [float(value) for value in evaluation.returns]
@@ -174,11 +184,11 @@ def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
 
 
 def loss(before: Evaluation, after: Evaluation) -> str | None:
-    """Says that an export reaches less than its policy, where that is more than chance.
+    """Describes a return that is lower than the policy's by more than chance, or returns None.
 
     Args:
         before: Episodes of the policy.
-        after: The same episodes, of the export.
+        after: The same episodes with the export.
     """
     apart, count = after.returns - before.returns, len(after.returns)
     mean, usual = float(apart.mean()), abs(float(before.returns.mean()))
@@ -186,6 +196,6 @@ def loss(before: Evaluation, after: Evaluation) -> str | None:
     if mean >= -0.05 * usual or mean >= -3.0 * error:
         return None
     return (
-        f"the export's return is lower: {after.returns.mean():.2f} over {count} episodes, where "
-        f"the policy has {before.returns.mean():.2f}"
+        f"the export's return is lower than the policy's: {after.returns.mean():.2f} over {count} "
+        f"episodes, {before.returns.mean():.2f} before"
     )

@@ -94,6 +94,15 @@ class Actor(MLP, InNumPy):
             quantized=quantization is not None,
         )
 
+    def figures(self) -> dict[str, float]:
+        """Returns what curves show of it: if it is quantised, the ends of its ranges."""
+        if self._quantization is None:
+            return {}
+        parts = {"action": self._head.continuous, "logits": self._head.choices}
+        absent = tuple(f"ranges/{name}" for name, there in parts.items() if not there)
+        ends = self._quantization.ends()
+        return {name: end for name, end in ends.items() if not name.startswith(absent)}
+
     def call(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores.
 

@@ -1,10 +1,10 @@
-"""Fake quantisation: an actor that computes on the grids of 8-bit integers while it trains.
+"""Fake quantisation: rounds an actor to the grids of 8-bit integers while it trains.
 
-Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-
-Only Inference", section 3. The grids are those of `policies.quantization`, and what is computed on
-them is `policies.ActorNetwork`'s; docs/quantization.md explains both.
+See Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-
+Arithmetic-Only Inference", section 3. `policies.quantization` defines the grids, and
+`policies.network` computes the same in NumPy; docs/quantization.md explains both.
 
-Numbers are rounded half to even. Eager mode, graphs and XLA give the same bits: see `_divided` for
+Numbers are rounded half to even, to the same bits in eager mode, graphs and XLA: `_divided` shows
 what that takes.
 """
 
@@ -40,14 +40,14 @@ WIDTH = 2.0**-10
 
 @tf.custom_gradient
 def fake_quantized(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
-    """Rounds activations to a grid; those outside go to its ends.
+    """Rounds activations to a grid; those outside are clipped to its ends.
 
-    The gradient goes straight through: rounding has none, and is left out of it. It is 0 outside.
+    The gradient is straight-through: it leaves the rounding out. Outside the grid it is 0.
 
     Args:
         x: Any shape.
         scale: Scalar, the grid's step.
-        zero_point: Scalar, the integer that stands for 0.
+        zero_point: Scalar, the integer that represents 0.
     """
     q = tf.round(x / scale) + zero_point
     within = tf.logical_and(q >= LEAST, q <= MOST)
@@ -57,7 +57,7 @@ def fake_quantized(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any
 
 @tf.custom_gradient
 def rounded(x: tf.Tensor, scale: tf.Tensor) -> Any:
-    """Rounds weights to multiples of a scale; the gradient goes straight through.
+    """Rounds biases to multiples of a scale, with a straight-through gradient.
 
     Args:
         x: `[..., units]`.
@@ -68,12 +68,14 @@ def rounded(x: tf.Tensor, scale: tf.Tensor) -> Any:
 
 @tf.custom_gradient
 def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, ends: tf.Tensor) -> Any:
-    """Rounds a kernel to its grids; the weight that makes a column's scale stays what it is.
+    """Rounds a kernel to its grids, with a straight-through gradient.
+
+    The weight that determines a column's scale keeps its value.
 
     Args:
         kernel: `[I, units]`.
         scales: `[units]`.
-        ends: `[units]`, the weights that 127 stands for.
+        ends: `[units]`, the weights that 127 represents.
     """
     steps = tf.round(kernel / scales)
     values = tf.where(tf.abs(steps) == MOST, tf.sign(steps) * ends, steps * scales)
@@ -82,15 +84,15 @@ def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, ends: tf.Tensor) -> Any
 
 @tf.custom_gradient
 def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
-    """Returns the tanh, on the grid of 1/128, of numbers that are rounded to a grid themselves.
+    """Rounds numbers to a grid, and their tanh to multiples of 1/128, at most 127/128.
 
-    The gradient is that of the tanh of x itself, outside the grid, too. With 0 there, an action
-    that is beyond an end in all rows of a batch could never come back.
+    The gradient is that of the tanh of x itself, even outside the grid. If it were 0 there, an
+    action beyond an end in all rows of a batch could never return.
 
     Args:
         x: Any shape.
         scale: Scalar, the grid's step.
-        zero_point: Scalar, the integer that stands for 0.
+        zero_point: Scalar, the integer that represents 0.
     """
     steps = tf.round(tf.tanh(fake_quantized(x, scale, zero_point)) * (1.0 / TANH_SCALE))
 
@@ -101,7 +103,7 @@ def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any
 
 
 def grid(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns scale and zero point of ranges that hold 0; `policies.quantization.grid` says more.
+    """Returns scale and zero point of ranges that contain 0, see `policies.quantization.grid`.
 
     Args:
         low: Any shape, at most 0.
@@ -116,7 +118,7 @@ def grid(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def quantized_weights(
     kernel: tf.Tensor, bias: tf.Tensor, input_scale: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rounds kernel and bias of a layer to their grids, as `policies.quantized_layer` does.
+    """Rounds kernel and bias of a layer to their grids, as `quantized_layer` does in NumPy.
 
     Args:
         kernel: `[I, units]`.
@@ -136,7 +138,7 @@ def quantized_weights(
 
 
 def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
-    """Calls a linear layer with weights that are on their grids."""
+    """Applies a linear layer with its weights rounded to their grids."""
     if not layer.built:
         layer.build(inputs.shape)
     kernel, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
@@ -147,30 +149,30 @@ def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
 def _divided(x: tf.Tensor, whole: int) -> tf.Tensor:
     """Divides by a constant, correctly rounded in every mode.
 
-    Graphs and XLA make x / n a product with the inverse of n. In float64 that is wrong by 2⁻⁵² of
-    itself. No quotient by an odd n < 256 lies within 2⁻³⁴ of a number halfway between two of
-    float32, so that the cast rounds both to the same one.
+    Graphs and XLA turn x / n into a product with the inverse of n. In float64 its relative error is
+    2⁻⁵². No quotient by an odd n < 256 lies within 2⁻³⁴ of the middle between two float32 numbers,
+    so the cast rounds quotient and product to the same one.
     """
     return tf.cast(tf.cast(x, tf.float64) / whole, x.dtype)
 
 
 class Quantization(keras.layers.Layer):
-    """Grids of an actor's activations, whose ranges follow those of the batches it learns from.
+    """Quantises an actor's activations, to ranges that follow the batches it learns from.
 
-    A range moves by `STEP` towards the least and the greatest number of a batch, and always holds
-    0; the first batch sets all ranges outright. Until then they are wide enough to act: ±10 of
-    inputs, as of scaled observations, [0, 10] of hidden layers, ±4 before the tanh, ±10 of logits.
+    A range moves by `STEP` towards the minimum and maximum of a batch, and always contains 0. The
+    first batch sets all ranges directly. Until then they are wide enough to act: ±10 for inputs, as
+    for scaled observations, [0, 10] for hidden layers, ±4 before the tanh, ±10 for logits.
 
     Args:
         hidden: L, how many hidden layers the actor has.
-        freeze_steps: After so many updates ranges stay as they are; 0: they never do. A first
+        freeze_steps: The number of updates after which ranges are frozen; 0: never. The first
             batch sets them in any case.
-        passed: Says how many updates were made.
+        passed: Returns how many updates were made.
 
     Attributes:
-        low: `[L + 3]`, least numbers of inputs, of each hidden layer after its activation, of
+        low: `[L + 3]`, the minima of inputs, of each hidden layer after its activation, of
             continuous dimensions before their tanh, and of logits.
-        high: `[L + 3]`, their greatest numbers.
+        high: `[L + 3]`, the maxima.
     """
 
     def __init__(
@@ -199,12 +201,12 @@ class Quantization(keras.layers.Layer):
     def outputs(
         self, inputs: tf.Tensor, linear: Sequence[Any], continuous: int, *, training: bool
     ) -> tf.Tensor:
-        """Maps `[B, V]` to what an actor's head makes scores of, `[B, A]`.
+        """Maps inputs `[B, V]` to the outputs `[B, A]` that the actor's head takes.
 
         Args:
             inputs: Scaled observations, without their mask.
-            linear: The linear layers; behind all but the last one stands a relu.
-            continuous: C, how many outputs go through a tanh; here they have.
+            linear: The linear layers; a relu follows all but the last one.
+            continuous: C, how many outputs go through a tanh, which is applied here.
             training: Whether the ranges follow this batch.
         """
         ranges = _Ranges(self, training)
@@ -224,21 +226,30 @@ class Quantization(keras.layers.Layer):
         ranges.keep()
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
+    def ends(self) -> dict[str, float]:
+        """Returns the lower and upper end of each range, for curves."""
+        hidden = [f"hidden_{number}" for number in range(1, self.low.shape[0] - 2)]
+        return {
+            f"ranges/{name}_{end}": float(value)
+            for end, values in (("low", self.low.numpy()), ("high", self.high.numpy()))
+            for name, value in zip(["input", *hidden, "action", "logits"], values, strict=True)
+        }
+
     def is_first(self) -> tf.Tensor:
-        """Says whether no batch has set the ranges yet: none gives those that they begin as."""
+        """Returns whether no batch has set the ranges yet; none can give the initial ones."""
         pairs = zip((self.low, self.high), self._first, strict=True)
         same = [tf.reduce_all(tf.equal(variable.value, begun)) for variable, begun in pairs]
         return tf.logical_and(*same)
 
     def is_frozen(self) -> tf.Tensor:
-        """Says whether ranges that are set stay as they are."""
+        """Returns whether ranges, once set, are frozen."""
         if not self._freeze_steps:
             return tf.constant(False)
         return tf.cast(self._passed(), tf.int64) >= self._freeze_steps
 
 
 class _Ranges:
-    """The ranges of one call of an actor; they are kept at its end."""
+    """The ranges during one call of an actor; `keep` stores them at its end."""
 
     def __init__(self, of: Quantization, training: bool) -> None:
         self._of, self._training = of, training
@@ -248,7 +259,7 @@ class _Ranges:
             self._frozen = tf.logical_and(of.is_frozen(), tf.logical_not(self._first))
 
     def grid(self, index: int, x: tf.Tensor, most: float = np.inf) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the grid of a range, once it has followed numbers x up to an end."""
+        """Moves a range towards numbers x, clipped to ±`most`, and returns its grid."""
         if self._training:
             x = tf.stop_gradient(x)
             low = tf.clip_by_value(tf.reduce_min(x), -most, 0.0)
@@ -262,7 +273,7 @@ class _Ranges:
         return tf.where(self._frozen, end, moved)
 
     def keep(self) -> None:
-        """Gives the variables the values of these ranges."""
+        """Stores these ranges in the variables."""
         if self._training:
             self._of.low.assign(tf.stack(self._low))
             self._of.high.assign(tf.stack(self._high))

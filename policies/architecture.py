@@ -1,4 +1,4 @@
-"""What an actor consists of, as plain data: with its weights enough to compute it anywhere."""
+"""The structure of actors as plain data: with its weights, enough to run an actor anywhere."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PROJECTIONS = ("memory_query", "memory_key", "memory_value", "memory_out")
 
 @dataclass(frozen=True, kw_only=True)
 class EntryEncoders:
-    """A layer, or convolutions, for each entry of an observation; what they give is joined.
+    """One dense layer, or convolutions, per entry of an observation; outputs are concatenated.
 
     Attributes:
         entries: The entries.
-        units: Features of each.
+        units: Features per entry.
     """
 
     entries: tuple[Entry, ...]
@@ -36,12 +36,12 @@ class EntryEncoders:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCore:
-    """What remembers, behind a layer that joins observation, previous action and reward.
+    """A memory, behind a dense layer that takes observation, previous action and reward.
 
     Attributes:
         kind: "lstm", "gru" or "attention".
-        units: H, the length of its features.
-        heads: Heads of attention.
+        units: H, the number of its features.
+        heads: Attention heads.
         length: T, how many steps attention sees.
     """
 
@@ -51,9 +51,9 @@ class MemoryCore:
     length: int = 1
 
     def state_shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the parts of a state, without N.
+        """Returns the shapes of the parts of a state, without N.
 
-        Of attention: keys, values, and how many steps were seen.
+        For attention: keys, values, and the number of steps seen.
         """
         if self.kind == "attention":
             return [(self.length, self.units), (self.length, self.units), ()]
@@ -62,11 +62,11 @@ class MemoryCore:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorArchitecture:
-    """The built-in actor: an MLP, maybe behind encoders of entries or a memory.
+    """A built-in actor: an MLP, optionally behind encoders of entries or a memory.
 
     Attributes:
-        observation_size: O, the length of a row, with its mask.
-        head: What makes scores of the last layer.
+        observation_size: O, the length of a row, including its mask.
+        head: Turns the outputs of the last layer into scores.
         hidden_sizes: Units of the hidden layers.
         activation: One of `numpy_actor.ACTIVATIONS`.
         layer_norm: Whether hidden layers are normalised before their activation.
@@ -91,7 +91,7 @@ class ActorArchitecture:
 
     @property
     def features(self) -> int:
-        """F, what the MLP is fed."""
+        """F, the number of inputs of the MLP."""
         if isinstance(self.encoder, EntryEncoders):
             return self.encoder.units * len(self.encoder.entries)
         return self.visible + (0 if self.encoder is None else self.encoder.units)
@@ -106,7 +106,7 @@ class ActorArchitecture:
         return columns
 
     def scores(self, outputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Makes scores `[N, A]` of the last layer's outputs, with rows `[N, O]` and their mask."""
+        """Turns outputs of the last layer into scores `[N, A]`; rows `[N, O]` hold the mask."""
         return self.head.scores(outputs, rows, quantized_tanh if self.quantized else np.tanh)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -170,15 +170,15 @@ class ActorArchitecture:
         return found
 
     def count_parameters(self) -> int:
-        """Counts the numbers in its weights."""
+        """Returns how many numbers its weights have."""
         return sum(map(math.prod, self.shapes().values()))
 
 
 def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns weights by `layer/weight`, of weights by the paths of variables in a model.
+    """Renames weights from the paths of variables in a model to `layer/weight`.
 
     Raises:
-        ValueError: If two have one name.
+        ValueError: If two weights would have the same name.
     """
     found = {"/".join(path.split("/")[-2:]): values for path, values in weights.items()}
     if len(found) < len(weights):
@@ -189,16 +189,17 @@ def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def check_weights(
     architecture: ActorArchitecture, weights: Mapping[str, Any], dtype: str | None = None
 ) -> None:
-    """Refuses weights that are not of this architecture.
+    """Checks that weights match an architecture.
 
     Args:
-        architecture: What they should be of.
-        weights: By `layer/weight`.
-        dtype: The dtype of all of them. With it every number is checked, too: weights must be
-            finite, and ranges must hold 0. None: shapes alone are, which costs nothing.
+        architecture: The architecture.
+        weights: Weights by `layer/weight`.
+        dtype: The dtype that all of them must have. If it is given, the numbers are checked as
+            well: weights must be finite, and ranges must contain 0. None checks only names and
+            shapes, which costs nothing.
 
     Raises:
-        ValueError: Naming what differs.
+        ValueError: If they do not match, naming what differs.
     """
     expected = architecture.shapes()
     given = {name: tuple(np.shape(values)) for name, values in weights.items()}

@@ -1,4 +1,4 @@
-"""The behaviour policy: what an agent does while it collects."""
+"""The behaviour policy: how an agent chooses actions while it collects data."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from eagerly.spaces import Actions, Observations
 
 
 class CountsObservations(Protocol):
-    """The running mean and deviation that observations are normalised by."""
+    """The running mean and deviation by which observations are normalised."""
 
     def observe(self, observations: np.ndarray) -> None:
         """Counts observations `[N, O]`."""
 
 
 class BehaviorPolicy:
-    """Acts in N environments as the agent's policy does now, with exploration noise.
+    """Acts in N environments with the agent's current policy and exploration noise.
 
-    `act` and `observe` are called in turn: first actions for what the environments show, then what
-    came of them. Noise that is correlated in time, memories and the statistics of normalised
-    observations all follow from these two calls; `Agent.behavior` makes one.
+    Call `act` and `observe` alternately: `act` chooses actions for the current observations,
+    `observe` takes their rewards and which episodes ended. The two calls also update noise that is
+    correlated in time, memories, and the statistics by which observations and rewards are
+    normalised. `Agent.behavior` creates a behaviour policy.
 
     Args:
         policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes.
         exploration: The noise.
         observations: How observations are laid out as rows.
-        actions: How actions are.
-        normalization: Counts what is observed; None where observations are not normalised.
-        returns: Counts discounted returns; None where rewards are not normalised.
+        actions: How actions are laid out.
+        normalization: Counts observations; None if observations are not normalised.
+        returns: Counts discounted returns; None if rewards are not normalised.
         seed: Seed of uniformly random actions.
     """
 
@@ -75,8 +76,8 @@ class BehaviorPolicy:
             `[N, A]`, float32, in [-1, 1]; `Actions.to_environment` converts them.
 
         Raises:
-            ValueError: If the observations have another shape, or `observe` was not told what came
-                of the actions before.
+            ValueError: If the observations have another shape, or `observe` was not called after
+                the previous actions.
             FloatingPointError: If an action is NaN, because a weight or an observation is.
         """
         check_rows(observations, self._observations.size)
@@ -106,13 +107,14 @@ class BehaviorPolicy:
     def observe(
         self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None = None
     ) -> None:
-        """Takes what came of the actions that `act` returned.
+        """Records the results of the actions that `act` returned.
 
         Args:
             rewards: `[N]`.
-            ended: `[N]` bool, in which environments the episode ended: noise and memory of these
-                begin anew.
-            actions: `[N, A]` in [-1, 1], where others were done than `act` returned.
+            ended: `[N]` bool, the environments whose episode ended. Their noise and memory are
+                reset.
+            actions: `[N, A]` in [-1, 1], the executed actions if they are not those that `act`
+                returned.
 
         Raises:
             ValueError: If `act` was not called before, or a shape is wrong.
@@ -133,7 +135,7 @@ class BehaviorPolicy:
         self._exploration.begin_episodes(ended)
 
     def begin_episodes(self, began: np.ndarray) -> None:
-        """Says in which environments, `[N]` bool, an episode begins though none ended."""
+        """Marks the environments, `[N]` bool, where an episode begins although none ended."""
         self._acted = None
         if self._episodes is not None and len(began) == len(self._episodes):
             self._episodes.begin(began)
@@ -142,9 +144,9 @@ class BehaviorPolicy:
         self._exploration.begin_episodes(began)
 
     def state(self) -> dict[str, Any]:
-        """Returns random states, and what is kept of the episodes in progress.
+        """Returns random states and the state of the episodes in progress.
 
-        Under "returns" it has discounted returns, where rewards are normalised.
+        If rewards are normalised, "returns" holds the discounted returns.
         """
         state = {
             "exploration": self._exploration.state(),
@@ -154,10 +156,10 @@ class BehaviorPolicy:
         return state if self._returns is None else state | {"returns": self._returns.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
+        """Restores what `state` returned.
 
         Raises:
-            ValueError: If it is of another memory.
+            ValueError: If it belongs to a different memory.
         """
         self._exploration.restore(state["exploration"])
         self._generator.bit_generator.state = state["uniform"]
@@ -171,10 +173,10 @@ class BehaviorPolicy:
 
 
 def check_rows(observations: np.ndarray, size: int) -> None:
-    """Refuses what is not a batch of observations `[N, O]`.
+    """Checks that observations are a batch `[N, O]`.
 
     Raises:
-        ValueError: With the remedy.
+        ValueError: If they are not, saying how to make them one.
     """
     if observations.shape[1:] != (size,):
         raise ValueError(

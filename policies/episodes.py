@@ -10,7 +10,7 @@ import numpy as np
 
 @runtime_checkable
 class EpisodePolicy(Protocol):
-    """A policy with a memory: it is handed its state, and hands the next one back.
+    """A policy with a memory: it takes its current state and returns the next one.
 
     Attributes:
         action_size: A.
@@ -19,7 +19,7 @@ class EpisodePolicy(Protocol):
     action_size: int
 
     def initial_state(self, count: int) -> list[np.ndarray]:
-        """Returns the state in which N episodes begin; it is all zeros."""
+        """Returns the initial state of N episodes, which is all zeros."""
 
     def step(
         self,
@@ -32,9 +32,10 @@ class EpisodePolicy(Protocol):
 
         Args:
             observations: `[N, O]`.
-            previous_actions: `[N, A]` in [-1, 1], the actions that led to them; 0 at a beginning.
-            previous_rewards: `[N]`, the rewards that came with them; 0 at a beginning.
-            state: What `initial_state` or the step before returned.
+            previous_actions: `[N, A]` in [-1, 1], the actions before these observations; 0 at the
+                start of an episode.
+            previous_rewards: `[N]`, the rewards of these actions; 0 at the start of an episode.
+            state: What `initial_state` or the previous step returned.
 
         Returns:
             Scores `[N, A]`, see `ActionHead`, and the next state.
@@ -42,9 +43,10 @@ class EpisodePolicy(Protocol):
 
 
 class Episodes:
-    """N episodes in progress, as a policy with a memory lives through them.
+    """N episodes in progress of a policy with a memory; keeps their states.
 
-    `act` and `acted` are called in turns: what was observed, then what was done and came of it.
+    Call `act` and `acted` alternately: `act` with the observations, `acted` with the executed
+    actions and their rewards.
 
     Args:
         policy: The policy.
@@ -62,10 +64,10 @@ class Episodes:
         return self._count
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """Remembers observations `[N, O]` and chooses actions `[N, A]` in [-1, 1].
+        """Remembers observations `[N, O]` and returns scores `[N, A]`, see `ActionHead`.
 
         Raises:
-            ValueError: If what came of those before is not known, or N is another one.
+            ValueError: If `acted` was not called after the previous observations, or N differs.
         """
         if self._waits:
             raise ValueError(
@@ -81,7 +83,7 @@ class Episodes:
         return actions
 
     def acted(self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Remembers what was done, `[N, A]`, and what came of it; forgets episodes that ended.
+        """Remembers executed actions and their rewards; resets episodes that ended.
 
         Args:
             actions: `[N, A]` in [-1, 1].
@@ -89,7 +91,8 @@ class Episodes:
             ended: `[N]` truth values.
 
         Raises:
-            ValueError: If nothing was observed before, or a shape is wrong; nothing is remembered.
+            ValueError: If `act` was not called before, or a shape is wrong. Nothing is remembered
+                then.
         """
         if not self._waits:
             raise ValueError("an action without an observation before it")
@@ -105,23 +108,23 @@ class Episodes:
         self.begin(ended)
 
     def begin(self, began: np.ndarray) -> None:
-        """Forgets what was before in the episodes, `[N]` truth values, that begin anew."""
+        """Resets the episodes, `[N]` truth values, that begin anew."""
         began = np.asarray(began, bool)
         if began.any():
             for part in (self._actions, self._rewards, *self._state):
                 part[began] = 0
 
     def state(self) -> dict[str, np.ndarray]:
-        """Copies everything that is remembered, as arrays by name."""
+        """Returns copies of everything that is remembered, as arrays by name."""
         parts = {f"memory_{index}": part.copy() for index, part in enumerate(self._state)}
         before = {"previous_actions": self._actions, "previous_rewards": self._rewards}
         return {name: part.copy() for name, part in before.items()} | parts
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` returned of as many episodes.
+        """Restores what `state` returned for the same number of episodes.
 
         Raises:
-            ValueError: If it is of another memory.
+            ValueError: If it belongs to a different memory.
         """
         own = self.state()
         found = {name: np.shape(state[name]) for name in own if name in state}

@@ -1,4 +1,4 @@
-"""Noise that is added to actions while exploring; in NumPy, because it is needed at every step."""
+"""Exploration noise for actions; in NumPy, because it is needed at every step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GaussianNoise:
         return noise
 
     def begin_episodes(self, began: np.ndarray) -> None:
-        """Takes which environments `[N]` begin an episode; this noise has no memory of them."""
+        """Takes which environments `[N]` begin an episode; this noise does not depend on it."""
 
     def state(self) -> dict[str, Any]:
         """Returns what `restore` needs, plain numbers that JSON can hold."""
@@ -51,13 +51,13 @@ class GaussianNoise:
 class OrnsteinUhlenbeckNoise(GaussianNoise):
     """Noise that is correlated in time, one process for every environment and dimension.
 
-    x ← (1 - θ) x + σ n with n ~ N(0, 1), beginning at 0 in every episode: the process of Uhlenbeck
-    and Ornstein 1930 in steps of length 1, as Lillicrap et al. 2016 (section 7) use it. Its
-    deviation settles at σ / √(1 - (1 - θ)²), 1.9 σ for θ = 0.15.
+    x ← (1 - θ) x + σ n with n ~ N(0, 1), starting at 0 in every episode. This is the process of
+    Uhlenbeck and Ornstein 1930 with time steps of 1, as in Lillicrap et al. 2016 (section 7). Its
+    standard deviation converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for θ = 0.15.
 
     Args:
         scale: σ, in units of [-1, 1].
-        theta: θ in (0, 1]; at 1 it is `GaussianNoise`.
+        theta: θ in (0, 1]; 1 gives `GaussianNoise`.
         seed: Its seed.
     """
 
@@ -74,7 +74,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         return self._current
 
     def begin_episodes(self, began: np.ndarray) -> None:
-        """Lets the processes of the environments `[N]` that begin an episode begin at 0."""
+        """Resets the processes of the environments `[N]` that begin an episode to 0."""
         if len(began) == len(self._current):
             self._current[began] = 0.0
 
@@ -83,7 +83,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         return super().state() | {"current": self._current.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues from `state`, also from that of another noise; then the processes are at 0."""
+        """Continues from `state`; after that of another kind of noise, processes start at 0."""
         super().restore(state)
         self._current = np.array(state.get("current", np.zeros((0, 0))), np.float32)
 
@@ -91,19 +91,19 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
 def exploration_noise(
     kind: str, scale: float, theta: float, seed: np.random.SeedSequence
 ) -> GaussianNoise:
-    """Makes the noise that is named, one of `EXPLORATIONS`."""
+    """Creates noise by its name, one of `EXPLORATIONS`."""
     if kind == "gaussian":
         return GaussianNoise(scale, seed)
     return OrnsteinUhlenbeckNoise(scale, theta, seed)
 
 
 class ChoiceNoise(GaussianNoise):
-    """Exploration with discrete choices: drawn by their probabilities, now and then uniformly.
+    """Exploration for discrete choices: samples by their probabilities, sometimes uniformly.
 
     Args:
         box: The noise of continuous dimensions.
         actions: How actions are laid out.
-        epsilon: Share of choices that are drawn uniformly among valid values.
+        epsilon: Share of choices that are sampled uniformly from the valid values.
         seed: Seed of the choices.
     """
 

@@ -1,4 +1,4 @@
-"""What stands behind the last layer of an actor: actions in [-1, 1], and scores of choices."""
+"""The head behind an actor's last layer: actions in [-1, 1], and scores of choices."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from eagerly.spaces.actions import INVALID, choice_segments
 
 @dataclass(frozen=True)
 class ActionHead:
-    """Makes scores of what an actor's last layer gives.
+    """Turns the outputs of an actor's last layer into scores.
 
-    The scores of continuous dimensions are the actions, a tanh. Those of a choice are the
-    logarithms of its probabilities, normalised among the values that are valid; the others have
-    `INVALID`, whose exponential is 0.
+    The score of a continuous dimension is the action itself, the tanh of the output. The scores of
+    a choice are log-probabilities, normalised over its valid values. Invalid values get `INVALID`,
+    whose exponential is 0.
 
     Attributes:
         continuous: C, how many dimensions are continuous; they come first.
         choices: How many values each choice has.
-        masked: M, how many columns at the end of an observation say what is valid; 0 where
-            everything always is.
-        squashes: Whether the continuous dimensions go through a tanh; else they are in [-1, 1].
+        masked: M, how many columns at the end of an observation are the mask of valid values; 0 if
+            all values are always valid.
+        squashes: Whether the continuous dimensions go through a tanh; if not, they already are in
+            [-1, 1].
     """
 
     continuous: int
@@ -47,9 +48,10 @@ class ActionHead:
         observation: np.ndarray,
         squash: Callable[[np.ndarray], np.ndarray] = np.tanh,
     ) -> np.ndarray:
-        """Maps the last layer's `[N, A]` to scores, with observations `[N, O]` and their mask.
+        """Maps outputs `[N, A]` of the last layer to scores; observations `[N, O]` hold the mask.
 
-        Of outputs that are to be squashed; `networks.actor.scores` does it for tensors.
+        The outputs are squashed here, by `squash`. `networks.actor.scores` does the same for
+        tensors.
         """
         scores = squash(outputs)
         for columns in self.segments():
@@ -64,7 +66,7 @@ class ActionHead:
         return scores
 
     def mask_of(self, observation: Any, columns: slice) -> Any:
-        """Takes the columns of a choice out of the mask behind observations `[B, O]`."""
+        """Returns the columns of a choice in the mask at the end of observations `[B, O]`."""
         mask = observation[:, -self.masked :]
         return mask[:, columns.start - self.continuous : columns.stop - self.continuous]
 

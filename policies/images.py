@@ -1,4 +1,4 @@
-"""Images in NumPy: which convolutions their encoder has, and what it computes."""
+"""The image encoder in NumPy: which convolutions it has, and what it computes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Window = tuple[int, int]
 def convolutions(height: int, width: int) -> list[tuple[Window, Window]]:
     """Returns kernel and strides of each convolution over images of this size, without padding.
 
-    Large images have four of 3 by 3, three of them with stride 2. Where a side is below 31, layers
-    are added until both sides are at most 4, but no more than four. A side has stride 2 while it
-    has at least 11 pixels. Kernels are never larger than what is left, and one wider where stride 2
-    would miss the last pixel: it may be a wall.
+    Large images have four convolutions of 3 by 3, three of them with stride 2. If a side is below
+    31, there are as many layers as bring both sides down to 4, but no more than four. A side has
+    stride 2 as long as it has at least 11 pixels. Kernels are never larger than the remaining
+    sides. They are one pixel wider where stride 2 would miss the last pixel, which may be a wall.
 
     Raises:
         ValueError: If a side is below 3.
@@ -42,14 +42,14 @@ def convolutions(height: int, width: int) -> list[tuple[Window, Window]]:
 
 
 def _window(side: int) -> Window:
-    """Returns how large the kernel over a side of a small image is, and its stride."""
+    """Returns the size of the kernel along a side of a small image, and its stride."""
     if side < _STRIDED:
         return min(3, side), 1
     return 3 + (side % 2 == 0), 2
 
 
 def sides_after(sides: Window, kernel: Window, strides: Window) -> Window:
-    """Returns the sides of what a convolution without padding makes of an image."""
+    """Returns the sides of an image after a convolution without padding."""
     height, width = ((s - k) // by + 1 for s, k, by in zip(sides, kernel, strides, strict=True))
     return height, width
 
@@ -57,7 +57,7 @@ def sides_after(sides: Window, kernel: Window, strides: Window) -> Window:
 def norm_epsilon(height: int, width: int) -> float:
     """Returns the epsilon of the layer normalisation behind the convolutions.
 
-    Keras' default swallows symbols: numbers from 0 to 10, as MiniGrid shows them, are 0.04 at most.
+    Keras' default would swallow symbols: MiniGrid's numbers from 0 to 10 are at most 0.04 here.
     """
     return 1e-3 if min(height, width) >= _LARGE else 1e-6
 
@@ -67,13 +67,13 @@ def image_features(
 ) -> np.ndarray:
     """Maps the numbers of images, `[N, K · H · W · C]` from 0 to 255, to features `[N, units]`.
 
-    What `networks.encoders.ImageEncoder` does.
+    `networks.encoders.ImageEncoder` computes the same.
 
     Args:
         entry: The image.
-        layer: How the names of its layers begin.
+        layer: The prefix of the names of its layers.
         weights: Weights by name.
-        columns: The numbers.
+        columns: The numbers of the images.
     """
     count, height, width, channels = entry.frames
     dtype = weights[f"{layer}_linear/kernel"].dtype

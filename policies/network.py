@@ -1,4 +1,4 @@
-"""The built-in actors, written down once: in NumPy they act, in an export they become a graph.
+"""The built-in actors, defined once: NumPy runs them, an export builds its graph from them.
 
 `networks.Actor` and its relatives compute the same in training.
 """
@@ -29,20 +29,20 @@ from eagerly.spaces.observations import IMAGE
 class ActorNetwork:
     """A built-in actor with its weights, from scaled observations to outputs of its last layer.
 
-    What is before and behind it, scaling, masks and squashing, is `ActionHead`'s and its caller's.
+    Its caller scales observations; `ActionHead` applies masks and squashes the outputs.
 
     Args:
-        architecture: What it consists of.
+        architecture: The structure of the actor.
         weights: Weights by `layer/weight`; they are not copied.
 
     Attributes:
-        architecture: What it consists of.
+        architecture: The structure of the actor.
         weights: Weights by name.
-        ranges: Of a quantised one those of inputs, of each hidden layer, of continuous outputs
-            before their tanh, and of logits.
+        ranges: For a quantised actor the ranges of inputs, of each hidden layer, of continuous
+            outputs before their tanh, and of logits; otherwise empty.
 
     Raises:
-        ValueError: If the weights are of another architecture.
+        ValueError: If the weights do not match the architecture.
     """
 
     def __init__(self, architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]) -> None:
@@ -62,7 +62,7 @@ class ActorNetwork:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of its weights, in which it computes."""
+        """The dtype of its weights, in which it computes."""
         return self.weights["action/kernel"].dtype
 
     def outputs(self, ops: Operations, rows: Any) -> Any:
@@ -79,10 +79,10 @@ class ActorNetwork:
         previous_rewards: Any,
         state: list[Any],
     ) -> tuple[Any, list[Any]]:
-        """Maps the next step of an actor with a memory to outputs and the next state.
+        """Computes one step of an actor with a memory: its outputs and its next state.
 
         Args:
-            ops: What computes.
+            ops: The operations that compute it.
             rows: `[N, V]`, scaled, without their mask.
             previous_actions: `[N, A]` in [-1, 1].
             previous_rewards: `[N]`.
@@ -115,8 +115,8 @@ class ActorNetwork:
     def quantized_parts(self, ops: Operations, hidden: Any) -> list[Any]:
         """Maps scaled rows `[N, V]` to outputs on their grids: before a tanh, and logits.
 
-        Each is there only if the actor has such dimensions. They come of layers of their own,
-        because their grids differ.
+        Each part is present only if the actor has such dimensions. Both come from a layer of their
+        own, because their grids differ.
         """
         *ranges, of_actions, of_logits = self.ranges
         hidden = ops.quantized(hidden, *ranges[0])

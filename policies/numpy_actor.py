@@ -1,4 +1,4 @@
-"""The built-in actors in NumPy: what acts at every environment step, without TensorFlow."""
+"""The built-in actors in NumPy, which act at every environment step without TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMPY = NumpyOperations()
 
 
 def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Does what `networks.ObservationNormalization` does, for columns that are scaled."""
+    """Normalises columns as `networks.ObservationNormalization` does."""
     scaled = (observations - mean) * scale
     return np.minimum(np.maximum(scaled, -CLIP), CLIP)
 
@@ -40,7 +40,7 @@ class _Scaled:
                 self._pixels = pixels
 
     def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows `[N, O]`, and what the network takes of them, `[N, V]`."""
+        """Returns scaled rows `[N, O]`, and the part that the network takes, `[N, V]`."""
         rows = observations
         if self._moments:
             rows = normalized(rows, *self._moments)
@@ -51,7 +51,7 @@ class _Scaled:
 
 
 class NumpyActor:
-    """A built-in actor without a memory, as a function of observations; safe to share by threads.
+    """A built-in actor without a memory: a function of observations, which is thread-safe.
 
     Args:
         network: The network with its weights.
@@ -68,12 +68,12 @@ class NumpyActor:
         return architecture.scores(self.network.outputs(_NUMPY, visible), rows)
 
     def scaled(self, observations: np.ndarray) -> np.ndarray:
-        """Maps observations `[N, O]` to what the network takes, `[N, V]`."""
+        """Maps observations `[N, O]` to the inputs of the network, `[N, V]`."""
         return self._scaled(observations)[1]
 
 
 class NumpyMemoryActor:
-    """A built-in actor with a memory: an `EpisodePolicy`, safe to share by threads.
+    """A built-in actor with a memory: an `EpisodePolicy`, which is thread-safe.
 
     Args:
         network: The network with its weights.
@@ -87,7 +87,7 @@ class NumpyMemoryActor:
         self._scaled = _Scaled(network)
 
     def initial_state(self, count: int) -> list[np.ndarray]:
-        """Returns the state in which N episodes begin; it is all zeros."""
+        """Returns the initial state of N episodes, which is all zeros."""
         core = self.network.architecture.encoder
         assert isinstance(core, MemoryCore)
         return [np.zeros((count, *shape), self.network.dtype) for shape in core.state_shapes()]
@@ -99,7 +99,7 @@ class NumpyMemoryActor:
         previous_rewards: np.ndarray,
         state: list[np.ndarray],
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Chooses actions, as `policies.EpisodePolicy` says."""
+        """Chooses actions; see `policies.EpisodePolicy`."""
         rows, visible = self._scaled(observations)
         actions = np.asarray(previous_actions, rows.dtype)
         rewards = np.asarray(previous_rewards, rows.dtype)
@@ -113,11 +113,11 @@ def numpy_actor(
     """Builds a NumPy actor from an architecture and weights.
 
     Args:
-        architecture: What the actor consists of.
+        architecture: The structure of the actor.
         weights: Its weights by `layer/weight`; they are not copied.
 
     Raises:
-        ValueError: If the weights are of another architecture.
+        ValueError: If the weights do not match the architecture.
     """
     network = ActorNetwork(architecture, weights)
     if isinstance(architecture.encoder, MemoryCore):

@@ -1,7 +1,7 @@
-"""The operations that an actor consists of: one protocol, and what it is in NumPy.
+"""The operations that actors are built from: a protocol, and its implementation in NumPy.
 
-`policies.network` writes each actor down once, in these operations. NumPy computes it; exports let
-the same lines build a graph.
+`policies.network` defines each actor once, in terms of these operations. NumPy computes them; in an
+export the same code builds a graph.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ LAYER_NORM_EPSILON = 1e-5
 
 
 class Operations(Protocol):
-    """What is done to batches `[N, ...]`; +, - and * work on them as on arrays.
+    """Operations on batches `[N, ...]`; +, - and * work on these as on arrays.
 
-    Weights come as NumPy arrays.
+    Weights are NumPy arrays.
     """
 
     def linear(self, x: Any, kernel: np.ndarray, bias: np.ndarray) -> Any:
-        """Maps `[N, I]` to `[N, units]`; the result belongs to the caller, who may change it."""
+        """Maps `[N, I]` to `[N, units]`; the caller may change the result in place."""
 
     def matmul(self, a: Any, b: Any) -> Any:
         """Multiplies `[..., I, K]` by `[..., K, J]`."""
@@ -47,7 +47,7 @@ class Operations(Protocol):
         """Returns the smaller of x and a number."""
 
     def less(self, a: np.ndarray, b: Any) -> Any:
-        """Says where constants are less than what was computed."""
+        """Returns where the constants `a` are less than `b`."""
 
     def concat(self, parts: Sequence[Any], axis: int = -1) -> Any:
         """Joins parts along an axis."""
@@ -56,7 +56,7 @@ class Operations(Protocol):
         """Takes a range of an axis."""
 
     def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
-        """Gives another shape; -1 stands for N."""
+        """Changes the shape; -1 stands for N."""
 
     def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
         """Reorders axes."""
@@ -126,7 +126,7 @@ class NumpyOperations:
         return np.minimum(x, most)
 
     def less(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Says where constants are less than what was computed."""
+        """Returns where the constants `a` are less than `b`."""
         return a < b
 
     def concat(self, parts: Sequence[np.ndarray], axis: int = -1) -> np.ndarray:
@@ -140,7 +140,7 @@ class NumpyOperations:
         return x[(slice(None),) * axis + (slice(start, stop),)]
 
     def reshape(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Gives another shape; -1 stands for N."""
+        """Changes the shape; -1 stands for N."""
         return x.reshape(shape)
 
     def transpose(self, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Policies as a user calls them: from an observation to an action in the environment's units."""
+"""Policies as users call them: from an observation to an action in the environment's units."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from eagerly.spaces import Actions, Observations
 
 
 class Policy:
-    """A deterministic policy: a function of the observation, or with a memory of the episode.
+    """A deterministic policy: a function of the observation, or, with a memory, of the episode.
 
-    Where the actor is a built-in one it needs NumPy alone: it can be called from several threads at
-    once, each with episodes of its own, and be pickled and copied. Where it is a model of your own,
-    TensorFlow is called: from one thread at a time, and in this process.
+    With a built-in actor it needs only NumPy. It can then be pickled and copied, and called from
+    several threads at once, each with its own episodes. With a model of your own it calls
+    TensorFlow: use it from one thread at a time, and only in this process.
 
     Args:
         actor: Maps rows of observations `[N, O]` to scores `[N, A]`, or steps through episodes.
         observations: Lays observations out as rows.
-        actions: Makes actions of scores.
+        actions: Turns scores into actions.
         steps: Environment steps that it was trained for.
-        which: Which policy of its run it is.
+        which: Which policy of its run it is, "best" or "latest".
 
     Attributes:
-        actor: What it was made of; of a built-in actor a `NumpyActor` or `NumpyMemoryActor`.
+        actor: The actor; a built-in one is a `NumpyActor` or `NumpyMemoryActor`.
         observation_space, action_space: Those of the environment.
         observation_size: O.
         action_size: A.
@@ -56,18 +56,19 @@ class Policy:
         The last bits of a row's action can depend on whether it came alone or in a batch.
 
         Args:
-            observation: As the environment gives it, `[O]` of a flat `Box`; or N of them, each
-                part with an axis N in front.
-            action_mask: Of discrete actions, which are valid, as `info["action_mask"]` says it;
-                of N observations N of them. None: all are.
+            observation: An observation of the environment, `[O]` for a flat `Box`; or N of them,
+                each part with an axis N in front.
+            action_mask: Which discrete actions are valid, in the form of `info["action_mask"]`; N
+                masks for N observations. None: all are valid.
 
         Returns:
-            What the environment takes: of a `Box` `[A]` in its units, within its bounds, of its
-            dtype. For N observations N of them, each part with an axis N in front.
+            An action for the environment; for a `Box`, `[A]` in its units, bounds and dtype. For N
+            observations N actions, each part with an axis N in front.
 
         Raises:
-            ValueError: If the observation or the mask is of another space, or the policy remembers.
-            FloatingPointError: If the action would be NaN, because the observation is.
+            ValueError: If the observation or the mask does not fit its space, or the policy has a
+                memory.
+            FloatingPointError: If the action would be NaN, for example because the observation is.
         """
         if self.remembers:
             raise ValueError(
@@ -78,9 +79,9 @@ class Policy:
         return self._made(self._actions.decided(finite_scores(self.actor(rows), rows)), single)
 
     def begin_episodes(self, count: int | None = None) -> PlayedEpisodes:
-        """Begins an episode, or N side by side; what is returned acts in them, step by step.
+        """Begins an episode, or N side by side; call the result at every step to get actions.
 
-        Without a memory it does what the policy itself does.
+        Without a memory, these are the actions of the policy itself.
 
         Args:
             count: N; None for one episode, whose observations come without an axis N.
@@ -88,7 +89,7 @@ class Policy:
         return PlayedEpisodes(self, count)
 
     def parts(self, observation: Any) -> list[Any]:
-        """Returns the parts of an observation that it reads: all but what training left out.
+        """Returns the parts of an observation that it reads: all but those that training left out.
 
         Raises:
             ValueError: If one is missing.
@@ -112,7 +113,7 @@ class Policy:
         return rows[np.newaxis] if single else rows, single
 
     def _made(self, actions: np.ndarray, single: bool) -> Any:
-        """Makes what the environment takes of actions `[N, A]`."""
+        """Converts actions `[N, A]` to what the environment takes."""
         rows = self._actions.to_environment(actions)
         return self._actions.unflatten(rows[0] if single else rows)
 
@@ -122,9 +123,9 @@ class Policy:
 
 
 class PlayedEpisodes:
-    """Acts in one episode, or in N side by side, from what it has seen of them.
+    """Acts in one episode, or in N side by side, based on what it has seen of them.
 
-    `Policy.begin_episodes` makes it.
+    `Policy.begin_episodes` creates it.
 
     Args:
         policy: The policy.
@@ -146,18 +147,19 @@ class PlayedEpisodes:
         """Chooses the next action.
 
         Args:
-            observation: As `Policy` takes it; N of them where N episodes were begun.
-            reward: What came with it, of the action before; `[N]` for N episodes. Not at the first
-                observation; without a memory it makes no difference.
-            ended: Which of N episodes ended before this observation, `[N]` bool: it is the first
-                of another one there. One episode that ends is begun anew by `begin_episodes`.
-            action_mask: As `Policy` takes it.
+            observation: As for `Policy`; N of them if N episodes were begun.
+            reward: The reward of the previous action, which came with this observation; `[N]` for N
+                episodes. Omit it for the first observation. Without a memory it has no effect.
+            ended: Which of N episodes ended before this observation, `[N]` bool. In these it is the
+                first observation of the next episode. After a single episode, call
+                `begin_episodes` again instead.
+            action_mask: As for `Policy`.
 
         Returns:
             What `Policy` returns.
 
         Raises:
-            ValueError: If a shape is wrong, or a memory lacks the reward.
+            ValueError: If a shape is wrong, or the policy has a memory and the reward is missing.
             FloatingPointError: If the action would be NaN.
         """
         policy, episodes = self._policy, self._episodes

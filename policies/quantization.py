@@ -1,12 +1,13 @@
 """The grids of 8-bit integers that quantised actors compute on (Jacob et al. 2018).
 
-A number r stands for an integer q as r = scale (q - zero_point) (Eq. 1). Activations have one scale
-and zero point for a tensor, and q in [-128, 127]; kernels have a scale for each column, no zero
-point, and q in [-127, 127]; biases have the product of both scales, and 32 bits.
+An integer q represents the number r = scale (q - zero_point) (Eq. 1). Activations have one scale
+and zero point per tensor, and q in [-128, 127]. Kernels have one scale per column, no zero point,
+and q in [-127, 127]. Biases have the product of both scales, and 32 bits.
 
-An actor's grids follow from `quantization/low` and `quantization/high`: the range of its inputs, of
-what each hidden layer gives, of continuous dimensions before their tanh, and of logits, in this
-order. What comes out of the tanh is on the grid of 1/128, whose q is in [-128, 127], too.
+An actor's grids follow from `quantization/low` and `quantization/high`: the ranges of its inputs,
+of the outputs of each hidden layer, of continuous dimensions before their tanh, and of logits, in
+this order. After the tanh, actions are multiples of 1/128, also with q in [-128, 127]: the largest
+is 127/128.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ SATURATED = 4.0
 
 @functools.lru_cache(maxsize=1024)  # of the layers of some actors: each call of one asks again
 def grid(low: float, high: float) -> tuple[np.float32, int]:
-    """Returns scale and zero point of a range, which is widened to hold 0.
+    """Returns scale and zero point of a range, which is extended to contain 0.
 
-    0 is on the grid, so that the range moves by up to half a step. Both are computed in float64 and
-    rounded once, halves up, as TensorFlow's converter does: float32 gives another scale for every
-    seventh range, and another zero point for many that are symmetric. `networks.quantization` has
-    the same operations for tensors, which give the same bits.
+    0 is on the grid, which shifts the range by up to half a step. Scale and zero point are computed
+    in float64 and rounded once, halves up, as TensorFlow's converter does. In float32, one range in
+    seven would get a different scale, and many symmetric ranges a different zero point.
+    `networks.quantization` has the same operations for tensors, with the same bits.
 
     Args:
-        low: Its least number.
-        high: Its greatest number; one of both must not be 0.
+        low: The minimum of the range.
+        high: The maximum of the range; not both may be 0.
     """
     least, most = min(float(low), 0.0), max(float(high), 0.0)
     whole = most - least
@@ -51,7 +52,7 @@ def grid(low: float, high: float) -> tuple[np.float32, int]:
 
 
 def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Returns the integers that stand for numbers on the grid of a range, as float32."""
+    """Returns the integers that represent numbers on the grid of a range, as float32."""
     scale, zero_point = grid(low, high)
     q = np.rint(np.asarray(x, np.float32) / scale)
     q += np.float32(zero_point)
@@ -60,7 +61,7 @@ def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def quantized(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Rounds numbers to the grid of a range; those outside go to its ends."""
+    """Rounds numbers to the grid of a range; numbers outside are clipped to its ends."""
     scale, zero_point = grid(low, high)
     q = integers(x, low, high)
     q -= np.float32(zero_point)
@@ -77,8 +78,9 @@ def quantized_tanh(x: np.ndarray) -> np.ndarray:
 def column_scales(kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32) -> np.ndarray:
     """Returns the scale of each column of a kernel, `[units]` float32.
 
-    It makes the largest weight 127, or, where that is more, the bias 2^30 of its steps: a bias that
-    is so much larger than what its column adds to it would leave 32 bits otherwise.
+    The largest weight becomes 127. If the bias would then take more than 2^30 steps, the scale is
+    raised until it takes 2^30: a bias much larger than the weights of its column would otherwise
+    not fit into 32 bits.
 
     Args:
         kernel: `[I, units]`.
@@ -99,8 +101,8 @@ def layer_integers(
         input_scale: The scale of the layer's inputs.
 
     Returns:
-        Those of the kernel, `[I, units]` int8, of the bias, `[units]` int32 and not much beyond
-        2^30, and the scale of each column, `[units]` float32.
+        The kernel as `[I, units]` int8, the bias as `[units]` int32, not much beyond 2^30, and the
+        scale of each column, `[units]` float32.
     """
     scales = column_scales(kernel, bias, input_scale)
     steps = np.rint(np.asarray(bias, np.float32) / (input_scale * scales))
@@ -113,8 +115,8 @@ def quantized_layer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rounds kernel and bias of a layer to their grids.
 
-    A weight that makes the scale of its column stays what it is, and so does the scale that follows
-    from it: 127 times the scale can differ from it in its last bit.
+    The weight that determines the scale of its column keeps its value, and the scale with it: 127
+    times the scale can differ from that weight in the last bit.
     """
     q, steps, scales = layer_integers(kernel, bias, input_scale)
     ends = _scales(kernel, bias, input_scale)[1]
@@ -125,7 +127,7 @@ def quantized_layer(
 def _scales(
     kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scale of each column, and the weight that 127 stands for."""
+    """Returns the scale of each column, and the weight that 127 represents."""
     largest = np.abs(np.asarray(kernel, np.float32)).max(axis=0)
     of_kernel = np.where(largest >= LEAST_WEIGHT, largest, np.float32(1.0)) / np.float32(MOST)
     size = np.abs(np.asarray(bias, np.float32)).astype(np.float64)

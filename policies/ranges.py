@@ -1,4 +1,4 @@
-"""Ranges of what an actor computes on rows that it is shown, for grids of 8-bit integers."""
+"""Measures the ranges of an actor's activations on given rows, for grids of 8-bit integers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eagerly.policies.quantization import SATURATED
 
 
 class Recorder(NumpyOperations):
-    """Computes in NumPy, and keeps what each hidden layer gave.
+    """NumPy operations that record the outputs of each hidden layer.
 
     Attributes:
         hidden: The results of activations, in order.
@@ -20,7 +20,7 @@ class Recorder(NumpyOperations):
         self.hidden: list[np.ndarray] = []
 
     def activation(self, name: str, x: np.ndarray) -> np.ndarray:
-        """Applies an activation, and keeps its result."""
+        """Applies an activation and records its result."""
         self.hidden.append(super().activation(name, x))
         return self.hidden[-1]
 
@@ -33,8 +33,8 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
         rows: Scaled observations `[N, V]` without their mask, at least one.
 
     Returns:
-        `quantization/low` and `quantization/high`, `[L + 3]` float32 each; they hold 0. What is
-        never there, or always 0, has -1 to 1.
+        `quantization/low` and `quantization/high`, `[L + 3]` float32 each. All ranges contain 0.
+        Outputs that the actor does not have, or that are always 0, get -1 to 1.
     """
     recorder = Recorder()
     outputs = network.outputs(recorder, rows)
@@ -50,6 +50,6 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
-    """Returns the least and the greatest number, or 0; of nothing, or zeros alone, any."""
+    """Returns minimum and maximum, extended to 0; of no numbers, or only zeros, -1 and 1."""
     low, high = min(float(x.min(initial=0.0)), 0.0), max(float(x.max(initial=0.0)), 0.0)
     return (low, high) if low < high else (-1.0, 1.0)

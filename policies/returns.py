@@ -1,4 +1,4 @@
-"""The discounted returns of episodes in progress, which rewards are normalised by."""
+"""The discounted returns of episodes in progress, by which rewards are normalised."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class CountsRows(Protocol):
 
 
 class DiscountedReturns:
-    """Counts, at every step of N environments, their discounted returns so far: G ← γ G + r.
+    """Tracks the discounted returns so far of N environments, G ← γ G + r, in statistics.
 
     Args:
-        statistics: Counts them, as rows `[N, 1]`.
+        statistics: Takes the returns of every step, as rows `[N, 1]`.
         discount: γ, in [0, 1].
     """
 
@@ -35,7 +35,7 @@ class DiscountedReturns:
         self._returns[ended] = 0.0
 
     def begin_episodes(self, began: np.ndarray) -> None:
-        """Lets the returns of the environments `[N]` that begin an episode begin at 0."""
+        """Resets the returns of the environments `[N]` that begin an episode to 0."""
         if len(began) == len(self._returns):
             self._returns[began] = 0.0
 
@@ -45,7 +45,7 @@ class DiscountedReturns:
         return found
 
     def restore(self, state: Any) -> None:
-        """Takes over what `state` returned.
+        """Restores what `state` returned.
 
         Raises:
             ValueError: If it is not a list of finite numbers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import WHICH, Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 from eagerly.training.signals import terminated_by_signals
@@ -69,7 +69,7 @@ def main(
             episodes or run.config.evaluation_episodes,
         )
         timeout = run.config.environment_timeout_seconds
-        with ExitStack() as opened:
+        with stdout_to_stderr() if as_json else nullcontext(), ExitStack() as opened:
             # A file that is half written, or a process, must not be left behind.
             opened.enter_context(terminated_by_signals())
             camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
@@ -89,7 +89,8 @@ def main(
 
                 evaluation = evaluate(policy, env, seeds, watch=bar.update, begin=begin)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": policy.which}
-            _print(evaluation, policy.steps, about, as_json)
+            if not as_json:
+                _print(evaluation, policy.steps, about)
             if camera and video:
                 pictures = int(evaluation.lengths[0]) + 1  # the same episode again
                 with tqdm(
@@ -100,18 +101,20 @@ def main(
                     f"video of an episode with return {format_return(filmed.returns[0])}: {video}"
                 )
                 echo(line, err=as_json)
+        if as_json:
+            _print_json(evaluation, policy.steps, about)
     except (RunError, ValueError, FloatingPointError) as error:
         raise Failure(error) from error
 
 
-def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> None:
-    figures, infos = evaluation.summary(), evaluation.info_means()
-    episodes = len(evaluation.returns)
-    if as_json:
-        more = {"step": step, "episodes": episodes, "info": infos}
-        returns = {"returns": evaluation.returns.tolist()}
-        click.echo(json.dumps(about | more | figures | returns))
-        return
+def _print_json(evaluation: Any, step: int, about: dict[str, Any]) -> None:
+    more = {"step": step, "episodes": len(evaluation.returns), "info": evaluation.info_means()}
+    returns = {"returns": evaluation.returns.tolist()}
+    click.echo(json.dumps(about | more | evaluation.summary() | returns))
+
+
+def _print(evaluation: Any, step: int, about: dict[str, Any]) -> None:
+    figures, episodes = evaluation.summary(), len(evaluation.returns)
     mean, deviation, least, most = (
         format_return(figures[f"return_{name}"]) for name in ("mean", "std", "min", "max")
     )
@@ -120,7 +123,7 @@ def _print(evaluation: Any, step: int, about: dict[str, Any], as_json: bool) -> 
         f"over {episodes} episodes of {about['env']}, from {least} to {most}, mean length "
         f"{figures['length_mean']:.0f}"
     )
-    for name, value in infos.items():
+    for name, value in evaluation.info_means().items():
         echo(f"  {name} at the end: mean {value:.4g}")
 
 

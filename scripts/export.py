@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +14,31 @@ from eagerly.errors import RunError
 from eagerly.export.formats import FORMATS, PRECISIONS
 from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import WHICH, Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, stdout_to_stderr
 from eagerly.storage.config import MOST_EPISODES
 from eagerly.storage.evaluations import format_return
 
 
 @click.command(cls=Command)
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--format", type=click.Choice(list(FORMATS)), required=True, help="Of the model.")
+@click.option("--format", type=click.Choice(list(FORMATS)), required=True, help="Model format.")
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
-    help="Of the model; int8 computes with integers alone.",
+    help="Model precision; int8 computes with integers only.",
 )
 @WHICH
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="The directory to be made; it must not exist.",
+    help="The directory to create; it must not exist.",
 )
 @click.option(
     "--episodes",
     type=click.IntRange(min=0, max=MOST_EPISODES),
-    help="Played with the policy and with the export, to compare returns; 0: none. "
+    help="Episodes to play with the policy and with the export, to compare returns; 0 for none. "
     "[default: 5 in float32, else 20]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -54,22 +55,23 @@ def main(
 ) -> None:
     """Writes the policy of the run in RUN_DIR as files that act without eagerly or TensorFlow.
 
-    The directory has the model, runner.py, which acts from it with NumPy and one runtime,
-    policy.json, examples and a model card. It appears once all of it was checked, or not at all.
+    The directory contains the model; runner.py, which runs it with NumPy and one runtime;
+    policy.json; examples; and a model card. It is created only if all checks pass.
     """
     log_to_terminal()
     try:
         with quiet_tensorflow():
             from eagerly.export.exporting import export_policy
-        exported = export_policy(
-            run_dir,
-            format=format,
-            precision=precision,
-            which=which,
-            out=out,
-            episodes=episodes,
-            trust=trust,
-        )
+        with stdout_to_stderr() if as_json else nullcontext():
+            exported = export_policy(
+                run_dir,
+                format=format,
+                precision=precision,
+                which=which,
+                out=out,
+                episodes=episodes,
+                trust=trust,
+            )
     except RunError as error:
         raise Failure(error) from error
     if as_json:
@@ -80,10 +82,10 @@ def main(
         f"{exported.which} policy of {run_dir} (step {exported.steps}) exported to {out}: "
         f"{format}, {precision}, {sum(exported.files.values()):,} bytes"
     )
-    _tell(exported.measured)
+    _print_measured(exported.measured)
 
 
-def _tell(measured: Mapping[str, Any]) -> None:
+def _print_measured(measured: Mapping[str, Any]) -> None:
     for name, words in (
         ("differences", "differences from the network"),
         ("differences_to_policy", "differences from the policy"),
@@ -96,7 +98,7 @@ def _tell(measured: Mapping[str, Any]) -> None:
             format_return(measured["returns"][name]["mean"]) for name in ("exported", "policy")
         )
         count = len(measured["returns"]["policy"]["returns"])
-        echo(f"  return over {count} episodes: {exported}, of the policy {before}")
+        echo(f"  return over {count} episodes: {exported}, {before} with the policy itself")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 
@@ -51,6 +52,33 @@ def write_page(path: Path, title: str, lines: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     click.echo(text)
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Sends everything that is printed while entered to standard error.
+
+    That includes the output of compiled code, such as simulators, and of processes that are
+    started meanwhile. Standard output is left to the JSON of the command.
+    """
+    before = sys.stdout
+    before.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is no standard output
+        yield
+        return
+    try:
+        with suppress(OSError):  # there is no standard error
+            os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        before.flush()
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)  # the buffers of C
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class Failure(click.ClickException):

@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from eagerly.agents import agent_names, config_class
+from eagerly.agents.conditions import NOT_QUANTIZED
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command, Group
@@ -226,9 +227,12 @@ def _print_start(trainer: Any) -> None:
     observations = text_of(trainer.observations.space)
     if ignored := agent.config.ignore_entries:
         observations += f", without {ignored}"
+    numbers = agent.config.precision
+    if agent.config.quantization.kind != NOT_QUANTIZED:
+        numbers += f", its actor quantised to {agent.config.quantization.kind}"
     for name, value in {
         "run": f"{run.path}, {begin}, to step {config.steps}",
-        "agent": f"{run.agent}, {agent.config.mode}, {agent.config.precision}, seed {config.seed}",
+        "agent": f"{run.agent}, {agent.config.mode}, {numbers}, seed {config.seed}",
         **preset,
         "device": f"{device_name()}, {threads}",
         "continues": continuation_note(

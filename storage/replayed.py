@@ -18,9 +18,16 @@ def replayed_rows(run: Run, observations: Observations, actions: Actions, count:
         actions: How actions are.
         count: How many at most.
 
+    Returns:
+        The observations; none if the run has no replay buffer, because its directory was copied
+        without it, for example.
+
     Raises:
         RunError: If there is no checkpoint whose replay buffer is as it was written.
     """
+    newest = required_checkpoint(run.path, with_replay=False)
+    if not any(newest.files.is_file(segment.path) for segment in newest.manifest.replay):
+        return np.zeros((0, observations.size), np.float32)
     saved = required_checkpoint(run.path)
     layout = run.agent_config.layout(observations, actions)
     segments = saved.manifest.replay

@@ -202,7 +202,7 @@ class Summaries(Callback):
         means = {tag: total / count for tag, (total, count) in self._sums.items() if count}
         means["speed/steps_per_second"] = (steps - last_steps) / elapsed
         means["speed/updates_per_second"] = (updates - last_updates) / elapsed
-        self._scalars(means, steps)
+        self._scalars(means | training.agent.figures(), steps)
         self._sums.clear()
         self._last = (now, steps, updates)
         if self._histograms:

@@ -128,6 +128,19 @@ def test_ranges_stay_as_they_are_once_that_many_updates_were_made(name: str) -> 
     np.testing.assert_array_equal(found[1], found[3])
 
 
+def test_curves_show_the_ends_of_its_ranges() -> None:
+    agent = small_agent("td3", **INT8)
+    agent.train(filled_buffer(), 2)
+    low, high = ranges_of(agent)
+    names = ["input", "hidden_1", "hidden_2", "action"]  # there are no choices, so no logits
+    assert agent.figures() == {
+        f"ranges/{name}_{end}": values[index]
+        for end, values in (("low", low), ("high", high))
+        for index, name in enumerate(names)
+    }
+    assert small_agent("td3").figures() == {}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None:
@@ -145,13 +158,8 @@ def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None
         np.testing.assert_allclose(results[0][path], values, 1e-2, 1e-3, err_msg=path)
 
 
-@pytest.mark.parametrize(
-    ("mode", "seed"),
-    [
-        ("graph", 0),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in (("xla", 0), ("xla", 1))),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("mode", "seed"), [("graph", 0), ("xla", 0), ("xla", 1)])
 def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(
     mode: str, seed: int
 ) -> None:

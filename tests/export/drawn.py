@@ -11,7 +11,7 @@ from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
-from eagerly.policies.quantization import SATURATED
+from eagerly.policies.quantization import SATURATED, column_scales, grid
 
 Ranges = list[tuple[float, float]]
 
@@ -82,3 +82,40 @@ def int8_rows(count: int, size: int, seed: int = 2) -> np.ndarray:
     anywhere = random.integers(-128, 128, (half, size))
     usual = np.clip(np.rint(28.0 * random.normal(size=(count - half, size))), -128, 127)
     return np.concatenate([anywhere, usual]).astype(np.int8)
+
+
+# A weight by one step of its grid, a bias by some, a scale by 1 %.
+MUTATIONS = ("weight", "bias", "unit", "range")
+
+
+def mutated(network: ActorNetwork, what: str, seed: int) -> ActorNetwork:
+    """Returns a quantised MLP in which one drawn number is wrong.
+
+    Args:
+        network: The network, with at least one hidden layer.
+        what: One of `MUTATIONS`: a weight by one step, a bias by 64 steps, the scale of one unit's
+            weights by 1 %, or that of a hidden layer's outputs.
+        seed: Draws which.
+    """
+    random, weights = np.random.default_rng(seed), dict(network.weights)
+    hidden = len(network.architecture.hidden_sizes)
+    index = int(random.integers(hidden + (what != "range")))
+    if what == "range":
+        high = weights["quantization/high"].copy()
+        high[index + 1] *= np.float32(1.01)
+        return ActorNetwork(network.architecture, weights | {"quantization/high": high})
+    layer = f"hidden_{index}" if index < hidden else "action"
+    kernel, bias = (weights[f"{layer}/{part}"].copy() for part in ("kernel", "bias"))
+    input_scale = grid(*network.ranges[index])[0]
+    unit = int(random.integers(len(bias)))
+    scale = column_scales(kernel, bias, input_scale)[unit]
+    if what == "weight":
+        row = random.choice(np.flatnonzero(np.abs(kernel[:, unit]) < 125 * scale))
+        kernel[row, unit] += scale
+    elif what == "bias":
+        bias[unit] += 64 * input_scale * scale
+    else:
+        kernel[:, unit] *= np.float32(1.01)
+    return ActorNetwork(
+        network.architecture, weights | {f"{layer}/kernel": kernel, f"{layer}/bias": bias}
+    )

@@ -68,6 +68,8 @@ def masks(space: gymnasium.Space, random: np.random.Generator) -> Any:
         return None
     if isinstance(space, spaces.MultiBinary):
         return random.integers(0, 3, space.shape).astype(np.int8)
+    if len(space.shape) > 1:
+        return None  # Gymnasium has no masks of these
     sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
     found = [random.integers(0, 2, size).astype(np.int8) for size in sizes]
     for each in found:

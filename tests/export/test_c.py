@@ -25,7 +25,9 @@ from tests.export.drawn import acting, actor, int8_rows, quantised
 
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.5, 1.5])
 STRICT = (*c.FLAGS, "-pedantic", "-Wconversion", "-Wdouble-promotion")
-ENTRY = Entry("", "vector", (5,), np.dtype(np.float32), (), (), 0, 5)
+ARM = Entry("robot/arm", "vector", (3,), np.dtype(np.float32), (), (), 0, 3)
+GOAL = Entry("goal", "vector", (2,), np.dtype(np.float32), (), (), 3, 5)
+CAMERA = Entry("", "image", (8, 16), np.dtype(np.uint8), (), (), 0, 128)
 needs_compiler = pytest.mark.skipif(
     shutil.which(c.compiler()[0]) is None, reason="there is no C compiler"
 )
@@ -82,6 +84,22 @@ def test_float32_acts_as_numpy_does(settings: dict[str, Any], tmp_path: Path) ->
         np.testing.assert_allclose(
             answers(found.policy_network, rows), acting(network)(rows), rtol=0, atol=2e-6
         )
+
+
+@needs_compiler
+def test_sums_in_four_parts_have_a_smaller_error_than_single_sums(
+    tmp_path: Path,
+) -> None:
+    network = actor((), observation_size=1203, head=ActionHead(6))
+    network.weights["action/kernel"] *= 0.1  # where a tanh does not hide errors
+    rows, ends = observed(100, 1203), -np.ones(6)
+    found = library(network, "float32", tmp_path, ends, -ends)
+    kernel, bias = (network.weights[f"action/{part}"] for part in ("kernel", "bias"))
+    exact = np.tanh(rows.astype(np.float64) @ kernel.astype(np.float64) + bias)
+    single = np.cumsum(rows[:, :, np.newaxis] * kernel, axis=1)[:, -1] + bias
+    assert single.dtype == np.float32
+    error = np.abs(answers(found.policy_network, rows, 6) - exact).mean()
+    assert error < 0.7 * np.abs(np.tanh(single) - exact).mean()
 
 
 @needs_compiler
@@ -238,15 +256,28 @@ def test_the_header_serves_c_plus_plus(tmp_path: Path) -> None:
     [
         ({}, "float16", "c cannot be exported in float16: it can in float32 or int8"),
         (
-            {"encoder": EntryEncoders(entries=(ENTRY,), units=4)},
+            {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4)},
             "float32",
-            "encodes images",
+            r"one flat vector; this actor has a layer for each entry .* \(robot/arm, goal\)$",
         ),
-        ({"encoder": MemoryCore(kind="gru", units=4)}, "float32", r"has one \(gru\)"),
-        ({"head": ActionHead(2, (3,))}, "float32", r"also makes choices \(\(3,\)\)"),
-        ({"layer_norm": True}, "int8", "this actor has layer norm: use float32"),
-        ({"activation": "elu"}, "int8", "this actor has elu: use float32"),
-        ({"quantized": True}, "float32", "is quantised, and float32 would act differently"),
+        (
+            {"encoder": EntryEncoders(entries=(CAMERA,), units=4), "observation_size": 128},
+            "float32",
+            "an actor that sees images cannot be exported: .* load_policy acts on images",
+        ),
+        (
+            {"encoder": MemoryCore(kind="gru", units=4)},
+            "int8",
+            r"C keeps nothing between calls; this actor has a memory \(gru\)$",
+        ),
+        (
+            {"head": ActionHead(0, (3, 2))},
+            "int8",
+            r"continuous actions only; this actor makes choices \(numbers of values: 3, 2\)$",
+        ),
+        ({"layer_norm": True}, "int8", "an actor with layer normalisation cannot be quantised"),
+        ({"activation": "elu"}, "int8", "an actor with elu as its activation cannot be quantised"),
+        ({"quantized": True}, "float32", "is quantised, and C would round it differently"),
     ],
 )
 def test_what_c_cannot_be_is_refused_in_a_sentence(

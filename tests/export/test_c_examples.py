@@ -11,7 +11,7 @@ import pytest
 
 from eagerly.export import c
 from eagerly.export.c_examples import write_examples, write_examples_of
-from tests.export.drawn import acting, actor, quantised
+from tests.export.drawn import MUTATIONS, acting, actor, mutated, quantised
 from tests.export.test_c import (
     HIGH,
     LOW,
@@ -24,8 +24,8 @@ from tests.export.test_c import (
 )
 
 
-def played(folder: Path) -> subprocess.CompletedProcess[str]:
-    program = c.compiled(folder, folder / "examples", "examples.c", flags=STRICT)
+def played(folder: Path, flags: tuple[str, ...] = STRICT) -> subprocess.CompletedProcess[str]:
+    program = c.compiled(folder, folder / "examples", "examples.c", flags=flags)
     return subprocess.run([program], stdout=-1, text=True)
 
 
@@ -109,6 +109,21 @@ def test_integers_fail_when_one_weight_that_matters_is_zero(
     done = played(tmp_path)
     assert done.returncode == 1
     assert re.search(r"\n[1-9]\d* of 100 rows of integers differ", done.stdout)
+
+
+@needs_compiler
+@pytest.mark.parametrize("what", MUTATIONS)
+def test_examples_of_integers_fail_when_one_number_is_slightly_wrong(
+    what: str, tmp_path: Path
+) -> None:
+    network, rows = quantised(actor()), observed(1000)
+    actions = in_units(acting(network)(rows).astype(np.float64))
+    for seed in range(2):
+        c.convert(mutated(network, what, seed), "int8", tmp_path, low=LOW, high=HIGH)
+        write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)
+        done = played(tmp_path, flags=("-std=c99",))
+        assert re.search(r"\n[1-9]\d* of 100 rows of integers differ", done.stdout)
+        assert done.returncode == 1
 
 
 @needs_compiler

@@ -17,13 +17,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from eagerly import RunError, load_policy, open_run
-from eagerly.export import exporting
+from eagerly.export import exporting, plan
+from eagerly.export.description import model_card
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
-from eagerly.scripts.main import main
 from eagerly.training.signals import Terminated
 from tests.helpers import gone
 from tests.small_runs import train_in
@@ -66,7 +65,7 @@ def document(path: Path) -> Any:
 def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Exported) -> None:
     about = document(exported.path)
     files = {path.name for path in exported.path.iterdir()}
-    assert files == {*about["files"], "policy.json"} == set(exported.files)
+    assert files == {*about["files"], "policy.json", "MODEL_CARD.md"} == set(exported.files)
     assert {"runner.py", "examples.npz", "MODEL_CARD.md", "policy.c", "examples.c"} < files
     assert [path.name for path in exported.path.parent.iterdir()] == ["pendulum"]
     assert about["run"] == {
@@ -84,7 +83,7 @@ def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Ex
     assert len(returns["policy"]["returns"]) == 1
     assert returns["exported"]["mean"] == pytest.approx(returns["policy"]["mean"], rel=0.01)
     card = (exported.path / "MODEL_CARD.md").read_text()
-    for part in ("TD3 on Pendulum-v1", "Box(-2.0, 2.0, (1,), float32)", "16 and 16 units"):
+    for part in ("TD3 on `Pendulum-v1`", "`Box(-2.0, 2.0, (1,), float32)`", "16 and 16 units"):
         assert part in card
     source = Path(exporting.__file__).with_name("runner.py").read_bytes()
     assert (exported.path / "runner.py").read_bytes() == source
@@ -137,6 +136,31 @@ def test_it_acts_in_a_program_that_has_numpy_alone(run: Path, exported: Exported
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["pendulum", "my policy", 'it\'s `"quoted"`', "class", "json"])
+def test_the_card_loads_the_policy_from_a_folder_of_any_name(
+    name: str, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(exported.path, tmp_path / name)
+    card = model_card(document(exported.path), FORMATS["c"], name)
+    loading = card.partition("```python\n")[2].partition("action = ")[0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    namespace: dict[str, Any] = {}
+    try:
+        exec(loading, namespace)
+    finally:
+        for module in ("runner", f"{name}.runner"):
+            sys.modules.pop(module, None)
+    assert namespace["policy"].folder.resolve() == tmp_path / name
+
+
+def test_the_card_shows_names_with_backticks_as_code(exported: Exported) -> None:
+    about = document(exported.path)
+    about["words"]["observation"] = "Dict('a``b': Box(0.0, 1.0, (1,), float32))"
+    card = model_card(about, FORMATS["c"], "x")
+    assert "- Observations: ``` Dict('a``b': Box(0.0, 1.0, (1,), float32)) ```\n" in card
+
+
 def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(exported.path, copy)
@@ -147,10 +171,14 @@ def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_pat
 
     done = replayed()
     assert (done.returncode, done.stdout[:24]) == (0, "replayed 1000 examples, ")
-    (copy / "MODEL_CARD.md").write_text("mine")
+    (copy / "MODEL_CARD.md").write_text("mine")  # which anybody may edit
+    assert replayed().returncode == 0
+    source = (copy / "examples.c").read_text()
+    (copy / "examples.c").write_text(f"{source}\n")
     done = replayed()
     assert done.returncode == 1
-    assert "MODEL_CARD.md is not as it was exported" in done.stderr
+    assert "examples.c is not as it was exported" in done.stderr
+    (copy / "examples.c").write_text(source)
     about = document(copy)
     about["tolerance"]["largest"] = 1e-12
     from eagerly.export.description import write_document
@@ -379,19 +407,25 @@ def test_models_of_your_own_are_refused_before_they_are_loaded(tmp_path: Path) -
         export_policy(planned.path, format="c", out=tmp_path / "x")
 
 
-def test_the_command_exports_integers_and_prints_what_it_measured(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file/out", "file/out cannot be written: .*/file is not a directory"),
+        ("file/deep/out", "cannot be written: .*/file is not a directory"),
+        ("x" * 300, r"x cannot be written: \[Errno 36\]"),
+        pytest.param(
+            "locked/new/out",
+            r"cannot be written: \[Errno 13\]",
+            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere"),
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_played(
+    name: str, message: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["export", str(run), "--format", "c", "--precision", "int8", "--out", "x"]
-    result = CliRunner().invoke(main, [*words, "--episodes", "1"])
-    assert result.exit_code == 0, result.output
-    assert "best policy of" in result.output
-    assert "differences from the policy" in result.output
-    assert "return over 1 episodes" in result.output
-    about = document(tmp_path / "x")
-    assert about["model"]["inputs"][0]["dtype"] == "int8"
-    assert about["measured"]["differences"]["unequal"] <= 0.01
-    again = CliRunner().invoke(main, words)
-    assert again.exit_code == 1
-    assert "Error: x exists already" in again.output
+    (tmp_path / "file").touch()
+    (tmp_path / "locked").mkdir(mode=0o500)
+    monkeypatch.setattr(plan, "replayed_rows", None)
+    with pytest.raises(RunError, match=message):
+        export_policy(run, format="c", out=tmp_path / name)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "locked"]

@@ -25,6 +25,7 @@ from tests.export.actors import (
     network_of,
     played,
 )
+from tests.export.drawn import actor, quantised
 
 needs_litert = pytest.mark.skipif(
     find_spec("ai_edge_litert") is None, reason="needs ai-edge-litert: `make test-export`"
@@ -115,12 +116,18 @@ def test_an_actor_must_be_calibrated_before_int8() -> None:
         litert.convert(network_of("box"), "int8", Path())
 
 
+def test_a_range_that_the_converter_takes_for_zero_is_refused(tmp_path: Path) -> None:
+    ranges = [(-3.0, 3.0), (0.0, 1e-6), (0.0, 3.0), (-3.0, 3.0), (-1.0, 1.0)]
+    with pytest.raises(ValueError, match="the range of hidden_0, 0 to 1e-06: it must be wider"):
+        litert.convert(quantised(actor(), ranges), "int8", tmp_path)
+
+
 def test_what_int8_cannot_do_is_refused() -> None:
     for name in ("gru", "attention", "layer norm", "dict", "mixed"):
         architecture = network_of(name).architecture
         assert litert.refusal(architecture, "float16") is None
         reason = litert.refusal(architecture, "int8") or ""
-        assert "cannot be quantised to int8: an MLP of relu layers alone can" in reason
+        assert "cannot be quantised to int8: only an MLP of relu layers can" in reason
     architecture = network_of("box").architecture
     assert litert.refusal(architecture, "int8") is None
     assert litert.refusal(dataclasses.replace(architecture, quantized=True), "int8") is None

@@ -11,9 +11,11 @@ import pytest
 from eagerly.export import litert
 from eagerly.export.calibration import calibrated
 from eagerly.export.litert_integers import check_integers, with_integers
+from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import grid, layer_integers
 from tests.export.actors import network_of
+from tests.export.drawn import MUTATIONS, actor, mutated, quantised
 
 pytestmark = [
     pytest.mark.long,
@@ -56,6 +58,15 @@ def test_a_file_with_other_integers_is_refused(tmp_path: Path) -> None:
         with_integers(_changed(network, "quantization/high", high), data)
 
 
+@pytest.mark.parametrize("what", MUTATIONS)
+def test_a_file_in_which_one_number_is_slightly_wrong_is_refused(what: str, tmp_path: Path) -> None:
+    network = quantised(actor())
+    data = _file(network, tmp_path)
+    for seed in range(20):
+        with pytest.raises(ValueError, match="the LiteRT converter changed the"):
+            check_integers(mutated(network, what, seed), data)
+
+
 def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
     data = _file(_quantized("box"), tmp_path)
     with pytest.raises(ValueError, match="the LiteRT converter"):
@@ -75,3 +86,13 @@ def test_columns_of_zeros_and_biases_of_millions_of_steps_are_as_ours(tmp_path: 
     assert abs(abs(steps[5]) - 2**30) < 1000
     data = _file(network, tmp_path)  # compares them
     assert steps.tobytes() in data
+
+
+def test_layers_of_zeros_are_exported(tmp_path: Path) -> None:
+    for layer in ("hidden_0", "hidden_1", "action"):
+        network = actor(head=ActionHead(2, (3,)))
+        network.weights[f"{layer}/bias"][:] = 0.0
+        check_integers(quantised(network), _file(quantised(network), tmp_path))
+        network.weights[f"{layer}/kernel"][:] = 0.0
+        ranges = [(-3.0, 3.0), (0.0, 3.0), (0.0, 3.0), (-3.0, 3.0), (-3.0, 3.0)]
+        check_integers(quantised(network, ranges), _file(quantised(network, ranges), tmp_path))

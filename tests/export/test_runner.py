@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +17,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 
-from eagerly.export import c, runner
+from eagerly.export import c, litert, onnx, runner
 from eagerly.export.calibration import calibrated
 from eagerly.export.description import description_of, write_document
+from eagerly.export.examples import Steps, example_arrays
 from eagerly.export.interface import computed, described, inputs, outputs
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
@@ -22,7 +31,16 @@ from eagerly.policies.policy import Policy
 from eagerly.policies.quantization import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.spaces import Actions, Observations
 from tests.export.networks import ACTIONS, BOX, NESTED, UNEVEN, made, masks
+from tests.export.random_spaces import (
+    left_out,
+    misfit,
+    random_actions,
+    random_observations,
+    vectorized,
+)
 from tests.export.test_c import needs_compiler
+from tests.export.test_litert import needs_litert
+from tests.export.test_onnx import needs_onnx
 
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
 CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
@@ -64,18 +82,19 @@ def exported(
     return runner.Policy(folder)
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    """The same structure, dtypes and choices; the last bits of numbers may differ."""
+def assert_same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """The same structure, types, dtypes and choices; the last bits of numbers may differ."""
+    assert type(found) is type(expected)
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
+        assert list(found) == list(expected)
         found, expected = list(found.values()), list(expected.values())
     if isinstance(expected, tuple | list):
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
+            assert_same(one, other, tolerance)
         return
     assert (np.shape(found), found.dtype) == (np.shape(expected), expected.dtype)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
@@ -123,7 +142,110 @@ def test_it_remembers_as_the_policy_does(
         assert_same(mine(each, reward, given), expected)
         stepped, scores, *state = found.step(each, before, reward or 0.0, *state, action_mask=given)
         assert_same(stepped, expected)
-        before, reward = found.decided(scores), float(random.normal())
+        before, reward = found.decide(scores), float(random.normal())
+
+
+def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *given: Any) -> Any:
+    """What a call returns, or None where it refuses what it is given."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return call(*given)
+        except refusals:
+            return None
+
+
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # numbers in a Box of none
+@pytest.mark.parametrize("seed", range(40))
+def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    observation, action = random_observations(random), random_actions(random)
+    settings: dict[str, Any] = {"normalize_observations": bool(random.integers(2))}
+    if ignored := left_out(observation, random):
+        settings["ignore_entries"] = ignored
+    settings["action_masks"] = bool(random.random() < 0.8)
+    if seed % 3 == 0:
+        settings |= {"memory": ("gru", "lstm", "attention")[seed % 9 // 3], "sequence_length": 3}
+    policy, network, layout = made(observation, action, seed=seed, **settings)
+    found = exported(tmp_path, policy, network, layout, monkeypatch)
+    observations, actions = layout
+    observation.seed(seed)
+    shown = [observation.sample() for _ in range(4)]
+    given = [masks(action, random) for _ in shown]
+
+    def check_rows(observation: Any, mask: Any) -> None:
+        refusals = (ValueError, TypeError, OverflowError)
+        expected = result(refusals, policy._rows, observation, mask)
+        mine = result((ValueError,), found._rows, observation, mask)
+        assert (mine is None) == (expected is None), (observation, mask)
+        if expected is not None:
+            assert mine is not None
+            assert mine[1] == expected[1]
+            assert_same(mine[0], expected[0], 0.0)
+
+    # Rows and masks, one by one and in batches, of what fits and what does not.
+    batch = concatenate(observation, shown, create_empty_array(observation, len(shown)))
+    for each, mask in zip(shown, given, strict=True):
+        assert found._rows(each, mask)[0].shape == (1, observations.size)
+        for part in (each, observations.kept(each)):
+            check_rows(part, mask)
+        for _ in range(8):
+            check_rows(misfit(each, random), mask)
+            check_rows(each, misfit(mask, random))
+            check_rows(misfit(batch, random), None)
+    together = [given, vectorized(given), given[0], given[:3], []]
+    if isinstance(action, spaces.MultiBinary | spaces.Discrete) and given[0] is not None:
+        together.append(np.stack(given))
+    for mask in (None, *together):
+        check_rows(batch, mask)
+        check_rows(batch, misfit(mask, random))
+
+    # Decisions and actions of scores.
+    scores = random.uniform(-1.0, 1.0, (5, actions.size)).astype(np.float32)
+    decisions = actions.decided(scores)
+    assert_same(found.decide(scores), decisions, 0.0)
+    assert_same(found.decide(scores[0]), decisions[0], 0.0)
+    rows = actions.to_environment(decisions)
+    assert_same(found.to_environment(decisions), rows, 0.0)
+    assert_same(found._unflatten(decisions, False), actions.unflatten(rows), 0.0)
+    assert_same(found._unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
+
+    # All of it together, and examples as an export writes them.
+    masked = given if observations.masked else [None] * len(shown)
+    flat = np.concatenate([policy._rows(*each)[0] for each in zip(shown, masked, strict=True)])
+    steps = Steps(flat, random.normal(size=4).astype(np.float32), np.arange(4) % 3 == 0)
+    if policy.remembers:
+        scores = []
+        rewards = [
+            None if began else float(r)
+            for r, began in zip(steps.rewards, steps.begins, strict=True)
+        ]
+        for each, mask, reward in zip(shown, masked, rewards, strict=True):
+            if reward is None:
+                mine, others = found.begin_episode(), policy.begin_episodes()
+                state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
+            expected = others(each, reward, action_mask=mask)
+            assert_same(mine(each, reward, mask), expected)
+            action_of_step, of_step, *state = found.step(
+                each, before, reward or 0.0, *state, action_mask=mask
+            )
+            assert_same(action_of_step, expected)
+            before = found.decide(of_step)
+            scores.append(of_step)
+        steps.rewards[steps.begins] = 0.0
+    else:
+        scores = policy.actor(flat)
+        for each, mask in zip(shown, masked, strict=True):
+            assert_same(found(each, mask), policy(each, mask))
+            assert action.contains(found(each, mask))
+        mask = masked if observations.masked else None
+        assert_same(found(batch, mask), policy(batch, mask))
+        np.testing.assert_allclose(found.scores(batch, mask), scores, rtol=1e-5, atol=1e-5)
+    memory = {"previous_action": np.zeros((4, actions.size))} if policy.remembers else {}
+    examples = example_arrays(steps, np.stack(scores), memory, observations, actions)
+    np.testing.assert_allclose(runner.replay(found, examples), examples["action"], atol=1e-4)
 
 
 def test_what_it_is_told_wrongly_it_refuses(
@@ -169,6 +291,246 @@ def test_what_it_is_told_wrongly_it_refuses(
         remembers.step(np.zeros(3), np.zeros(3), 0.0, *remembers.initial_state())
     with pytest.raises(ValueError, match="state must have parts"):
         remembers.step(np.zeros(3), np.zeros(2), 0.0)
+
+
+def test_values_that_are_no_numbers_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrongs = [
+        (None, r"None \(NoneType\)"),
+        ("text", r"'text' \(str\)"),
+        (["a", "b", "c"], r"\(3,\) of <U1"),
+        ({"x": 1.0}, r"\{'x': 1.0\} \(dict\)"),
+        ([[1.0], [2.0, 3.0]], r"\[\[1.0\], \[2.0, 3.0\]\] \(list\)"),
+        (np.array([1.0, None, ()], object), r"array\(\[1.0, .*dtype=object\)"),
+        (np.zeros((1, 2, 3)), r"\(1, 2, 3\)"),
+        (10**400, r"1000+.*0 \(int\)"),
+    ]
+    flat = exported(tmp_path, *made(BOX, UNEVEN), monkeypatch)
+    assert flat._quick is not None
+    entries = exported(tmp_path, *made(NESTED, UNEVEN), monkeypatch)
+    nested = NESTED.sample()
+    for wrong, got in wrongs:
+        with pytest.raises(ValueError, match=rf"have shape \[3\] or \[N, 3\]; got {got}"):
+            flat(wrong)
+        with pytest.raises(ValueError, match=rf"'flags' must have shape \(2, 2\); got {got}"):
+            entries(nested | {"flags": wrong})
+        with pytest.raises(ValueError, match=rf"scores must have shape \[..., 2\]; got {got}"):
+            flat.decide(wrong)
+    choices = exported(tmp_path, *made(BOX, spaces.MultiDiscrete([4, 2])), monkeypatch)
+    for wrong, got in wrongs:
+        given = (wrong, np.ones(2))
+        if wrong is not None:
+            with pytest.raises(ValueError, match=rf"mask\[0\] must have shape.*; got {got}"):
+                choices(np.zeros(3), given)
+    one = (np.ones(4), np.ones(2))
+    for wrong in ([], np.array(one, object)[:0], np.array(None), [one, [one, one]]):
+        with pytest.raises(ValueError, match="or a list with a mask for each observation; got"):
+            choices(np.zeros((2, 3)), wrong)
+    with pytest.raises(ValueError, match=r"action_mask must have shape \(2, 6\); got \(3, 6\)"):
+        choices(np.zeros((2, 3)), [one] * 3)
+    with pytest.raises(ValueError, match=r"a tuple of 2 masks; got .*\(a list is for a batch"):
+        choices(np.zeros(3), one[:1])
+
+
+def test_a_step_is_refused_where_its_state_is_of_another_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstm = exported(tmp_path, *made(BOX, UNEVEN, memory="lstm"), monkeypatch)
+    attention = exported(tmp_path, *made(BOX, UNEVEN, memory="attention"), monkeypatch)
+    row, before, state = np.zeros(3), np.zeros(2), lstm.initial_state()
+    for wrong in (
+        [],
+        state[:1],
+        [*state, state[0]],
+        attention.initial_state(),
+        [part[0] for part in state],
+        [None, None],
+        ["a", {}],
+    ):
+        with pytest.raises(ValueError, match=r"parts of the shapes \[.*before returned them; got"):
+            lstm.step(row, before, 0.0, *wrong)
+    for wrong in (None, "left", np.zeros(3), [None, {}]):
+        with pytest.raises(ValueError, match=r"previous_action must have shape \(2,\), as policy"):
+            lstm.step(row, wrong, 0.0, *state)
+    act = lstm.begin_episode()
+    act(row)
+    for wrong in ("much", [1.0, 2.0], {}):
+        with pytest.raises(ValueError, match="reward must be a number; got"):
+            lstm.step(row, before, wrong, *state)
+        with pytest.raises(ValueError, match="reward must be a number; got"):
+            act(row, wrong)
+    with pytest.raises(ValueError, match="must be a single one; got a batch of 2"):
+        lstm.step(np.zeros((2, 3)), before, 0.0, *state)
+    nan = [np.full_like(part, np.nan) for part in state]
+    for name, given in (
+        ("observation", (np.full(3, np.nan), before, 0.0, *state)),
+        ("previous_action", (row, np.full(2, np.nan), 0.0, *state)),
+        ("previous_reward", (row, before, np.nan, *state)),
+        ("state_1", (row, before, 0.0, state[0], nan[1])),
+    ):
+        with pytest.raises(FloatingPointError, match=f"^{name} must be finite; got"):
+            lstm.step(*given)
+    with pytest.raises(FloatingPointError, match="previous_reward must be finite; got nan"):
+        act(row, np.nan)
+    # None of it was remembered, and a reward may be an array of one number.
+    other = lstm.begin_episode()
+    other(row)
+    np.testing.assert_array_equal(act(row, 1.0), other(row, np.ones(1)))
+
+
+def test_a_policy_belongs_to_the_thread_that_calls_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = np.zeros(3)
+    cases = (made(BOX, UNEVEN), made(BOX, spaces.Discrete(3)), made(BOX, UNEVEN, memory="gru"))
+    with ThreadPoolExecutor(1) as worker:
+        for case in cases:
+            mine, its = (exported(tmp_path, *case, monkeypatch) for _ in range(2))
+            begun = mine.begin_episode()
+            expected = begun(row)  # from here on it is of this thread
+            assert_same(worker.submit(lambda its=its: its.begin_episode()(row)).result(), expected)
+            for call in (mine.begin_episode(), *(() if mine.remembers else (mine, mine.scores))):
+                with pytest.raises(RuntimeError, match=r"another thread.*make another"):
+                    worker.submit(call, row).result()
+            with pytest.raises(RuntimeError, match="belongs to another thread"):
+                its.begin_episode()(row)
+            assert_same(mine.begin_episode()(row), expected)
+
+
+def test_a_folder_that_is_no_export_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.json"
+    for folder in (tmp_path / "none", tmp_path, path):
+        with pytest.raises(FileNotFoundError, match=r"policy\.json: give the folder of an export"):
+            runner.Policy(folder)
+    exported(tmp_path, *made(BOX, UNEVEN), monkeypatch)
+    content = path.read_bytes()
+    for wrong, message in (
+        (b"", "is not JSON"),
+        (content[: len(content) // 2], "is not JSON"),
+        (b"\xff\xfe\x00", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[]", "is not a JSON object"),
+        (b"{}", "has format None; this runner reads 1"),
+    ):
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=rf"policy\.json {message}"):
+            runner.Policy(tmp_path)
+
+    def check(change: Callable[[dict[str, Any]], Any], message: str) -> None:
+        about = json.loads(content)
+        del about["sha256"], about["files"]
+        change(about)
+        write_document(tmp_path, about)
+        with pytest.raises(ValueError, match=message):
+            runner.Policy(tmp_path)
+
+    for name, keys in runner._KEYS.items():
+        if name != "files":
+            check(lambda about, name=name: about.pop(name), f"lacks {name}: export again")
+        for key in keys if json.loads(content)[name] else ():
+            check(lambda about, name=name, key=key: about[name].pop(key), f"lacks {name}.{key}:")
+    check(lambda about: about.update(model=None), "lacks model: export again")
+    check(lambda about: about.update(memory=[]), "lacks memory: export again")
+    message = "of a model in 'tflite'; this runner runs saved-model, litert, onnx, c"
+    check(lambda about: about["model"].update(format="tflite"), message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "message"),
+    [
+        ("litert", "ai_edge_litert.interpreter", "needs LiteRT: pip install ai-edge-litert"),
+        ("onnx", "onnxruntime", "needs ONNX Runtime: pip install onnxruntime"),
+        ("saved-model", "tensorflow", "needs TensorFlow: pip install tensorflow"),
+        ("c", "none", "needs a C compiler, and there is no no-such-compiler: install one"),
+    ],
+)
+def test_a_runtime_that_is_missing_is_named(
+    kind: str, package: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, network, layout = made(BOX, UNEVEN)
+    sides = (described(part(network.architecture)) for part in (inputs, outputs))
+    model = {"format": kind, "precision": "float32", "files": []}
+    write_document(
+        tmp_path,
+        description_of(
+            network, layout, model | dict(zip(("inputs", "outputs"), sides, strict=True))
+        ),
+    )
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(ImportError, match=f"this policy {message}"):
+        runner.Policy(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "convert"),
+    [
+        pytest.param("litert", litert.convert, marks=needs_litert),
+        pytest.param("onnx", onnx.convert, marks=needs_onnx),
+    ],
+)
+def test_a_folder_of_any_name_is_read_in_any_locale(
+    kind: str, convert: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "políticas"
+    folder.mkdir()
+    policy, network, layout = made(BOX, UNEVEN)
+    model = {"format": kind, "precision": "float32"} | convert(network, "float32", folder)
+    write_document(folder, description_of(network, layout, model))
+    shutil.copy(Path(runner.__file__), folder)
+    code = "from runner import Policy; print(Policy()([0.5, -0.5, 1.0]).tolist())"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        cwd=folder,
+        env=os.environ | plain,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = policy(np.array([0.5, -0.5, 1.0]))
+    np.testing.assert_allclose(json.loads(done.stdout), expected, atol=1e-5)
+
+
+@needs_compiler
+def test_replaying_works_from_anywhere_and_where_nobody_reads_what_it_prints(
+    tmp_path: Path,
+) -> None:
+    policy, network, layout = made(BOX, UNEVEN)
+    folder = tmp_path / "exports" / "robot"
+    folder.mkdir(parents=True)
+    bounds = {"low": UNEVEN.low.astype(np.float64), "high": UNEVEN.high.astype(np.float64)}
+    model = {"format": "c", "precision": "float32"}
+    model |= c.convert(network, "float32", folder, **bounds)
+    rows = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    scores = policy.actor(rows)
+    np.savez(folder / "examples.npz", observation=rows, action=policy(rows), scores=scores)
+    shutil.copy(Path(runner.__file__), folder)
+    about = description_of(network, layout, model) | {"tolerance": {"largest": 1e-5}}
+    write_document(folder, about)
+    command = [sys.executable, "-B", "exports/robot/runner.py"]
+
+    def replayed(**streams: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, text=True, **streams)
+
+    done = replayed(capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("replayed 20 examples, differences: largest ")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = replayed(stdout=writer, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, "")
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, cwd=tmp_path, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    write_document(folder, about | {"tolerance": {"largest": -1.0}})
+    done = replayed(stdout=writer, stderr=writer)
+    os.close(writer)
+    assert done.returncode == 1
 
 
 def test_files_that_are_not_as_they_were_exported_are_refused(
@@ -286,15 +648,15 @@ def test_differences_are_parts_of_the_span_and_near_ties_do_not_count() -> None:
     assert measured["largest"] == 0.25  # 1 of a span of 4
     assert measured["mean"] == 0.125
     assert measured["other_choices"] == 0.0
-    assert runner.beyond(measured, about["tolerance"]) == [
+    assert runner.violations(measured, about["tolerance"]) == [
         "largest is 0.25, at most 0.2 is allowed"
     ]
     found[1, 1] = 0
     assert runner.differences(about, found, expected, scores)["other_choices"] == 0.5
     found[0, 0] = np.nan
     measured = runner.differences(about, found, expected, scores)
-    assert len(runner.beyond(measured, about["tolerance"])) == 2  # NaN is beyond every limit
-    assert runner.beyond({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
+    assert len(runner.violations(measured, about["tolerance"])) == 2  # NaN is beyond every limit
+    assert runner.violations({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
 
 
 def test_a_step_of_float32_is_no_difference_between_bounds_far_from_0() -> None:

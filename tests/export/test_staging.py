@@ -71,7 +71,7 @@ def test_an_empty_directory_that_appears_meanwhile_is_not_replaced(
     out = tmp_path / "out"
     if late:  # between the look and the rename
         monkeypatch.setattr(staging.os.path, "lexists", lambda path: False)
-    with pytest.raises(RunError, match="out was made by somebody else meanwhile"):
+    with pytest.raises(RunError, match="out was made by another program meanwhile"):
         export(out, before=out.mkdir)
     assert list(tmp_path.iterdir()) == [out]
     assert list(out.iterdir()) == []

@@ -59,7 +59,7 @@ def _disagreeing(
 
 
 def test_no_sum_is_rounded_differently_afterwards() -> None:
-    network = quantised(actor((64, 48), observation_size=17, head=ActionHead(2, (3,))))
+    network = quantised(actor((32, 24), observation_size=17, head=ActionHead(2, (3,))))
     before = disagreeing(network)
     assert before == count_ties(network) > 5
     after = without_ties(network)

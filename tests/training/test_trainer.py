@@ -167,9 +167,9 @@ MEMORY = {
         },
         {
             "quantize": "int8",
-            "quantize_freeze_steps": 8,
+            "quantize_freeze_steps": 4,
             "normalize_observations": True,
-            "replay_ratio": 0.1,
+            "replay_ratio": 0.04,
         },
         {
             "mode": "graph",

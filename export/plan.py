@@ -1,0 +1,167 @@
+"""Plans an export: what is done before anything is written."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from eagerly.environments.factory import EnvironmentMaker
+from eagerly.errors import RunError
+from eagerly.export.calibration import calibrated
+from eagerly.export.episodes import layout_in, max_seeds, open_environment, play_episodes
+from eagerly.export.examples import COUNT, MIN_STEPS, Layout, Steps, spread, take_first_episodes
+from eagerly.export.formats import Format
+from eagerly.export.ties import without_ties
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor
+from eagerly.policies.policy import Policy
+from eagerly.storage.replayed import replayed_rows
+from eagerly.storage.run import Run
+from eagerly.training.evaluation import Evaluation, evaluation_seeds
+
+_log = logging.getLogger(__name__)
+CALIBRATION_ROWS = 10_000
+EPISODES = {"float32": 5, "float16": 20, "int8": 20}
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The examples, and the policy's own episodes.
+
+    Attributes:
+        steps: The examples.
+        layout: The layout of observations and actions.
+        evaluation: The episodes of the policy; None if there are none.
+        make: Makes the environment; None if none is needed.
+    """
+
+    steps: Steps
+    layout: Layout
+    evaluation: Evaluation | None = None
+    make: EnvironmentMaker | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An export as it was asked for.
+
+    Attributes:
+        run: The run.
+        policy: Its policy.
+        network: The network of the policy.
+        kind: The format.
+        format: The name of the format.
+        precision: The precision.
+        episodes: How many episodes are played with the policy, and again with the export.
+    """
+
+    run: Run
+    policy: Policy
+    network: ActorNetwork
+    kind: Format
+    format: str
+    precision: str
+    episodes: int
+
+    def read_replay(self) -> np.ndarray:
+        """Reads observations `[n, O]` of the replay buffer, for examples and for calibration.
+
+        There are none if the policy has a memory, or if it needs no calibration and the replay
+        buffer cannot be read.
+
+        Raises:
+            RunError: If calibration needs the replay buffer, and it cannot be read.
+        """
+        if self.policy.remembers:  # its examples are whole episodes
+            return np.zeros((0, self.policy.observation_size), np.float32)
+        if self._calibrates:
+            return replayed_rows(self.run, *self._layout(), CALIBRATION_ROWS)
+        try:
+            rows = replayed_rows(self.run, *self._layout(), COUNT)
+            why = f"{self.run.path} has no replay buffer"
+        except RunError as error:  # the policy is checked by itself
+            rows, why = np.zeros((0, self.policy.observation_size), np.float32), str(error)
+        if not len(rows):
+            _log.warning("%s: all examples are observations of the policy's own episodes", why)
+        return rows
+
+    def find_environment(self, replayed: np.ndarray) -> EnvironmentMaker | None:
+        """Finds the environment; returns None if the replay buffer has enough examples without it.
+
+        Args:
+            replayed: The result of `read_replay`.
+
+        Raises:
+            RunError: If there is no such environment, or nobody has vouched for it.
+        """
+        if not self.episodes and len(replayed) >= COUNT:
+            return None
+        return self.run.environment()
+
+    def quantize(self, replayed: np.ndarray) -> ActorNetwork:
+        """Returns the network to export: for int8 a quantised one, otherwise the policy's own.
+
+        Args:
+            replayed: The result of `read_replay`.
+
+        Raises:
+            RunError: If there are no observations to calibrate int8 on.
+            ValueError: If the network cannot be quantised.
+        """
+        if self.precision != "int8":
+            return self.network
+        if not self._calibrates:
+            return without_ties(self.network)
+        if not len(replayed):
+            raise RunError(
+                "int8 is calibrated on observations of the replay buffer, and the checkpoint has "
+                "none: train with --quantize int8, or export in float32"
+            )
+        rows = NumpyActor(self.network).scaled(replayed)
+        return without_ties(calibrated(self.network, rows))
+
+    def gather(self, replayed: np.ndarray, make: EnvironmentMaker | None) -> Gathered:
+        """Gathers the examples, and plays the policy's own episodes.
+
+        Args:
+            replayed: The result of `read_replay`.
+            make: The result of `find_environment`.
+
+        Raises:
+            RunError: If the environment fails.
+        """
+        layout, policy = self._layout(), self.policy
+        if make is None:
+            return Gathered(_unordered(spread(replayed, COUNT)), layout)
+        _log.info("gathering observations%s", self.and_episodes())
+        rows = spread(replayed, COUNT // 2)
+        min_steps = MIN_STEPS if policy.remembers else COUNT - len(rows)
+        seeds = evaluation_seeds(self.run.config.evaluation_seed, max_seeds(self.episodes))
+        with open_environment(make, self.run, "the episodes of the policy") as env:
+            layout = layout_in(env, self.run, layout)
+            steps, evaluation = play_episodes(policy, env, seeds, self.episodes, min_steps, layout)
+        if policy.remembers:
+            steps = take_first_episodes(steps)
+        else:
+            steps = _unordered(np.concatenate([rows, spread(steps.rows, min_steps)]))
+        return Gathered(steps, layout, evaluation, make)
+
+    def and_episodes(self) -> str:
+        """Returns the end of a message: " and playing 5 episodes", or nothing."""
+        return f" and playing {self.episodes} episodes" if self.episodes else ""
+
+    @property
+    def _calibrates(self) -> bool:
+        return self.precision == "int8" and not self.network.architecture.quantized
+
+    def _layout(self) -> Layout:
+        spaces = self.policy.observation_space, self.policy.action_space
+        layout: Layout = self.run.agent_config.spaces(*spaces)
+        return layout
+
+
+def _unordered(rows: np.ndarray) -> Steps:
+    """Returns observations of no particular episodes, for a policy without a memory."""
+    return Steps(rows, np.zeros(len(rows), np.float32), np.zeros(len(rows), bool))

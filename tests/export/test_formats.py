@@ -1,0 +1,47 @@
+"""Formats say what they cannot hold, and which other format can."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from eagerly import RunError
+from eagerly.export.formats import FORMATS, format_of
+from eagerly.policies.architecture import MemoryCore
+from eagerly.policies.heads import ActionHead
+from tests.export.actors import network_of
+from tests.export.drawn import actor
+
+
+def test_a_refusal_names_the_formats_and_precisions_that_can_hold_the_actor() -> None:
+    remembers = actor(encoder=MemoryCore(kind="gru", units=4)).architecture
+    floats = "saved-model (float32) or litert (float32, float16) or onnx (float32)"
+    assert FORMATS["c"].refusal(remembers, "float32") == (
+        "C keeps nothing between calls; this actor has a memory (gru); "
+        f"this policy can be exported as {floats}"
+    )
+    chooses = actor(head=ActionHead(0, (3,))).architecture
+    assert "or litert (float32, float16, int8) or" in (FORMATS["c"].refusal(chooses, "int8") or "")
+    smooth = actor(activation="elu").architecture
+    assert (FORMATS["litert"].refusal(smooth, "int8") or "").endswith(f"{floats} or c (float32)")
+    quantised = dataclasses.replace(actor().architecture, quantized=True)
+    assert (FORMATS["litert"].refusal(quantised, "float16") or "").endswith(
+        "saved-model (float32) or litert (int8) or onnx (float32) or c (int8)"
+    )
+    assert FORMATS["litert"].refusal(quantised, "int8") is None
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_format_is_named_for_an_actor_that_sees_images(name: str) -> None:
+    reason = FORMATS[name].refusal(network_of("symbols", ()).architecture, "float32") or ""
+    assert reason.startswith("an actor that sees images cannot be exported")
+    assert reason.endswith("load_policy acts on images with NumPy alone")
+
+
+def test_unknown_formats_and_precisions_are_refused() -> None:
+    assert format_of("c", "int8") is FORMATS["c"]
+    with pytest.raises(RunError, match=r"format must be one of saved-model, .*; got 'pickle'"):
+        format_of("pickle", "int8")
+    with pytest.raises(RunError, match=r"precision must be one of float32, .*; got 'int4'"):
+        format_of("c", "int4")

@@ -1,0 +1,55 @@
+"""The command that exports: what it prints, and where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eagerly.scripts.main import main
+from tests.export import surroundings
+from tests.small_runs import train_in
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in an environment that prints."""
+    surroundings.register()
+    path = tmp_path_factory.mktemp("walks") / "walk"
+    train_in(path, env="Walk-v0")
+    return path
+
+
+@pytest.mark.parametrize("command", ["export", "evaluate"])
+def test_json_is_all_that_a_command_prints_to_standard_output(
+    command: str, walk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [command, str(walk), "--json", "--episodes", "1"]
+    words += ["--format", "c", "--out", str(tmp_path / "x")] if command == "export" else []
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["run_dir"] == str(walk)
+    assert "an episode begins" in result.stderr
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "compiled code says so" in printed.err
+
+
+def test_the_command_exports_integers_and_prints_what_it_measured(
+    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["export", str(walk), "--format", "c", "--precision", "int8", "--out", "x"]
+    result = CliRunner().invoke(main, [*words, "--episodes", "1"])
+    assert result.exit_code == 0, result.output
+    assert "best policy of" in result.output
+    assert "differences from the policy" in result.output
+    assert "return over 1 episodes" in result.output
+    about = json.loads((tmp_path / "x" / "policy.json").read_text())
+    assert about["model"]["inputs"][0]["dtype"] == "int8"
+    assert about["measured"]["differences"]["unequal"] <= 0.01
+    again = CliRunner().invoke(main, words)
+    assert again.exit_code == 1
+    assert "Error: x exists already" in again.output
