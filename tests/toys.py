@@ -370,6 +370,20 @@ class Reach(gymnasium.Env):
         return info
 
 
+class MixedReach(Reach):
+    """It goes by an array, or stays where it is."""
+
+    action_space = gymnasium.spaces.Dict(
+        {
+            "go": gymnasium.spaces.Discrete(2),
+            "way": gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32),
+        }
+    )
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        return super().step(action["way"] * int(action["go"]))
+
+
 class ScaledReach(Reach):
     """Its reward depends on `info`, and is asked for one by one."""
 
@@ -404,6 +418,7 @@ def register() -> None:
         ("TextObservations-v0", TextObservations, {}),
         ("Reach-v0", Reach, {}),
         ("ReachScaled-v0", ScaledReach, {}),
+        ("ReachMixed-v0", MixedReach, {}),
         ("ReachDiscrete-v0", Reach, {"discrete": True}),
         ("NeedsPackage-v0", NeedsPackage, {}),
         ("Faulty-v0", Faulty, {}),

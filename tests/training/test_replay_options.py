@@ -33,10 +33,11 @@ ALL: dict[str, Any] = {
         {"sampling": "prioritized", "num_envs": 2, "agent": "ddpg"},
         {"env": "ReachScaled-v0", "num_envs": 2, "vectorization": "async"},
         {"env": "ReachDiscrete-v0", "hindsight": "episode", "num_envs": 3},
+        pytest.param({"env": "ReachMixed-v0"}, marks=pytest.mark.long),
         {"normalize_observations": True, "normalize_rewards": True, "replay_capacity": 90},
         {"actor": f"{__name__}:own_actor", "critic": f"{__name__}:own_critic"},
     ],
-    ids=["alone", "ddpg", "processes", "discrete", "normalised", "own"],
+    ids=["alone", "ddpg", "processes", "discrete", "mixed", "normalised", "own"],
 )
 def test_a_run_that_was_extended_equals_one_that_was_not(
     train: TrainRun, settings: dict[str, Any]
