@@ -99,6 +99,9 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	$(PLOT) $(LEARNING)/td3-normalized-HalfCheetah-v5-*.csv $(LEARNING)/td3-int8-HalfCheetah-v5-*.csv \
 	    --until 100000 --rename td3-normalized TD3 --rename td3-int8 "TD3, int8" \
 	    -o docs/pictures/quantization.png
+	$(PLOT) $(LEARNING)/td3-FetchReach-v4-*.csv $(LEARNING)/td3-hindsight-FetchReach-v4-*.csv \
+	    --metric success --rename td3 TD3 --rename td3-hindsight "TD3, hindsight" \
+	    -o docs/pictures/hindsight.png
 	$(PLOT) $(LEARNING)/td3-InvertedDoublePendulum-v5-*.csv $(LEARNING)/td3-InvertedPendulum-v5-*.csv \
 	    $(LEARNING)/td3-Reacher-v5-*.csv --rename td3 TD3 -o docs/pictures/solved.png
 	$(PLOT) $(foreach kind,lstm gru attention without,$(LEARNING)/td3-$(kind)-PendulumPositions-v1-*.csv) \
