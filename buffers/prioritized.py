@@ -124,7 +124,7 @@ class _ByPriority:
 
 
 class ProportionalSampler(_ByPriority):
-    """Proportional prioritisation: P(i) = p_i^α / Σ p_j^α with p = |δ| + 10⁻⁶.
+    """Proportional prioritisation: P(i) = p_i^α / Σ p_j^α with p = abs(δ) + 10⁻⁶.
 
     Schaul, Quan, Antonoglou and Silver 2016, "Prioritized Experience Replay", section 3.3, Eq. 1,
     and Algorithm 1. Each batch is drawn in strata, one row from each of B equal parts of the sum
@@ -152,7 +152,7 @@ class ProportionalSampler(_ByPriority):
         self._correction_updates, self._updates = correction_updates, 0
 
     def priority_of(self, td_error: np.ndarray) -> np.ndarray:
-        """Returns (|δ| + 10⁻⁶)^α."""
+        """Returns (abs(δ) + 10⁻⁶)^α."""
         found: np.ndarray = (np.abs(td_error) + 1e-6) ** self._exponent
         return found
 
@@ -191,11 +191,11 @@ class ProportionalSampler(_ByPriority):
 
 
 class LAPSampler(_ByPriority):
-    """Loss-adjusted prioritisation: P(i) ∝ max(|δ_i|, 1)^α, for a Huber loss without weights.
+    """Loss-adjusted prioritisation: P(i) ∝ max(abs(δ_i), 1)^α, for a Huber loss, no weights.
 
     Fujimoto, Meger and Precup 2020, "An Equivalence between Loss Functions and Non-Uniform Sampling
-    in Experience Replay". Where |δ| < 1 the Huber loss is quadratic and rows are drawn uniformly;
-    beyond, its gradient has one size and rows are drawn by their error.
+    in Experience Replay". Where abs(δ) < 1 the Huber loss is quadratic and rows are drawn
+    uniformly; beyond, its gradient has one size and rows are drawn by their error.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
@@ -207,6 +207,6 @@ class LAPSampler(_ByPriority):
         self._exponent = exponent
 
     def priority_of(self, td_error: np.ndarray) -> np.ndarray:
-        """Returns max(|δ|, 1)^α."""
+        """Returns max(abs(δ), 1)^α."""
         found: np.ndarray = np.maximum(np.abs(td_error), 1.0) ** self._exponent
         return found
