@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from eagerly.buffers import STRATEGIES
 from eagerly.conditions import Condition, Situation, with_setting
 from eagerly.spaces.description import inner_spaces
 
@@ -18,7 +19,8 @@ WITH_SCHEDULE = with_setting("schedule", *SCHEDULES[1:])
 UNIFORM = "uniform"
 PRIORITIZED = "prioritized"
 LAP = "lap"
-HINDSIGHTS = (NO_HINDSIGHT := "none", "final", "future", "episode")
+NO_HINDSIGHT = "none"
+HINDSIGHTS = (NO_HINDSIGHT, *STRATEGIES)
 GOALS = frozenset({"observation", "achieved_goal", "desired_goal"})
 SAMPLINGS = (UNIFORM, PRIORITIZED, LAP)
 BY_PRIORITY = with_setting("sampling", PRIORITIZED, LAP)

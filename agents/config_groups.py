@@ -26,6 +26,7 @@ from eagerly.agents.conditions import (
     WITH_QUANTIZATION,
     WITH_SCHEDULE,
 )
+from eagerly.buffers import FINAL
 from eagerly.conditions import with_setting
 from eagerly.policies.exploration import EXPLORATIONS
 from eagerly.settings import Settings, setting
@@ -167,7 +168,7 @@ class ReplayConfig(Settings):
     @property
     def rows_per_step(self) -> int:
         """Transitions that the buffer gets of each step, those with other goals among them."""
-        other = {NO_HINDSIGHT: 0, HINDSIGHTS[1]: 1}
+        other = {NO_HINDSIGHT: 0, FINAL: 1}
         return 1 + other.get(self.hindsight, self.hindsight_goals)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from eagerly.buffers.accumulators import Accumulator, OneStep
 from eagerly.buffers.frames import FrameLayout, Frames
-from eagerly.buffers.hindsight import Hindsight
+from eagerly.buffers.hindsight import FINAL, STRATEGIES, Hindsight
 from eagerly.buffers.n_step import NStep
 from eagerly.buffers.pixels import PixelReplayBuffer
 from eagerly.buffers.prioritized import LAPSampler, ProportionalSampler
@@ -18,8 +18,10 @@ from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout, Wi
 
 __all__ = [
     "BURN_IN",
+    "FINAL",
     "LEARNED",
     "PADDING",
+    "STRATEGIES",
     "Accumulator",
     "Buffer",
     "FrameLayout",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.replay import Buffer
 from eagerly.buffers.samplers import Sampler
 from eagerly.buffers.transition import StepLayout, Transition
@@ -48,10 +49,7 @@ class EpisodeBuffer(Buffer):
         if np.shape(ended) != (count,):
             raise ValueError(f"ended must have shape [{count}]; got {np.shape(ended)}")
         last = self._last if len(self._last) else np.full(count, NONE)
-        if len(last) != count:
-            raise ValueError(
-                f"there were {len(last)} environments, and are {count}: call begin_episodes"
-            )
+        check_count(len(last), count)
         begins = np.flatnonzero(last == NONE)
         left, reached = self._packed(parts, last == NONE)
         self._check(left, last)
@@ -108,15 +106,9 @@ class EpisodeBuffer(Buffer):
         """Ends the episodes in progress of environments, so that their next steps begin others."""
         if not len(self._last):  # nothing was added yet
             return
-        if len(began) == len(self._last):
-            self._last = np.where(began, NONE, self._last)
-        elif np.all(began):
-            self._last = np.full(len(began), NONE)
-        else:
-            raise ValueError(
-                f"began must have shape [{len(self._last)}], or be true for all where the number "
-                f"of environments changes; got {np.shape(began)}"
-            )
+        check_began(began, len(self._last))
+        same = len(began) == len(self._last)
+        self._last = np.where(began, NONE, self._last) if same else np.full(len(began), NONE)
 
     def _before(self, row: np.ndarray) -> np.ndarray:
         """Returns the row before each; the row itself where there is none, or none any more."""

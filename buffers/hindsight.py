@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from eagerly.buffers.accumulators import Accumulator
+from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
 
-STRATEGIES = ("final", "future", "episode")
+FINAL = "final"
+STRATEGIES = (FINAL, "future", "episode")
 
 # Maps achieved goals `[M, G]`, desired goals `[M, G]` and the `info` of each step to rewards `[M]`
 # and terminations `[M]` bool.
@@ -59,7 +61,7 @@ class Hindsight:
             raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
         self._inside, self._achieved, self._desired = inside, achieved, desired
         self._outcomes, self._discount, self._steps = outcomes, discount, steps
-        self._strategy, self._goals = strategy, 1 if strategy == "final" else goals
+        self._strategy, self._goals = strategy, 1 if strategy == FINAL else goals
         self._generator = np.random.Generator(np.random.PCG64(seed))
         # Of each environment the steps of its episode: observation, action, next one, info.
         self._episodes: list[list[tuple[Any, ...]]] = []
@@ -75,11 +77,7 @@ class Hindsight:
         found, ends = self._inside.accumulate(transitions, ended)
         if not self._episodes:
             self._episodes = [[] for _ in range(len(ended))]
-        if len(self._episodes) != len(ended):
-            raise ValueError(
-                f"there were {len(self._episodes)} environments, and are {len(ended)}: call "
-                "begin_episodes"
-            )
+        check_count(len(self._episodes), len(ended))
         parts = (transitions.observation, transitions.action, transitions.next_observation)
         rows = [np.array(part, np.float32) for part in parts]
         for index, episode in enumerate(self._episodes):
@@ -121,7 +119,7 @@ class Hindsight:
 
     def _chosen(self, step: np.ndarray, count: int) -> np.ndarray:
         """Returns for each of these steps the step whose achieved goal it gets."""
-        if self._strategy == "final":
+        if self._strategy == FINAL:
             return np.full(len(step), count - 1)
         first = step if self._strategy == "future" else 0
         return self._generator.integers(first, count, size=len(step))
@@ -129,16 +127,14 @@ class Hindsight:
     def begin_episodes(self, began: np.ndarray) -> None:
         """Drops the episodes of environments, `[N]` bool, that cannot go on: they have no end."""
         self._inside.begin_episodes(began)
+        if not self._episodes:  # no step was taken yet
+            return
+        check_began(began, len(self._episodes))
         if len(began) == len(self._episodes):
             for index in np.flatnonzero(began):
                 self._episodes[index] = []
-        elif np.all(began):
+        else:
             self._episodes = []
-        elif self._episodes:
-            raise ValueError(
-                f"began must have shape [{len(self._episodes)}], or be true for all where the "
-                f"number of environments changes; got {np.shape(began)}"
-            )
 
     def state(self) -> dict[str, Any]:
         """Returns the episodes in progress, the draws, and the state of the accumulator inside."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
 
 
@@ -80,10 +81,7 @@ class NStep:
                 np.zeros(shape),
                 None,
             )
-        if len(self._ages) != count:
-            raise ValueError(
-                f"there were {len(self._ages)} environments, and are {count}: call begin_episodes"
-            )
+        check_count(len(self._ages), count)
         for name in ("observation", "action"):
             waiting = np.shape(getattr(self._waiting, name))[2:]
             came = np.shape(getattr(transitions, name))[1:]
@@ -95,15 +93,11 @@ class NStep:
         """Drops the steps that wait in environments, `[N]` bool, whose episodes cannot go on."""
         if self._waiting is None:
             return
+        check_began(began, len(self._ages))
         if len(began) == len(self._ages):
             self._ages = np.where(began, 0, self._ages)
-        elif np.all(began):
-            self._waiting = None
         else:
-            raise ValueError(
-                f"began must have shape [{len(self._ages)}], or be true for all where the number "
-                f"of environments changes; got {np.shape(began)}"
-            )
+            self._waiting = None
 
     def state(self) -> dict[str, Any]:
         """Returns the steps that wait; `{}` if none does."""

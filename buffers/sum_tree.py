@@ -53,7 +53,7 @@ class SumTree:
         while level > 1:
             level //= 2
             if len(parents) >= level:  # all nodes of a level are fewer
-                nodes[level : 2 * level] = nodes[2 * level : 4 * level].reshape(-1, 2).sum(axis=1)
+                self._sum_level(level)
                 continue
             parents = parents >> 1
             nodes[parents] = nodes[2 * parents] + nodes[2 * parents + 1]
@@ -89,5 +89,9 @@ class SumTree:
         level = larger
         while level > 1:
             level //= 2
-            children = self._nodes[2 * level : 4 * level].reshape(-1, 2)
-            self._nodes[level : 2 * level] = children.sum(axis=1)
+            self._sum_level(level)
+
+    def _sum_level(self, level: int) -> None:
+        """Computes all nodes of a level, which are `level` many, from those below."""
+        children = self._nodes[2 * level : 4 * level].reshape(-1, 2)
+        self._nodes[level : 2 * level] = children.sum(axis=1)
