@@ -12,11 +12,23 @@ import tensorflow as tf
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.policies.operations import LAYER_NORM_EPSILON
 
+
+@tf.custom_gradient
+def elu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Maps x to itself above 0 and to exp(x) - 1 below (Clevert et al. 2016, Eq. 15).
+
+    `tf.nn.elu` computes expm1, which takes XLA twice as long. The difference is rounding: at most
+    1e-7 in float32, which is the spacing of numbers just below 1.
+    """
+    y = tf.maximum(x, tf.exp(tf.minimum(x, 0.0)) - 1.0)
+    return y, lambda upstream: upstream * (tf.minimum(y, 0.0) + 1.0)
+
+
 # For tensors what `policies.numpy_actor` has in NumPy.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "relu": tf.nn.relu,
     "tanh": tf.nn.tanh,
-    "elu": tf.nn.elu,
+    "elu": elu,
     "silu": tf.nn.silu,
     "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),
 }
