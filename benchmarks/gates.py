@@ -112,6 +112,14 @@ class Gates:
                 self._solved("own", f"td3-{kind}", PENDULUM, -300, OWN_STEPS, THREE_SEEDS)
                 for kind in OWN_KINDS
             ),
+            *(
+                self._reached("td7", "td7", CHEETAH, steps, each=least, mean=least, seeds=seeds)
+                for steps, least, seeds in (
+                    (50_000, 5000, (0, 1)),
+                    (100_000, 8000, (0, 1)),
+                    (200_000, 10_500, (0,)),
+                )
+            ),
             # Most runs without a mask learn Taxi too in the end; with one they learn it sooner.
             self._ordering(
                 "discrete", "td3", "td3-unmasked", TAXI, TAXI_STEPS, THREE_SEEDS, whole=True

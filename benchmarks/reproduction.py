@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import json
 import os
 import shutil
@@ -35,6 +34,7 @@ _STOPPED = 128 + signal.SIGTERM  # the exit code of a process that saved itself 
 _SECONDS_TO_SAVE = 120.0
 _CRASHES = 2  # of one cell, after which it has failed
 _PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
+_PEER_REVISION = 1  # of what the script trains and how it evaluates: raised where either changes
 _PHYSICS = ("gymnasium", "mujoco")  # what both sides must have the same of
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -222,7 +222,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
         return {
             "steps": cell.steps,
             "peers": list(PEERS),
-            "script": hashlib.sha256(_PEER_SCRIPT.read_bytes()).hexdigest(),
+            "revision": _PEER_REVISION,
             "evaluation_seeds": _evaluation_seeds(),
         }
     settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)

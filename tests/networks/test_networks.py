@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from eagerly.networks import ActingPolicy, Actor, Critic
 from eagerly.networks.initializers import INITIALIZERS, linear_initializers
-from eagerly.networks.layers import EnsembleDense, product
+from eagerly.networks.layers import EnsembleDense, elu, product
 from eagerly.policies.operations import ACTIVATIONS
 
 RANDOM = np.random.default_rng(0)
@@ -28,6 +28,22 @@ def test_weights_exist_once_the_model_does() -> None:
     assert Actor(17, 6).count_params() == 18 * 256 + 257 * 256 + 257 * 6
     assert Critic(17, 6).count_params() == 2 * (24 * 256 + 257 * 256 + 257)
     assert Critic(17, 6, n_critics=5).count_params() == 5 * (24 * 256 + 257 * 256 + 257)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elu_and_its_gradient_are_those_of_tensorflow_to_rounding(dtype: str) -> None:
+    near = [-1e-9, -3e-8, -1e-4, 0.0, 1e-9, -np.inf, np.inf]
+    x = tf.constant([*np.linspace(-30, 30, 6001), *near], dtype)
+    found = []
+    for function in (elu, tf.function(elu, jit_compile=True), tf.nn.elu):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        found.append((y.numpy(), tape.gradient(y, x).numpy()))
+    for values, slopes in found[:2]:
+        np.testing.assert_allclose(values, found[2][0], rtol=0, atol=6e-8)
+        np.testing.assert_allclose(slopes, found[2][1], rtol=0, atol=6e-8)
+    assert np.isnan(elu(tf.constant([np.nan], dtype)).numpy()).all()
 
 
 def test_actions_are_in_bounds_and_values_one_row_per_critic() -> None:
