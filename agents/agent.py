@@ -156,6 +156,11 @@ class Agent(Algorithm):
         return self.learner.updates
 
     @property
+    def acting_updates(self) -> int:
+        """Updates so far, or 0 while the acting model has had none: it is not yet the best then."""
+        return self.updates
+
+    @property
     def layout(self) -> Layout:
         """What a row of the replay buffer must hold."""
         return self.inputs.layout

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +44,9 @@ class Budget(Stateful, Protocol):
 
         Args:
             new: Their number, in [0, N]; 0 in the warm-up.
+
+        Raises:
+            RunStoppedError: If the run cannot go on. It ends, saved, and says why.
         """
 
     def paid(self) -> None:
@@ -79,7 +82,7 @@ class Algorithm:
 
     config: AgentConfig
     modules: Modules
-    warmup_ends_with_episode: ClassVar[bool] = False
+    warmup_ends_with_episode: bool = False
 
     @property
     def actor(self) -> Module:

@@ -17,7 +17,7 @@ class EpisodicBudget:
 
     Args:
         run: Counts what is owed.
-        switch: The flag that makes do without it, for a message.
+        switch: The flag of a run without this budget, for a message.
 
     Attributes:
         has_begun: Whether a step has owed updates.
@@ -49,15 +49,16 @@ class EpisodicBudget:
         """Counts the steps of a round that owe updates, and the rounds since an episode ended.
 
         Raises:
-            RunStoppedError: If no episode has ended in 100,000 rounds.
+            RunStoppedError: If no episode has ended in 100,000 rounds, random ones included.
         """
         self._run.stepped(new)
         self.has_begun = self.has_begun or new > 0
         self._rounds += 1
         if self._rounds > LONGEST_EPISODE:
             raise RunStoppedError(
-                f"no episode has ended in {LONGEST_EPISODE} steps, and updates are made at the "
-                f"ends of episodes: train with {self._switch}, or give the environment a time limit"
+                f"no episode has ended in {LONGEST_EPISODE} steps of each environment, and updates "
+                "are made only at the ends of episodes: give the environment a time limit, or "
+                f"begin another run with {self._switch}"
             )
 
     def paid(self) -> None:
@@ -81,7 +82,9 @@ class EpisodicBudget:
             ValueError: If it is the state of another budget.
         """
         self._run.restore(state["run"])
-        self._paying, self._rounds = bool(state["paying"]), int(state["rounds"])
+        self._rounds = int(state["rounds"])
+        # With larger calls than before, none may be due: then nothing is being paid any more.
+        self._paying = bool(state["paying"]) and self._run.is_call_due
         self.has_begun = bool(state["has_begun"])
 
 
@@ -91,17 +94,20 @@ class PolicyCheckpoints:
     Fujimoto et al. 2023, "For SALE: State-Action Representation Learning for Deep Reinforcement
     Learning", section 5.1. A policy is as good as its worst episode. Once that is
     worse than the kept policy's, the policy is trained on at once; after enough episodes it is
-    kept instead, and then trained on. An episode during which the policy changed, in another
-    environment, judges nobody.
+    kept instead, and then trained on. An episode during which the policy changed, because another
+    environment's episode ended, is ignored.
 
     Attributes:
         best: The worst return of the policy that is kept; None before there is one.
         kept: How many policies were kept so far.
+        has_learned: Whether the policy that is kept has had an update.
+        was_given: Whether the first policy is that of another run, and not an untrained one.
     """
 
     def __init__(self) -> None:
         self.best: float | None = None
-        self.kept = 0
+        self.kept, self.has_learned, self.was_given = 0, False, False
+        self._is_rescaled = False
         self._worst: float | None = None  # of the current policy
         self._judged = 0
         # Environments whose episode began under the current policy; None: all.
@@ -134,25 +140,33 @@ class PolicyCheckpoints:
         """Whether the current policy has had so many episodes."""
         return self._judged >= episodes
 
-    def keep(self) -> None:
-        """Makes the current policy the one that is kept."""
-        self.best, self.kept = self._worst, self.kept + 1
+    def keep(self, *, has_learned: bool = True) -> None:
+        """Makes the current policy the one that is kept.
+
+        Args:
+            has_learned: Whether it has had an update.
+        """
+        self.best, self.kept, self.has_learned = self._worst, self.kept + 1, has_learned
 
     def changed(self, episodes: Sequence[FinishedEpisode]) -> None:
         """Begins to judge another policy, in what follows these episodes."""
         self._worst, self._judged = None, 0
         self._fresh = {episode.environment for episode in episodes}
 
-    def lower(self, factor: float) -> None:
-        """Multiplies the worst return of the policy that is kept."""
-        if self.best is not None:
+    def rescale_best(self, factor: float) -> None:
+        """Multiplies the worst return of the policy that is kept, the first time this is called."""
+        if self.best is not None and not self._is_rescaled:
             self.best *= factor
+        self._is_rescaled = True
 
     def state(self) -> dict[str, Any]:
         """Returns all of it, as JSON."""
         return {
             "best": self.best,
             "kept": self.kept,
+            "has_learned": self.has_learned,
+            "was_given": self.was_given,
+            "is_rescaled": self._is_rescaled,
             "worst": self._worst,
             "judged": self._judged,
             "fresh": None if self._fresh is None else sorted(self._fresh),
@@ -167,6 +181,8 @@ class PolicyCheckpoints:
         best, worst = (_finite(state[name]) for name in ("best", "worst"))
         self.best, self._worst = best, worst
         self.kept, self._judged = int(state["kept"]), int(state["judged"])
+        self.has_learned, self.was_given = bool(state["has_learned"]), bool(state["was_given"])
+        self._is_rescaled = bool(state["is_rescaled"])
         fresh = state["fresh"]
         self._fresh = None if fresh is None else {int(each) for each in fresh}
 

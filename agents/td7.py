@@ -9,6 +9,7 @@ take.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,21 +29,22 @@ from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td7_builder import TD7Builder
 from eagerly.agents.td7_config import TD7Config
-from eagerly.buffers import Sampler
+from eagerly.buffers import Buffer, Sampler
 from eagerly.networks.models import Model, copy_variables
 from eagerly.policies.numpy_actor import RowPolicy
+
+_log = logging.getLogger(__name__)
 
 
 class TD7(Agent):
     """A TD7 agent; `Agent` documents its constructor and methods.
 
-    It collects with the current policy, and is evaluated and saved as the one that is kept.
+    It collects with the current policy, and evaluates, saves and exports the policy that is kept.
     """
 
     Config = TD7Config
     Builder = TD7Builder
     config: TD7Config
-    warmup_ends_with_episode = True
 
     @property
     def rhythms(self) -> tuple[int, ...]:
@@ -53,6 +55,7 @@ class TD7(Agent):
         """Builds encoders, actor, critics, the range of values, and the policy that is kept."""
         self.judge = PolicyCheckpoints()
         self._budget: EpisodicBudget | None = None
+        self.warmup_ends_with_episode = self.config.policy_checkpoints
         return builder.modules()
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
@@ -126,12 +129,8 @@ class TD7(Agent):
         return actor_metrics(loss, tf.abs(action) > 0.99, None)
 
     def between_calls(self) -> Sequence[tuple[int, Callable[[], object]]]:
-        """Copies targets and fixed encoders, and extends the range of values; judges for longer."""
-        config = self.config
-        found = [*super().between_calls(), (config.copy_every, self._next_generation)]
-        if config.policy_checkpoints:
-            found.append((config.checkpoint_episodes_after, self._judge_for_longer))
-        return found
+        """Copies targets and fixed encoders, and extends the range of values."""
+        return [*super().between_calls(), (self.config.copy_every, self._next_generation)]
 
     def _next_generation(self) -> None:
         self.modules["fixed_encoder"].copy_to_target()
@@ -153,9 +152,15 @@ class TD7(Agent):
         """Returns the current policy."""
         return self.modules["policy"].network
 
+    @property
+    def acting_updates(self) -> int:
+        """Updates so far, or 0 while no policy was kept that has had one."""
+        return self.updates if self.judge.has_learned or not self.config.policy_checkpoints else 0
+
     def begun_with_policy(self) -> None:
-        """Gives the encoder that learns what the fixed one has of the policy."""
+        """Copies the state encoder of the policy into the encoder that learns."""
         copy_variables(self.fixed.states, self.modules["encoder"].network.states)
+        self.judge.was_given = True
 
     def evaluated_policies(self) -> Mapping[str, RowPolicy]:
         """Returns the current policy, where it is not the one that is evaluated anyway."""
@@ -168,6 +173,15 @@ class TD7(Agent):
         self._budget = EpisodicBudget(run, "--no-policy-checkpoints")
         return self._budget
 
+    def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
+        """Makes updates as `Agent.train` does; warns where nothing keeps policies."""
+        if self.config.policy_checkpoints and self._budget is None and not self.updates:
+            _log.warning(
+                "nothing calls update_budget and episodes_ended of this TD7, so no policy is kept, "
+                "and act never changes: use Trainer, or TD7Config(policy_checkpoints=False)"
+            )
+        return super().train(buffer, updates)
+
     def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
         """Judges the current policy, keeps it if it is no worse, and lets it be trained on."""
         budget, judge = self._budget, self.judge
@@ -177,20 +191,19 @@ class TD7(Agent):
         judge.ended(episodes, judging=budget.has_begun)
         if not budget.can_pay:
             return  # nothing would change: the same policy goes on, and so does its judging
-        is_late = self.updates >= self.config.checkpoint_episodes_after
-        is_left_out = not (self.updates or self.config.checkpoint_untrained)
+        is_late = self.updates > self.config.checkpoint_episodes_after
+        if is_late:
+            judge.rescale_best(self.config.checkpoint_reset)
+        is_untrained = not (self.updates or judge.was_given)
+        is_left_out = is_untrained and not self.config.checkpoint_untrained
         if not (judge.is_worse() or is_left_out):
             if not judge.is_judged(self.config.checkpoint_episodes if is_late else 1):
                 return
-            judge.keep()
+            judge.keep(has_learned=self.updates > 0)
             copy_variables(self.modules["policy"].network, self.acting)
             self.policy.refresh()
         judge.changed(episodes)
         budget.pay()
-
-    def _judge_for_longer(self) -> None:
-        if self.updates == self.config.checkpoint_episodes_after:
-            self.judge.lower(self.config.checkpoint_reset)
 
     def figures(self) -> dict[str, float]:
         """Returns how many policies were kept, and the worst return of the one that is."""

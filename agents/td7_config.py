@@ -25,7 +25,7 @@ _WITH_CHECKPOINTS = with_setting("policy_checkpoints")
 
 @dataclass(frozen=True, kw_only=True)
 class TD7ReplayConfig(ReplayConfig):
-    """Those of replay; loss-adjusted prioritisation is a part of TD7."""
+    """Settings of replay, with loss-adjusted prioritised sampling as the default."""
 
     sampling: str = setting(
         LAP,
@@ -92,7 +92,7 @@ class TD7Config(AgentConfig):
         2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256
     )
     policy_delay: int = setting(
-        2, "The actor moves every so many (paper)", unit="updates", at_least=1, at_most=1000
+        2, "Updates per step of the actor (paper)", unit="updates", at_least=1, at_most=1000
     )
     target_noise: float = setting(
         0.2, "Deviation of target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
@@ -102,7 +102,7 @@ class TD7Config(AgentConfig):
     )
     copy_every: int = setting(
         250,
-        "Targets and fixed encoders are copied, a multiple of --updates-per-call (paper)",
+        "Updates between copies of targets and encoders; a multiple of --updates-per-call (paper)",
         unit="updates",
         at_least=1,
         at_most=10**9,
@@ -110,7 +110,7 @@ class TD7Config(AgentConfig):
     replay: TD7ReplayConfig = field(default_factory=TD7ReplayConfig)
     policy_checkpoints: bool = setting(
         True,
-        "Keep the policy whose worst episode was the best, and learn at the ends of episodes "
+        "Keep the policy whose worst episode was the best, and learn only at the ends of episodes "
         "(paper)",
         fixed=True,
     )
@@ -121,7 +121,8 @@ class TD7Config(AgentConfig):
     )
     checkpoint_episodes: int = setting(
         20,
-        "By which a policy is judged; at first it is one (paper)",
+        "Episodes by which a policy is judged, once there are more than "
+        "--checkpoint-episodes-after updates; until then it is one (paper)",
         unit="episodes",
         at_least=1,
         at_most=10**6,
@@ -129,15 +130,16 @@ class TD7Config(AgentConfig):
     )
     checkpoint_episodes_after: int = setting(
         750_000,
-        "From where on it is that many (authors)",
+        "Updates after which a policy is judged by --checkpoint-episodes episodes (authors)",
         unit="updates",
-        at_least=1,
+        at_least=0,
         at_most=10**12,
         acts=_WITH_CHECKPOINTS,
     )
     checkpoint_reset: float = setting(
         0.9,
-        "Factor of the kept policy's worst return at that update (authors)",
+        "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
+        "passed; 1 where returns are negative (authors)",
         above=0,
         at_most=1,
         acts=_WITH_CHECKPOINTS,
@@ -149,7 +151,7 @@ class TD7Config(AgentConfig):
             raise ValueError("hidden_sizes must have an element; got ()")
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Refuses images and discrete actions, and what other settings do nothing with."""
+        """Refuses images, discrete actions, and settings that do nothing with these spaces."""
         if observations.images or actions.choices:
             wrong = observations.space if observations.images else actions.space
             raise ValueError(

@@ -54,7 +54,7 @@ _CONFLICTING_WIDTH = 128
 
 
 def product(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Multiplies `[..., B, I]` by `[..., I, units]`, with a gradient that caches like.
+    """Multiplies `[..., B, I]` by `[..., I, units]`; its gradient makes good use of caches.
 
     The gradient of the kernel, inputs' x gradient, walks down the columns of the inputs. Rows whose
     length is a multiple of 512 bytes put a column into a few sets of the processor's cache, which

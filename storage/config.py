@@ -56,7 +56,7 @@ class RunConfig(Settings):
     discount: float = setting(0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1)
     warmup_steps: int = setting(
         10_000,
-        "Uniformly random actions, and no updates, at first (paper, HalfCheetah)",
+        "Uniformly random actions, and no updates, at first (TD3 paper, HalfCheetah: 10,000)",
         unit="steps",
         at_least=0,
         at_most=MOST_STEPS,

@@ -121,7 +121,7 @@ class Checkpoints:
         run = self._run
         self._writer = CheckpointWriter(run.path, run.config.keep_checkpoints)
         if saved and has_evaluation_at_end(run.path, saved.manifest, run.config):
-            steps, updates = saved.manifest.steps, saved.manifest.updates
+            steps, updates = saved.manifest.steps, self._parts.agent.acting_updates
             mean_return = float(read_results(run.evaluations_path).return_mean[-1])
             self._parts.policies.evaluated(steps, updates, mean_return)
             return

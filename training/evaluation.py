@@ -82,7 +82,7 @@ class Evaluation:
 
         Args:
             steps: Environment steps at which it was made.
-            updates: Updates at which it was made.
+            updates: Updates at which it was made, 0 while the policy has had none.
         """
         counts = {"steps": steps, "updates": updates, "episodes": len(self.returns)}
         return counts | self.columns()

@@ -220,7 +220,7 @@ class Summaries(Callback):
             figures[BEST] = training.best_return
         self._scalars(figures, training.steps)
         # After the points: a process that dies in between has not made this evaluation.
-        self.table.add(evaluation.row(training.steps, training.updates))
+        self.table.add(evaluation.row(training.steps, training.agent.acting_updates))
 
     def on_end(self, training: Training) -> None:
         """Makes an evaluation after the last checkpoint durable: no other checkpoint will do it."""

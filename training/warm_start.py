@@ -28,7 +28,7 @@ from eagerly.storage.run import Run, open_run
 RANGE_ROWS = 10_000
 _log = logging.getLogger(__name__)
 # Settings that make another actor of the same weights.
-_SAME_SHAPES = ("activation", "layer_norm", "memory", "attention_heads")
+_SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "attention_heads")
 
 
 def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:

@@ -78,13 +78,18 @@ def test_an_episode_during_which_the_policy_changed_judges_nobody() -> None:
     assert checkpoints.best == 3.0
 
 
-def test_the_kept_return_is_lowered_once_it_is_there() -> None:
-    checkpoints = PolicyCheckpoints()
-    checkpoints.lower(0.9)
-    assert checkpoints.best is None
-    judged(100.0, checkpoints=checkpoints).keep()
-    checkpoints.lower(0.9)
-    assert checkpoints.best == pytest.approx(90.0)
+def test_the_kept_return_is_rescaled_once() -> None:
+    checkpoints = judged(100.0)
+    checkpoints.keep()
+    checkpoints.rescale_best(0.9)
+    other = PolicyCheckpoints()
+    other.restore(checkpoints.state())
+    for each in (checkpoints, other):
+        each.rescale_best(0.9)
+        assert each.best == pytest.approx(90.0)
+    none_yet = PolicyCheckpoints()
+    none_yet.rescale_best(0.9)
+    assert none_yet.best is None
 
 
 def test_judging_goes_on_where_it_was_saved() -> None:
@@ -139,6 +144,19 @@ def test_a_budget_that_was_being_paid_goes_on_paying() -> None:
     assert not other.is_call_due
 
 
+def test_with_larger_calls_than_before_what_is_left_waits_for_the_end_of_an_episode() -> None:
+    one = budget_of(2)
+    for _ in range(4):
+        one.stepped(1)
+    one.pay()
+    one.paid()
+    other = budget_of(4)
+    other.restore(one.state())
+    for _ in range(2):
+        other.stepped(1)
+    assert (other.can_pay, other.is_call_due) == (True, False)
+
+
 def test_a_warm_up_owes_nothing_and_is_known() -> None:
     budget = budget_of()
     budget.stepped(0)
@@ -157,5 +175,5 @@ def ends_at(budget: EpisodicBudget, rounds: Sequence[int]) -> None:
 
 def test_an_episode_without_an_end_ends_the_run_with_the_switch_in_the_message() -> None:
     ends_at(budget_of(), (50_000, 2 * LONGEST_EPISODE - 50_001))
-    with pytest.raises(RunStoppedError, match="no-policy-checkpoints, or give the environment"):
+    with pytest.raises(RunStoppedError, match="of each environment.* another run with --no-pol"):
         ends_at(budget_of(), (LONGEST_EPISODE + 1,))

@@ -83,9 +83,21 @@ def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) ->
         np.testing.assert_allclose(np.squeeze(acted), np.squeeze(action), atol=1e-6)
 
 
+def test_an_evaluation_before_a_policy_is_kept_is_not_the_best(train: TrainRun) -> None:
+    trainer = train(**TD7 | {"evaluate_every_steps": 10, "steps": 44})
+    # At 30 two updates were made, but what is evaluated has had none; at 40 it has.
+    assert [row["updates"] for row in rows_of(trainer)] == ["0", "0", "0", "4"]
+    assert (trainer.updates, trainer.policies.best_step) == (4, 40)
+
+
+def test_a_run_that_ends_before_its_first_update_says_so(train: TrainRun) -> None:
+    lines = train(**TD7 | {"steps": 18}).lines
+    assert any("ended without an update: its 3 steps after the warm-up of 15" in x for x in lines)
+
+
 def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) -> None:
     trainer = train(**TD7 | {"policy_checkpoints": False, "steps": 40})
-    assert trainer.updates == 4  # of 20 steps, a fifth of an update each
+    assert trainer.updates == 4  # of 25 steps, a fifth of an update each, in calls of 2
     assert trainer.agent.policy is trainer.agent.collecting
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
@@ -97,7 +109,9 @@ def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) ->
         {"num_envs": 3, "vectorization": "async", "normalize_observations": True},
         {"n_step": 3, "normalize_rewards": True, "checkpoint_untrained": True},
         {"env": "Reach-v0", "hindsight": "future", "num_envs": 2},
-        {"checkpoint_episodes_after": 4, "checkpoint_episodes": 2},
+        pytest.param(
+            {"checkpoint_episodes_after": 4, "checkpoint_episodes": 2}, marks=pytest.mark.long
+        ),
         pytest.param({"sampling": "prioritized"}, marks=pytest.mark.long),
         pytest.param({"policy_checkpoints": False, "num_envs": 2}, marks=pytest.mark.long),
     ],
@@ -140,7 +154,8 @@ def test_an_episode_without_an_end_ends_the_run_saved_and_names_the_switch(
     assert trainer.steps == 41
     assert "--no-policy-checkpoints" in trainer.stop_reason
     assert train().steps == 42  # it was saved, and has no end yet
-    assert train("off", **settings | {"policy_checkpoints": False, "steps": 60}).steps == 60
+    off = train("off", **settings | {"policy_checkpoints": False, "steps": 60})
+    assert (off.steps, off.updates) == (60, 8)  # after 15 random steps, although no episode ended
 
 
 def test_what_decides_what_a_checkpoint_holds_stays(tmp_path: Path) -> None:
@@ -152,6 +167,9 @@ def test_what_decides_what_a_checkpoint_holds_stays(tmp_path: Path) -> None:
 def test_a_run_begins_with_the_policy_of_another_one(train: TrainRun, tmp_path: Path) -> None:
     train("first", **TD7)
     second = train("second", **TD7 | {"seed": 3, "init_from": str(tmp_path / "first"), "steps": 12})
+    for settings in ({"encoder_activation": "tanh"}, {"activation": "tanh"}):
+        with pytest.raises(RunError, match=r"activation is .* and tanh in this run"):
+            train("third", **TD7 | settings | {"init_from": str(tmp_path / "first"), "steps": 12})
     nets = second.agent.modules.networks()
     policy = load_policy(tmp_path / "first")
     observation = np.full(second.agent.observations.size, 0.3, np.float32)
