@@ -175,5 +175,5 @@ def ends_at(budget: EpisodicBudget, rounds: Sequence[int]) -> None:
 
 def test_an_episode_without_an_end_ends_the_run_with_the_switch_in_the_message() -> None:
     ends_at(budget_of(), (50_000, 2 * LONGEST_EPISODE - 50_001))
-    with pytest.raises(RunStoppedError, match="of each environment.* another run with --no-pol"):
+    with pytest.raises(RunStoppedError, match=r"of each environment.* another run with --no-pol"):
         ends_at(budget_of(), (LONGEST_EPISODE + 1,))
