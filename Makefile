@@ -82,8 +82,11 @@ reproduce: install  ## Train the grid of the learning curves, hours (PARTS= JOBS
 LEARNING := benchmarks/learning
 PLOT = CUDA_VISIBLE_DEVICES=-1 $(BIN)/python scripts/plot.py --theme both
 pictures: install  ## Draw the learning curves of README and docs from benchmarks/learning
-	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/sb3-td3-HalfCheetah-v5-*.csv \
-	    --rename td3 TD3 --rename sb3-td3 "TD3 of Stable-Baselines3" -o docs/pictures/learning.png
+	$(PLOT) $(LEARNING)/td7-HalfCheetah-v5-*.csv $(LEARNING)/td3-HalfCheetah-v5-*.csv \
+	    $(LEARNING)/sb3-td3-HalfCheetah-v5-*.csv --rename td7 TD7 --rename td3 TD3 \
+	    --rename sb3-td3 "TD3 of Stable-Baselines3" -o docs/pictures/learning.png
+	$(PLOT) $(foreach env,HalfCheetah Hopper,$(foreach agent,td7 td3,$(LEARNING)/$(agent)-$(env)-v5-*.csv)) \
+	    --until 100000 --rename td7 TD7 --rename td3 TD3 -o docs/pictures/td7.png
 	$(PLOT) $(LEARNING)/ddpg-HalfCheetah-v5-*.csv $(LEARNING)/sb3-ddpg-HalfCheetah-v5-*.csv \
 	    --rename ddpg DDPG --rename sb3-ddpg "DDPG of Stable-Baselines3" -o docs/pictures/ddpg.png
 	$(PLOT) $(LEARNING)/td3-Walker2d-v5-*.csv $(LEARNING)/ddpg-Walker2d-v5-*.csv \

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eagerly.benchmarks.measuring import Spread, in_turns, ours, peer, ratios, spread
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE
 
 UPDATES_PER_CALL = (250, 125, 50)  # the default, 50, takes its turn beside PyTorch
+LEVELS = (3000, 6000)  # returns whose cost is told
+LEARNING = Path(__file__).parent / "learning"
 _BASE, _TD3, _ACTING = "TD7, K = 50", "TD3, K = 50", "acting"
 _STYLES = {"PyTorch, as in the article": "article", "PyTorch, at its best": "best"}
 _THEIRS = {
@@ -81,7 +86,52 @@ def td7_table(found: dict[str, Any]) -> list[str]:
             f"{ratios(values, acting['td3'])} |"
             for name, values in acting.items()
         ),
+        "",
+        *cost_table(
+            {
+                "td3": _values(runs[_TD3], "processor_seconds_per_update"),
+                "td7": _values(runs[_BASE], "processor_seconds_per_update"),
+            },
+            LEARNING,
+        ),
     ]
+
+
+def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list[str]:
+    """Writes what it costs to reach a return on HalfCheetah-v5.
+
+    Args:
+        seconds_per_update: Processor time of an update, measured some times, by agent.
+        tables: Folder of learning curves, one per run, that are named by agent and seed.
+    """
+    levels = [f"| steps to {level} | processor time, s " for level in LEVELS]
+    lines = [f"| HalfCheetah-v5 {''.join(levels)}|", "|---" * (1 + 2 * len(LEVELS)) + "|"]
+    for agent, seconds in seconds_per_update.items():
+        paths = sorted(tables.glob(f"{agent}-HalfCheetah-v5-*.csv"))
+        cells = [f"{agent.upper()}, {len(paths)} runs"]
+        for level in LEVELS:
+            found = [reached for path in paths if (reached := _reached(path, level))]
+            each = ", ".join(f"{steps:,}" for steps, _ in found)
+            cells.append(each + (f", {missed} never" if (missed := len(paths) - len(found)) else ""))
+            cells.append(", ".join(f"{updates * np.median(seconds):.0f}" for _, updates in found))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        "The first evaluation, one in 5000 steps, whose mean return is at least that; of TD7 it is "
+        "that of the kept policy. Processor time is that of the updates made until then, at the "
+        "time of an update in the table above; the environment and evaluations take what they "
+        "take with any agent.",
+    ]
+
+
+def _reached(path: Path, level: float) -> tuple[int, int] | None:
+    """Returns steps and updates of the first evaluation of a run that reaches a return."""
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if float(row["return_mean"]) >= level:
+                return int(row["steps"]), int(row["updates"])
+    return None
 
 
 def _values(runs: list[dict[str, Any]], name: str) -> list[float]:

@@ -192,3 +192,12 @@ def test_the_table_of_td7_is_made_of_stored_results() -> None:
     assert [cell.split()[0] for cell in cells[6:]] == ["4", "2", "5"]
     assert [line.count("|") for line in lines[:8]] == [10] * 8
     assert "| TD7 | 120 [60, 180] | 3 [3, 3] |" in lines
+
+
+def test_the_cost_of_a_return_is_that_of_the_updates_made_until_then(tmp_path: Path) -> None:
+    for seed, best in enumerate((7000.0, 3500.0)):
+        rows = ["steps,updates,return_mean", "5000,0,9.5", f"10000,4000,{best}", "15000,9000,9999"]
+        rows = rows[: 4 - seed]
+        (tmp_path / f"td7-HalfCheetah-v5-{seed}.csv").write_text("\n".join(rows) + "\n")
+    row = td7.cost_table({"td7": [0.02, 0.03, 0.04]}, tmp_path)[2]
+    assert row == "| TD7, 2 runs | 10,000, 10,000 | 120, 120 | 10,000, 1 never | 120 |"
