@@ -78,7 +78,12 @@ class TD7Builder(ModelBuilder):
         )
 
     def critic(self, name: str = "critic", encoder: Any = None) -> EmbeddedCritic:
-        """Builds the critics, which map states, actions, zsa and zs to values."""
+        """Builds the critics, which map states, actions, zsa and zs to values.
+
+        Args:
+            name: Their name.
+            encoder: Not used: TD7 has no encoder of images that critics and actor could share.
+        """
         config = self.config
         return EmbeddedCritic(
             *self._sizes,
