@@ -112,7 +112,9 @@ def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list
         for level in LEVELS:
             found = [reached for path in paths if (reached := _reached(path, level))]
             each = ", ".join(f"{steps:,}" for steps, _ in found)
-            cells.append(each + (f", {missed} never" if (missed := len(paths) - len(found)) else ""))
+            cells.append(
+                each + (f", {missed} never" if (missed := len(paths) - len(found)) else "")
+            )
             cells.append(", ".join(f"{updates * np.median(seconds):.0f}" for _, updates in found))
         lines.append(f"| {' | '.join(cells)} |")
     return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -23,8 +22,6 @@ from eagerly.training.evaluation import evaluate_all, evaluation_seeds, single_b
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
 from eagerly.training.video import record_in_run
-
-_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -176,7 +173,6 @@ class Trainer:
                     # After the checkpoint: whatever extends the run cuts it off again.
                     self._evaluate()
                 self._tell("on_end")
-                self._warn_of_no_update()
             except (
                 FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
             ) as error:  # fmt: skip
@@ -185,16 +181,6 @@ class Trainer:
                 raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
         self._callbacks.check(self.steps)
         return signals
-
-    def _warn_of_no_update(self) -> None:
-        """Warns where a run has ended without one; that all steps were random is said before."""
-        if self.has_ended and not self.updates and self.steps > self.config.warmup_steps:
-            _log.warning(
-                "the run has ended without an update: its %d steps after the warm-up of %d were "
-                "too few",
-                self.steps - self.config.warmup_steps,
-                self.config.warmup_steps,
-            )
 
     def _round(self, signals: StopSignals) -> None:
         """Steps every environment once, makes the updates owed, and does what is due."""
