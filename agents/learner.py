@@ -77,10 +77,9 @@ class Learner:
         for every, _ in self._between:
             left = every - self.updates % every
             if every % updates or updates > left:
-                raise ValueError(
-                    f"something happens between calls after every {every} updates, next in {left}: "
-                    f"updates per call must divide {every} and not go beyond; got {updates}"
-                )
+                after = "" if left == every else f", next after {left}: it must be at most {left}"
+                what = f"targets or the like are copied after every {every} updates{after}"
+                raise ValueError(f"updates per call must divide {every}: {what}; got {updates}")
 
     def learn(self, buffer: Buffer, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
         """Makes `updates` updates in one call.

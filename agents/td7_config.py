@@ -76,7 +76,7 @@ class TD7Config(AgentConfig):
     )
     embedding_size: int = setting(
         256,
-        "Numbers of the embedding of a state, and of that of a state and an action (authors)",
+        "Length of each embedding, of states and of states with actions (authors)",
         at_least=1,
         at_most=2**14,
     )
@@ -110,13 +110,13 @@ class TD7Config(AgentConfig):
     replay: TD7ReplayConfig = field(default_factory=TD7ReplayConfig)
     policy_checkpoints: bool = setting(
         True,
-        "Keep the policy whose worst episode was the best, and learn only at the ends of episodes "
-        "(paper)",
+        "Keep a copy of the policy whose worst episode was the best, and make updates only at the "
+        "ends of episodes (paper)",
         fixed=True,
     )
     checkpoint_untrained: bool = setting(
         False,
-        "Judge the policy before its first update, too (authors: yes)",
+        "Also judge the untrained policy, as the authors do",
         acts=_WITH_CHECKPOINTS,
     )
     checkpoint_episodes: int = setting(
@@ -139,7 +139,7 @@ class TD7Config(AgentConfig):
     checkpoint_reset: float = setting(
         0.9,
         "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
-        "passed; 1 where returns are negative (authors)",
+        "passed; set it to 1 if returns are negative (authors)",
         above=0,
         at_most=1,
         acts=_WITH_CHECKPOINTS,

@@ -47,9 +47,14 @@ class Condition:
 def with_setting(name: str, *values: Any) -> Condition:
     """A setting acts where another one has one of these values; without values, where it is set."""
     flag = flag_name(name)
+
+    def got(situation: Situation) -> str:
+        value = situation.of(name)
+        return f"--no-{flag[2:]}" if value is False else f"{flag} {value or 'none'}"
+
     return Condition(
         " ".join(["with", flag, " or ".join(map(str, values))]).strip(),
         lambda situation: situation.of(name) in values if values else bool(situation.of(name)),
-        lambda situation: f"{flag} {situation.of(name) or 'none'}",
+        got,
         (name, values),
     )

@@ -105,7 +105,7 @@ def _option(setting: Setting, *, saved: bool) -> click.Option:
     elif setting.default is None:
         notes.append("default none")
     elif setting.default is not dataclasses.MISSING:
-        default = format_setting(setting.default)
+        default = format_setting(setting.default) or "none"
         notes.append(f"default {default.lower() if kind is bool else default}")
     text = f"{setting.help}. " + (f"[{'; '.join(notes)}]" if notes else "")
     type_ = click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind)

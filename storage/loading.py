@@ -71,8 +71,10 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
     found = saved.policies()
     if "best" not in found and _evaluated_at_end(run, saved):
         found["best"] = found["latest"]
-    since = "its settings were overridden" if run.overridden_at() else "its first update"
-    no_best = f"{run.path} has no best policy yet, because it has not been evaluated since {since}"
+    why = "no policy that has had an update was evaluated"
+    if run.overridden_at():
+        why = "it has not been evaluated since its settings were overridden"
+    no_best = f"{run.path} has no best policy yet, because {why}"
     if which is None:
         which = "best" if "best" in found else "latest"
         if which == "latest":

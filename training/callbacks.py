@@ -233,4 +233,9 @@ def _described(evaluation: Evaluation, is_best: bool) -> str:
     text += f" ± {format_return(figures['return_std'])}"
     if SUCCESS in figures:
         text += f", success {figures[SUCCESS]:.0%}"
-    return text + (" (best so far)" if is_best else "")
+    text += " (best so far)" if is_best else ""
+    for name, other in evaluation.others.items():
+        figures = other.summary()
+        text += f", {name} {format_return(figures['return_mean'])}"
+        text += f" ± {format_return(figures['return_std'])}"
+    return text

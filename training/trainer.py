@@ -231,8 +231,8 @@ class Trainer:
         policies = {"": self.agent.policy, **self.agent.evaluated_policies()}
         acting = {name: self._policy(act) for name, act in policies.items()}
         evaluation = evaluate_all(acting, self._evaluation_env, seeds)
-        mean = evaluation.returns.mean()
-        is_best = self.policies.evaluated(self.steps, self.agent.acting_updates, mean)
+        updates = self.agent.acting_updates
+        is_best = self.policies.evaluated(self.steps, updates, evaluation.returns.mean())
         self._tell("on_evaluation", evaluation, is_best)
 
     def _record(self) -> None:

@@ -145,7 +145,7 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         load_policy(tmp_path)
     train(steps=120)  # and no update
-    with pytest.raises(RunError, match="not been evaluated since its first update: ask for the l"):
+    with pytest.raises(RunError, match="that has had an update was evaluated: ask for the l"):
         load_policy(tmp_path / "run", "best")
     with pytest.raises(RunError, match="which must be one of best, latest; got 'newest'"):
         load_policy(tmp_path / "run", "newest")

@@ -64,7 +64,7 @@ def test_without_a_best_policy_the_latest_is_loaded_with_a_warning(
     assert not (run / "evaluations.csv").exists()
     policy = load_policy(run)
     assert (policy.which, policy.steps) == ("latest", 1)
-    why = f"{run} has no best policy yet, because it has not been evaluated since its first update"
+    why = f"{run} has no best policy yet, because no policy that has had an update was evaluated"
     assert caplog.messages[-1] == f"{why}: taking the latest policy, of step 1"
     with pytest.raises(RunError, match=r"no best policy yet.* ask for the latest one"):
         load_policy(run, "best")
