@@ -229,13 +229,15 @@ class ProgressReports(Callback):
 
 def _described(evaluation: Evaluation, is_best: bool) -> str:
     figures = evaluation.summary()
-    text = f"evaluation {format_return(figures['return_mean'])}"
-    text += f" ± {format_return(figures['return_std'])}"
+    text = f"evaluation {_spread(figures)}"
     if SUCCESS in figures:
         text += f", success {figures[SUCCESS]:.0%}"
     text += " (best so far)" if is_best else ""
     for name, other in evaluation.others.items():
-        figures = other.summary()
-        text += f", {name} {format_return(figures['return_mean'])}"
-        text += f" ± {format_return(figures['return_std'])}"
+        text += f", {name} {_spread(other.summary())}"
     return text
+
+
+def _spread(figures: Mapping[str, float]) -> str:
+    """Writes the mean return of an evaluation and its deviation."""
+    return " ± ".join(format_return(figures[name]) for name in ("return_mean", "return_std"))
