@@ -37,9 +37,11 @@ from tests.helpers import (
 )
 
 MODES = ("eager", "graph", "xla")
-# XLA compiles updates for both places in an actor's rhythm; that of DDPG is one program.
+# XLA compiles updates for both places in an actor's rhythm, and that of DDPG is one program. An
+# update of TD7 takes three seconds to trace.
+LONG = {("xla", "td3"), ("xla", "td7"), ("graph", "td7")}
 MODES_AND_AGENTS = [
-    pytest.param(mode, name, marks=pytest.mark.long if mode == "xla" and name != "ddpg" else ())
+    pytest.param(mode, name, marks=pytest.mark.long if (mode, name) in LONG else ())
     for mode in MODES
     for name in agent_names()
 ]
@@ -103,6 +105,11 @@ def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
     for mode in ("graph", "xla"):
         for name, values in after["eager"].items():
             np.testing.assert_allclose(after[mode][name], values, 1e-7, 0, err_msg=name)
+
+
+def test_the_mode_decides_what_is_compiled(make: Make) -> None:
+    calls = [make(mode=mode).learner._call for mode in MODES]
+    assert [getattr(call, "_jit_compile", None) for call in calls] == [None, False, True]
 
 
 @pytest.mark.parametrize(("name", "seed"), SEEDS_AND_AGENTS)
@@ -221,8 +228,9 @@ def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
     assert agent.updates == 5
 
 
-def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(make: Make) -> None:
-    agent, buffer = make(mode="xla"), filled_buffer()
+@TD3_FIRST
+def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(name: str) -> None:
+    agent, buffer = small_agent(name, mode="graph"), filled_buffer()
     agent.train(buffer, 2)
     kernel = agent.critic.network.variables[0]
     kernel.assign(np.full(kernel.shape, np.inf))
@@ -481,6 +489,7 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(make: Make) -> Non
 # --- settings ---------------------------------------------------------------------------------
 
 ELSEWHERE = {
+    "test_conformance.py": ("mode",),  # above, where nothing is compiled for it
     "test_own_models.py": ("actor", "critic", "models", "shared_gradient"),
     "test_choices.py": (
         "exploration_epsilon",
@@ -551,10 +560,9 @@ def _fingerprint(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any,
     agent = small_agent(name, **dict(settings))  # nothing is traced
     behavior = agent.behavior()
     stepped(behavior, np.array([[0.0, 1.0, 2.0, 3.0], [2.0, 0.0, 7.0, 3.0]]))
-    agent.train(buffer_for(agent), 3)
-    compiled = getattr(agent.learner._call, "_jit_compile", None)
+    agent.train(buffer_for(agent), 2)
     actions = [stepped(behavior, np.ones((2, 4))).tobytes() for _ in range(2)]
-    return (compiled, *actions, *(weights.tobytes() for weights in weights_of(agent).values()))
+    return (*actions, *(weights.tobytes() for weights in weights_of(agent).values()))
 
 
 @pytest.mark.parametrize(("name", "setting"), SETTINGS)
