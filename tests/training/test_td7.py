@@ -60,10 +60,10 @@ def test_updates_are_made_at_the_ends_of_episodes_as_many_as_steps_were_collecte
 ) -> None:
     train(**TD7 | {"steps": 16})
     diary = Diary()
-    trainer = with_diary(train("run").run.path, diary, steps=104)
+    trainer = with_diary(train("run").run.path, diary, steps=64)
     # The warm-up of 15 steps ends with the episode, at 20. Two updates for each episode.
-    assert diary.made == [(10 * n, 2 * (n - 2)) for n in range(3, 11)]
-    assert trainer.updates == 16
+    assert diary.made == [(10 * n, 2 * (n - 2)) for n in range(3, 7)]
+    assert trainer.updates == 8
 
 
 def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) -> None:
@@ -119,13 +119,13 @@ def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) ->
 def test_a_run_that_was_extended_equals_one_that_was_not(
     train: TrainRun, settings: dict[str, Any]
 ) -> None:
-    settings = TD7 | settings
+    settings = TD7 | {"steps": 84} | settings
     straight = train("straight", **settings)
     assert straight.updates > 0
     train("parts", **settings | {"steps": 18})
-    for steps in (33, 77):
+    for steps in (33, 57):
         train("parts", steps=steps)
-    again = train("parts", steps=104)
+    again = train("parts", steps=84)
     _same(again, straight)
     assert again.agent.state() == straight.agent.state()
 
@@ -164,7 +164,7 @@ def test_what_decides_what_a_checkpoint_holds_stays(tmp_path: Path) -> None:
 
 
 def test_a_run_begins_with_the_policy_of_another_one(train: TrainRun, tmp_path: Path) -> None:
-    train("first", **TD7)
+    train("first", **TD7 | {"steps": 44})
     second = train("second", **TD7 | {"seed": 3, "init_from": str(tmp_path / "first"), "steps": 12})
     for settings in ({"encoder_activation": "tanh"}, {"activation": "tanh"}):
         with pytest.raises(RunError, match=r"activation is .* and tanh in this run"):
