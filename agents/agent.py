@@ -33,9 +33,9 @@ from eagerly.networks import acting_policy
 from eagerly.networks.actor import Actor
 from eagerly.networks.factories import seeded
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
-from eagerly.policies.exploration import ChoiceNoise, exploration_noise
+from eagerly.policies.exploration import Exploration
 from eagerly.quiet import find_devices
-from eagerly.seeding import Stream, seed_sequence, seed_word
+from eagerly.seeding import Stream, seed_word
 
 
 class Agent(Algorithm):
@@ -206,13 +206,16 @@ class Agent(Algorithm):
         Args:
             discount: Discount per step, gamma, of the returns that rewards are normalised by.
         """
-        config, seed = self.config.exploration, self._seed
-        exploration = exploration_noise(
-            config.kind, config.noise, config.ou_theta, seed_sequence(seed, Stream.EXPLORATION)
+        config = self.config.exploration
+        exploration = Exploration(
+            config.kind,
+            config.noise,
+            config.ou_theta,
+            config.epsilon,
+            self.observations,
+            self.actions,
+            seed=self._seed,
         )
-        if self.actions.choices:
-            choices = seed_sequence(seed, Stream.EXPLORATION, 1)
-            exploration = ChoiceNoise(exploration, self.actions, config.epsilon, choices)
         return BehaviorPolicy(
             self.collecting,
             exploration,
@@ -220,7 +223,6 @@ class Agent(Algorithm):
             self.actions,
             normalization=self.normalization,
             returns=self.rewards.returns(discount),
-            seed=seed_sequence(seed, Stream.WARMUP),
         )
 
     def state(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from eagerly.policies.episodes import EpisodePolicy, Episodes
-from eagerly.policies.exploration import GaussianNoise
+from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.returns import DiscountedReturns
 from eagerly.spaces import Actions, Observations
@@ -32,24 +32,22 @@ class BehaviorPolicy:
 
     Args:
         policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes.
-        exploration: The noise.
+        exploration: The noise, and uniformly random actions.
         observations: How observations are laid out as rows.
         actions: How actions are laid out.
         normalization: Counts observations; None if observations are not normalised.
         returns: Counts discounted returns; None if rewards are not normalised.
-        seed: Seed of uniformly random actions.
     """
 
     def __init__(
         self,
         policy: RowPolicy | EpisodePolicy,
-        exploration: GaussianNoise,
+        exploration: Exploration,
         observations: Observations,
         actions: Actions,
         *,
         normalization: CountsObservations | None,
         returns: DiscountedReturns | None = None,
-        seed: np.random.SeedSequence,
     ) -> None:
         # Looked at once: `isinstance` on a protocol costs as much as acting does.
         self._remembering = policy if isinstance(policy, EpisodePolicy) else None
@@ -57,7 +55,6 @@ class BehaviorPolicy:
         self._exploration = exploration
         self._observations, self._actions = observations, actions
         self._normalization, self._returns = normalization, returns
-        self._generator = np.random.Generator(np.random.PCG64(seed))
         self._episodes: Episodes | None = None
         self._acted: np.ndarray | None = None  # waits for what comes of it
 
@@ -94,14 +91,15 @@ class BehaviorPolicy:
                 self._episodes = Episodes(self._remembering, len(observations))
             scores = self._episodes.act(observations)
         if uniform:
-            mask = self._observations.mask_of(observations)
-            self._acted = self._actions.random(self._generator, len(observations), mask)
+            self._acted = self._exploration.random(observations)
             return self._acted
         if self._row_policy is not None:
             scores = self._row_policy(observations)
         assert scores is not None
         scores = finite_scores(scores, observations)
-        self._acted = self._exploration(scores) if explore else self._actions.decided(scores)
+        self._acted = (
+            self._exploration.explored(scores) if explore else self._actions.decided(scores)
+        )
         return self._acted
 
     def observe(
@@ -132,7 +130,7 @@ class BehaviorPolicy:
         self._acted = None
         if self._returns is not None:
             self._returns.observe(rewards, ended)
-        self._exploration.begin_episodes(ended)
+        self._exploration.stepped(ended)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Marks the environments, `[N]` bool, where an episode begins although none ended."""
@@ -141,16 +139,15 @@ class BehaviorPolicy:
             self._episodes.begin(began)
         if self._returns is not None:
             self._returns.begin_episodes(began)
-        self._exploration.begin_episodes(began)
+        self._exploration.noise.begin_episodes(began)
 
     def state(self) -> dict[str, Any]:
-        """Returns random states and the state of the episodes in progress.
+        """Returns the step, and the state of the episodes in progress.
 
         If rewards are normalised, "returns" holds the discounted returns.
         """
         state = {
             "exploration": self._exploration.state(),
-            "uniform": dict(self._generator.bit_generator.state),
             "episodes": None if self._episodes is None else self._episodes.state(),
         }
         return state if self._returns is None else state | {"returns": self._returns.state()}
@@ -162,7 +159,6 @@ class BehaviorPolicy:
             ValueError: If it belongs to a different memory.
         """
         self._exploration.restore(state["exploration"])
-        self._generator.bit_generator.state = state["uniform"]
         self._acted = None
         episodes = state["episodes"]
         if self._remembering is not None and episodes is not None:

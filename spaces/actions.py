@@ -141,7 +141,16 @@ class Actions:
             count: N.
             mask: `[N, M]`, which choices are valid; None: all of them.
         """
-        actions = generator.uniform(-1.0, 1.0, (count, self.size)).astype(np.float32)
+        return self.of_uniforms(generator.random((count, self.size)), mask)
+
+    def of_uniforms(self, uniforms: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """Makes uniformly random actions `[N, A]` of as many numbers, uniform in [0, 1).
+
+        Args:
+            uniforms: `[N, A]`.
+            mask: `[N, M]`, which choices are valid; None: all of them.
+        """
+        actions = (2.0 * uniforms - 1.0).astype(np.float32)
         if mask is not None:
             actions[:, self.continuous :][mask == 0] = INVALID
         return self.decided(actions)

@@ -16,7 +16,7 @@ from eagerly.storage.documents import check_format, read_document, sealed, unsea
 from eagerly.storage.evaluations import last_step_of
 from eagerly.storage.files import RunFiles
 
-FORMAT = 3
+FORMAT = 4
 # Names are compared with these before anything is opened: none leads out of the run directory.
 FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}")
 PART = re.compile(

@@ -295,7 +295,7 @@ def test_correlated_noise_begins_anew_with_an_episode(make: Make) -> None:
             each.observe(np.zeros(2), np.array(ended))
     told.begin_episodes(np.array([True, False]))
     for each in (behavior, told):
-        current = each.state()["exploration"]["current"]
+        current = each.state()["exploration"]["noise"]
         assert not np.any(current[0])
         assert np.all(current[1])
 
