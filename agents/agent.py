@@ -30,10 +30,12 @@ from eagerly.agents.schedule import Phase, Schedule
 from eagerly.agents.statistics import Statistics
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.networks import acting_policy
+from eagerly.networks.acting import MemoryPolicy
 from eagerly.networks.actor import Actor
 from eagerly.networks.factories import seeded
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import Exploration
+from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.quiet import find_devices
 from eagerly.seeding import Stream, seed_word
 
@@ -198,16 +200,14 @@ class Agent(Algorithm):
             raise TypeError(f"{type(self).__name__}.sampler must return a sampler; got None")
         return replay_buffer(self.layout, capacity, sampler=sampler)
 
-    def behavior(self, discount: float = 0.99) -> BehaviorPolicy:
-        """Makes the policy that collects: the collecting model as it is, with exploration noise.
-
-        Each one begins with the noise of the agent's seed.
+    def exploration(self, first: int = 0) -> Exploration:
+        """Makes the exploration of a group of environments, at its beginning.
 
         Args:
-            discount: Discount per step, gamma, of the returns that rewards are normalised by.
+            first: Number of the first environment of the group.
         """
         config = self.config.exploration
-        exploration = Exploration(
+        return Exploration(
             config.kind,
             config.noise,
             config.ou_theta,
@@ -215,10 +215,32 @@ class Agent(Algorithm):
             self.observations,
             self.actions,
             seed=self._seed,
+            first=first,
         )
+
+    def rollout_policy(self) -> RowPolicy | None:
+        """Returns the collecting model as it is now in NumPy, with which groups act by themselves.
+
+        None where the agent acts in all environments itself: with a memory, with a model of which
+        there is no such thing, or where `behavior` is overridden.
+        """
+        if type(self).behavior is not Agent.behavior or isinstance(self.collecting, MemoryPolicy):
+            return None
+        policy: RowPolicy | None = self.collecting.snapshot()
+        return policy
+
+    def behavior(self, discount: float = 0.99) -> BehaviorPolicy:
+        """Makes the policy that collects: the collecting model as it is, with exploration noise.
+
+        Each one begins with the noise of the agent's seed. Where this method is overridden, what it
+        returns acts in all environments together.
+
+        Args:
+            discount: Discount per step, gamma, of the returns that rewards are normalised by.
+        """
         return BehaviorPolicy(
             self.collecting,
-            exploration,
+            self.exploration(),
             self.observations,
             self.actions,
             normalization=self.normalization,

@@ -68,6 +68,10 @@ class FinishedEpisode(Protocol):
     def length(self) -> int:
         """Its steps."""
 
+    @property
+    def steps_left(self) -> int:
+        """How many steps of its environment followed in the same round."""
+
 
 class Algorithm:
     """Base class of algorithms; `Agent` adds acting, learning and saving.
@@ -188,7 +192,9 @@ class Algorithm:
         return accumulator_of(self.config.replay)
 
     def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        """Called after a step in which episodes ended, before any update.
+        """Called after a round in which episodes ended, before any update.
+
+        A round is one step of every environment, or `rollout_steps` of them.
 
         What the next update depends on must be part of `state`, or of the budget's.
         """

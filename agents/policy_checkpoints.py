@@ -114,23 +114,22 @@ class PolicyCheckpoints:
         self._fresh: set[int] | None = None
 
     def ended(self, episodes: Sequence[FinishedEpisode], *, judging: bool) -> None:
-        """Takes episodes that ended in one step.
+        """Takes the episodes that ended in one round, in their order.
 
         Args:
             episodes: The episodes.
             judging: Whether they were the policy's, and not random ones.
         """
-        environments = {episode.environment for episode in episodes}
         if not judging:
-            self._fresh = environments  # where something begins now
+            self._fresh = _beginning(episodes)
             return
         for episode in episodes:
             if self._fresh is None or episode.environment in self._fresh:
                 worst = episode.total_reward if self._worst is None else self._worst
                 self._worst = min(worst, episode.total_reward)
                 self._judged += 1
-        if self._fresh is not None:
-            self._fresh |= environments
+            if self._fresh is not None:
+                self._fresh.add(episode.environment)
 
     def is_worse(self) -> bool:
         """Whether the current policy is already known to be worse than the one that is kept."""
@@ -151,7 +150,7 @@ class PolicyCheckpoints:
     def changed(self, episodes: Sequence[FinishedEpisode]) -> None:
         """Begins to judge another policy, in what follows these episodes."""
         self._worst, self._judged = None, 0
-        self._fresh = {episode.environment for episode in episodes}
+        self._fresh = _beginning(episodes)
 
     def rescale_best(self, factor: float) -> None:
         """Multiplies the worst return of the policy that is kept, the first time this is called."""
@@ -185,6 +184,11 @@ class PolicyCheckpoints:
         self._is_rescaled = bool(state["is_rescaled"])
         fresh = state["fresh"]
         self._fresh = None if fresh is None else {int(each) for each in fresh}
+
+
+def _beginning(episodes: Sequence[FinishedEpisode]) -> set[int]:
+    """Returns the environments whose next episode begins after the round: with the next policy."""
+    return {episode.environment for episode in episodes if not episode.steps_left}
 
 
 def _finite(value: Any) -> float | None:

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 
 from eagerly.environments.flattening import FlatEnvironment
+from eagerly.environments.group import plain
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.environments.vector import plain
 from eagerly.errors import RunError
 from eagerly.spaces import Actions, Observations
 from eagerly.spaces.description import GOAL_ENTRIES

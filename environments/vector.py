@@ -1,87 +1,20 @@
-"""N environments: stepping them side by side, and bringing them back into their episodes."""
+"""N environments in groups: stepping them, and bringing them back into their episodes."""
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.group import Acts, EnvironmentGroup, GroupStep, RolloutStep
 from eagerly.environments.watchdog import Watchdog
-from eagerly.environments.workers import WorkerEnvironments
-from eagerly.errors import RunError
-from eagerly.seeding import Stream, seed_word
 
 VECTORIZATIONS = ("sync", "async")
-_KEPT = "kept for hindsight"  # among what steps hand on
-
-
-class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Brings its environment back into the middle of an episode by repeating its actions.
-
-    Of `info` it hands on the numbers at an episode's end; whatever else stands in it, of any shape
-    and type, would have to fit into a vector environment's arrays, and pass between processes.
-
-    Args:
-        env: The environment.
-        index: Its number.
-        info_keys: What of `info` is handed on at every step, too.
-    """
-
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], index: int, info_keys: Sequence[str] = ()
-    ) -> None:
-        super().__init__(env)
-        self._index, self._info_keys = index, tuple(info_keys)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment."""
-        return self.env.reset(seed=seed, options=options)[0], {}
-
-    def step(self, action: Any) -> Any:
-        """Steps the environment."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        handed_on: dict[str, Any] = numeric_items(info) if terminated or truncated else {}
-        if self._info_keys:
-            handed_on[_KEPT] = (self._kept(info),)  # a tuple: dictionaries would be merged
-        return observation, reward, terminated, truncated, handed_on
-
-    def _kept(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return {key: plain(info[key]) for key in self._info_keys if key in info}
-        except TypeError as error:
-            raise RunError(
-                f"environment {self._index}: what its compute_reward or compute_terminated reads "
-                f"of info must be {error}"
-            ) from error
-
-    def restore_episode(
-        self, seeds: list[int], actions: list[np.ndarray]
-    ) -> tuple[Any, float | None]:
-        """Repeats this environment's share; returns the observation and the return reached.
-
-        The return is None where the episode ended before its last action.
-
-        Args:
-            seeds: The reset seed of each environment's episode.
-            actions: The actions of each environment's episode so far, `[T, A]`.
-        """
-        observation, _ = self.env.reset(seed=seeds[self._index])
-        total = 0.0
-        for action in actions[self._index]:
-            observation, reward, terminated, truncated, _ = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                return observation, None
-        return observation, total
 
 
 class FinishedEpisode(NamedTuple):
@@ -91,11 +24,13 @@ class FinishedEpisode(NamedTuple):
         environment: Index of its environment, in [0, N).
         total_reward: Sum of its rewards, not discounted.
         length: Its steps.
+        steps_left: How many steps of its environment followed in the same round.
     """
 
     environment: int
     total_reward: float
     length: int
+    steps_left: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,7 +58,10 @@ class VectorStep:
 
 
 class Environments:
-    """N copies of an environment, each episode reset with a seed of its own.
+    """N copies of an environment in groups, each episode reset with a seed of its own.
+
+    Groups act and are stepped by themselves. What they have done since their episodes began is
+    kept here, so that any of them can be brought back to where it is.
 
     Args:
         make: Makes one of them.
@@ -131,6 +69,7 @@ class Environments:
         seed: Seed of the run; every episode's seed derives from it.
         vectorization: "sync" steps them one after the other in this process, "async" at the same
             time in one process each; both give the same bits.
+        group_size: G, the environments of a group; the last group may have fewer. 0: all of them.
         watchdog: Watches environments in this process; None watches nothing.
         timeout: Seconds that an environment in another process may take; 0 waits for ever.
         restorable: Whether the actions of the episodes in progress are kept, to repeat them.
@@ -139,6 +78,7 @@ class Environments:
         info_keys: What of `info` each step hands on, in `VectorStep.kept`.
 
     Attributes:
+        groups: The numbers of each group's environments.
         repeats: As given; after `restore` whether episodes that were repeated came back. Once it
             is False it stays so, also in `state`.
         observations: `[N, O]`, float32, the current ones.
@@ -153,36 +93,29 @@ class Environments:
         seed: int,
         vectorization: str = "sync",
         *,
+        group_size: int = 0,
         watchdog: Watchdog | None = None,
         timeout: float = 0.0,
         restorable: bool = True,
         repeats: bool | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
-        self.repeats = repeats
-        self._seed, self._restorable = seed, restorable
-        in_processes = vectorization == "async"
-        watching = None if in_processes else watchdog
-        factories = [
-            partial(_guarded, make, index, watching, info_keys) for index in range(num_envs)
-        ]
+        self.repeats, self._restorable = repeats, restorable
+        every = range(num_envs)
+        size = group_size or num_envs
+        self.groups = [every[first : first + size] for first in range(0, num_envs, size)]
+        making = partial(EnvironmentGroup, make, watchdog=watchdog, timeout=timeout)
+        self._made: list[EnvironmentGroup] = []
         try:
-            self._envs: SyncVectorEnv | WorkerEnvironments
-            if in_processes:
-                # Watched is only what is made here: the processes are waited for, with a timeout.
-                look = partial(_watched, partial(_guarded, make, 0, watchdog, ()), watchdog, 1)
-                self._envs = WorkerEnvironments(factories, look, timeout=timeout)
-            else:
-                making = partial(SyncVectorEnv, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-                self._envs = _watched(partial(making, factories), watchdog, num_envs)
-        except RunError:
+            for numbers in self.groups:
+                self._made.append(making(numbers, seed, vectorization, info_keys=info_keys))
+        except BaseException:
+            self.close()
             raise
-        except (RuntimeError, AssertionError) as error:  # copies with different spaces
-            raise RunError(f"{num_envs} environments do not fit together: {error}") from error
-        self.observation_space = self._envs.single_observation_space
-        self.action_space = self._envs.single_action_space
+        self.observation_space = self._made[0].observation_space
+        self.action_space = self._made[0].action_space
         self._episodes = [0] * num_envs
-        self._actions: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
+        self._actions: list[list[np.ndarray]] = [[] for _ in every]
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self.lost, self.why_lost = np.zeros(num_envs, bool), ""
@@ -193,61 +126,78 @@ class Environments:
 
     def start(self) -> None:
         """Resets every environment to its first episode."""
-        observations, _ = self._envs.reset(seed=self._seeds())
-        self.observations = self._checked(observations)
+        self.observations = self._joined(self._ask("begin", self._shares(self._episodes)))
 
-    def step(self, actions: np.ndarray) -> VectorStep:
-        """Steps with actions `[N, A]` in the environment's units, then resets what has ended."""
-        observations, rewards, terminated, truncated, info = self._envs.step(actions)
-        ended = terminated | truncated
-        # The vector environment reuses its arrays: this cast copies.
-        observations = np.array(observations, np.float32)
+    def step(self, actions: np.ndarray, steps_left: int = 0) -> VectorStep:
+        """Steps with actions `[N, A]` in the environment's units, then resets what has ended.
+
+        Args:
+            actions: The actions.
+            steps_left: How many more steps follow in the same round.
+        """
+        steps = self._ask("step", self._shares(actions))
+        self.observations = self._joined([group.observations for group in self._made])
+        return self._counted(actions, steps, steps_left)
+
+    def rollout(
+        self, steps: int, acting: Sequence[Acts]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, VectorStep]]:
+        """Lets each group act and step so many times.
+
+        Args:
+            steps: How many times.
+            acting: What acts, for each group.
+
+        Yields:
+            For each step the observations that were acted upon, the actions as the agent makes
+            them, and what came of it.
+        """
+        rollouts = [
+            group.rollout(steps, each) for group, each in zip(self._made, acting, strict=True)
+        ]
+        self.observations = self._joined([group.observations for group in self._made])
+        for index, made in enumerate(zip(*rollouts, strict=True)):
+            observations, actions, executed, results = _transposed(made)
+            step = self._counted(self._joined(executed), results, steps - 1 - index)
+            yield self._joined(observations), self._joined(actions), step
+
+    def _ask(self, method: str, shares: Sequence[Any]) -> list[Any]:
+        return [getattr(g, method)(share) for g, share in zip(self._made, shares, strict=True)]
+
+    def _shares(self, values: Any) -> list[Any]:
+        """Cuts what there is of each environment into what there is of each group."""
+        return [values[numbers.start : numbers.stop] for numbers in self.groups]
+
+    def _joined(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _counted(
+        self, actions: np.ndarray, steps: Sequence[GroupStep], steps_left: int
+    ) -> VectorStep:
+        """Joins the steps of groups, and keeps what episodes have done."""
+        observations, rewards, terminated, truncated, ended, infos, kept = _joined_steps(steps)
         self._returns += rewards
         self._lengths += 1
-        indices = np.flatnonzero(ended).tolist()
-        infos = [_info_of(info, index) for index in indices]
-        episodes = [
-            FinishedEpisode(index, float(self._returns[index]), int(self._lengths[index]))
-            for index in indices
-        ]
-        kept = [each for (each,) in info[_KEPT]] if _KEPT in info else None
-        step = VectorStep(
-            observations, rewards, terminated, truncated, ended, infos, episodes, kept
-        )
         if self._restorable:
             for log, action in zip(self._actions, actions, strict=True):
                 log.append(action)
-        self.observations = observations
-        if episodes:
-            self._reset(ended)
-        return step
+        indices = np.flatnonzero(ended).tolist()
+        episodes = [
+            FinishedEpisode(
+                index, float(self._returns[index]), int(self._lengths[index]), steps_left
+            )
+            for index in indices
+        ]
+        self._ended(indices)
+        return VectorStep(
+            observations, rewards, terminated, truncated, ended, infos, episodes, kept
+        )
 
-    def _reset(self, ended: np.ndarray) -> None:
-        for index in np.flatnonzero(ended):
+    def _ended(self, indices: list[int]) -> None:
+        for index in indices:
             self._episodes[index] += 1
             self._actions[index] = []
-        self._returns[ended], self._lengths[ended] = 0.0, 0
-        observations, _ = self._envs.reset(
-            seed=self._seeds(), options={"reset_mask": np.array(ended)}
-        )
-        fresh = self._checked(observations)
-        self.observations = np.where(ended[:, np.newaxis], fresh, self.observations)
-
-    def _seeds(self) -> list[int | None]:
-        return [
-            seed_word(self._seed, Stream.EPISODES, environment, episode)
-            for environment, episode in enumerate(self._episodes)
-        ]
-
-    def _checked(self, observations: np.ndarray) -> np.ndarray:
-        copied = np.array(observations, np.float32)
-        if not np.isfinite(copied).all():
-            index = int(np.argwhere(~np.isfinite(copied))[0, 0])
-            raise FloatingPointError(
-                f"observation must be finite in float32; a reset of environment {index} gave "
-                f"{copied[index].tolist()}"
-            )
-        return copied
+            self._returns[index], self._lengths[index] = 0.0, 0
 
     def state(self) -> dict[str, Any]:
         """Returns what `restore` needs: episode numbers, actions and returns, the observations.
@@ -295,75 +245,36 @@ class Environments:
             self.start()  # one reset: it may be expensive
             self.lost = np.ones(count, bool)
             return
-        self.start()
         self._actions = [list(actions) for actions in state["actions"]]
         self._lengths[:] = [len(actions) for actions in self._actions]
-        longest = {"steps": int(np.max(self._lengths))}
-        patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
-        restored = self._envs.call("restore_episode", self._seeds(), state["actions"], **patience)
-        reached = np.array([observation for observation, _ in restored], np.float32)
-        self.observations = reached.reshape(count, -1)
+        parts = zip(self._shares(self._episodes), self._shares(state["actions"]), strict=True)
+        restored = [group.repeat(*part) for group, part in zip(self._made, parts, strict=True)]
+        self.observations = self._joined([observations for observations, _ in restored])
         lost = (self.observations != state["observations"]).any(axis=1)
-        self._returns[:] = [np.nan if total is None else total for _, total in restored]
+        self._returns[:] = self._joined([returns for _, returns in restored])
         lost |= self._returns != np.array(state["returns"], np.float64)
         if lost.any():
             self.repeats = False
-            self._reset(lost)
+            self._ended(np.flatnonzero(lost).tolist())
+            self.observations = self._joined(self._ask("skip", self._shares(lost)))
         elif self._lengths.any() and self.repeats is not False:  # one may come back by chance
             self.repeats = True
         self.lost, self.why_lost = lost, "they did not come back to where they were"
 
     def close(self) -> None:
         """Closes every environment."""
-        self._envs.close()
+        for group in self._made:
+            group.close()
 
 
-def _watched(make: Callable[[], Any], watchdog: Watchdog | None, patience: int) -> Any:
-    """Makes something; environments in this process cannot be broken off otherwise."""
-    calling = watchdog.calling("making the environments", patience) if watchdog else nullcontext()
-    with calling:
-        return make()
+def _transposed(made: Sequence[RolloutStep]) -> tuple[Any, ...]:
+    return tuple(zip(*made, strict=True))
 
 
-def _guarded(
-    make: Callable[[], gymnasium.Env[Any, Any]],
-    index: int,
-    watchdog: Watchdog | None,
-    info_keys: Sequence[str],
-) -> gymnasium.Env[Any, Any]:
-    guarded = GuardedEnvironment(make(), f"environment {index}", watchdog)
-    return RestorableEpisode(guarded, index, info_keys)
-
-
-def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
-    """Picks one environment's numbers out of a vector environment's `info`."""
-    return {
-        key: float(values[index])
-        for key, values in info.items()
-        if key != _KEPT and f"_{key}" in info and info[f"_{key}"][index]
-    }
-
-
-def plain(value: Any) -> Any:
-    """Returns an entry of `info` as a checkpoint can hold it: a copy, NumPy scalars as Python's.
-
-    Raises:
-        TypeError: If it is no number, text, truth value, None or array.
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return value.copy()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    what = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    raise TypeError(f"a number, text, truth value, None or array of numbers; got {what}")
-
-
-def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
-    """Picks the finite numbers and truth values out of an `info` dictionary."""
-    return {
-        key: float(value)
-        for key, value in info.items()
-        if isinstance(value, numbers.Real | np.bool_) and math.isfinite(value)
-    }
+def _joined_steps(steps: Sequence[GroupStep]) -> tuple[Any, ...]:
+    """Joins the steps of groups, in the order of the environments."""
+    if len(steps) == 1:
+        return steps[0]
+    *arrays, infos, kept = zip(*steps, strict=True)
+    all_kept = None if kept[0] is None else list(chain.from_iterable(kept))
+    return *map(np.concatenate, arrays), list(chain.from_iterable(infos)), all_kept

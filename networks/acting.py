@@ -33,8 +33,12 @@ class _Snapshots:
         """Says that the actor's weights have changed, and to what, where `weights` were read."""
         self._taken = self._actor.snapshot(weights) if weights else None
 
-    def _snapshot(self) -> Any:
-        if self._taken is None:
+    def snapshot(self) -> Any:
+        """Returns the actor in NumPy as it is now, or None where there is none.
+
+        Later updates do not change it.
+        """
+        if self._taken is None and self._has_snapshot:
             self._taken = self._actor.snapshot()
         return self._taken
 
@@ -62,7 +66,7 @@ class ActingPolicy(_Snapshots):
         """Maps observations `[N, O]` to actions `[N, A]` in [-1, 1]."""
         if not self._has_snapshot:
             return self._called(observations)
-        return cast(np.ndarray, self._snapshot()(observations))
+        return cast(np.ndarray, self.snapshot()(observations))
 
     def _called(self, observations: np.ndarray) -> np.ndarray:
         # Models that compute in less round their inputs themselves, once these are scaled.
@@ -113,7 +117,7 @@ class MemoryPolicy(_Snapshots):
         """Chooses actions, as `policies.EpisodePolicy` says."""
         given = [observations, previous_actions, previous_rewards, *state]
         if self._has_snapshot:
-            found: tuple[np.ndarray, list[np.ndarray]] = self._snapshot().step(*given[:3], state)
+            found: tuple[np.ndarray, list[np.ndarray]] = self.snapshot().step(*given[:3], state)
             return found
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:

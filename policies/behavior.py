@@ -30,6 +30,8 @@ class BehaviorPolicy:
     correlated in time, memories, and the statistics by which observations and rewards are
     normalised. `Agent.behavior` creates a behaviour policy.
 
+    Where others acted in its place, `count` takes what came of it.
+
     Args:
         policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes.
         exploration: The noise, and uniformly random actions.
@@ -37,6 +39,9 @@ class BehaviorPolicy:
         actions: How actions are laid out.
         normalization: Counts observations; None if observations are not normalised.
         returns: Counts discounted returns; None if rewards are not normalised.
+
+    Attributes:
+        exploration: As given.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class BehaviorPolicy:
         # Looked at once: `isinstance` on a protocol costs as much as acting does.
         self._remembering = policy if isinstance(policy, EpisodePolicy) else None
         self._row_policy = None if isinstance(policy, EpisodePolicy) else policy
-        self._exploration = exploration
+        self.exploration = exploration
         self._observations, self._actions = observations, actions
         self._normalization, self._returns = normalization, returns
         self._episodes: Episodes | None = None
@@ -91,14 +96,14 @@ class BehaviorPolicy:
                 self._episodes = Episodes(self._remembering, len(observations))
             scores = self._episodes.act(observations)
         if uniform:
-            self._acted = self._exploration.random(observations)
+            self._acted = self.exploration.random(observations)
             return self._acted
         if self._row_policy is not None:
             scores = self._row_policy(observations)
         assert scores is not None
         scores = finite_scores(scores, observations)
         self._acted = (
-            self._exploration.explored(scores) if explore else self._actions.decided(scores)
+            self.exploration.explored(scores) if explore else self._actions.decided(scores)
         )
         return self._acted
 
@@ -130,7 +135,20 @@ class BehaviorPolicy:
         self._acted = None
         if self._returns is not None:
             self._returns.observe(rewards, ended)
-        self._exploration.stepped(ended)
+        self.exploration.stepped(ended)
+
+    def count(self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Counts a step that was made without `act` and `observe`, for what is normalised.
+
+        Args:
+            observations: `[N, O]`, what was acted upon.
+            rewards: `[N]`.
+            ended: `[N]` bool.
+        """
+        if self._normalization is not None:
+            self._normalization.observe(observations)
+        if self._returns is not None:
+            self._returns.observe(rewards, ended)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Marks the environments, `[N]` bool, where an episode begins although none ended."""
@@ -139,7 +157,7 @@ class BehaviorPolicy:
             self._episodes.begin(began)
         if self._returns is not None:
             self._returns.begin_episodes(began)
-        self._exploration.noise.begin_episodes(began)
+        self.exploration.noise.begin_episodes(began)
 
     def state(self) -> dict[str, Any]:
         """Returns the step, and the state of the episodes in progress.
@@ -147,7 +165,7 @@ class BehaviorPolicy:
         If rewards are normalised, "returns" holds the discounted returns.
         """
         state = {
-            "exploration": self._exploration.state(),
+            "exploration": self.exploration.state(),
             "episodes": None if self._episodes is None else self._episodes.state(),
         }
         return state if self._returns is None else state | {"returns": self._returns.state()}
@@ -158,7 +176,7 @@ class BehaviorPolicy:
         Raises:
             ValueError: If it belongs to a different memory.
         """
-        self._exploration.restore(state["exploration"])
+        self.exploration.restore(state["exploration"])
         self._acted = None
         episodes = state["episodes"]
         if self._remembering is not None and episodes is not None:

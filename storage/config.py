@@ -47,6 +47,19 @@ class RunConfig(Settings):
     num_envs: int = setting(
         1, "Stepped side by side", unit="environments", at_least=1, at_most=4096
     )
+    group_size: int = setting(
+        0,
+        "Of them that act together, with one call of the policy; 0: all",
+        unit="environments",
+        at_most=4096,
+    )
+    rollout_steps: int = setting(
+        1,
+        "Of each environment in a round, with one version of the policy; then updates are made",
+        unit="steps",
+        at_least=1,
+        at_most=10**5,
+    )
     vectorization: str = setting(
         "sync",
         "Environments in turns, or in one process each; the run is the same",
@@ -161,6 +174,23 @@ class RunConfig(Settings):
                 f"replay_capacity must be at least num_envs ({self.num_envs}); "
                 f"got {self.replay_capacity}"
             )
+
+        every, steps = self.evaluate_every_steps, self.steps_per_round
+        if self.rollout_steps > 1 and 0 < every < steps:
+            raise ValueError(
+                f"rollout_steps {self.rollout_steps} of num_envs {self.num_envs} make rounds of "
+                f"{steps} steps, which cannot be evaluated every {every}: give fewer, or "
+                f"evaluate_every_steps of at least {steps}"
+            )
+        if self.group_size > self.num_envs:
+            raise ValueError(
+                f"group_size must be at most num_envs ({self.num_envs}); got {self.group_size}"
+            )
+
+    @property
+    def steps_per_round(self) -> int:
+        """Steps between two decisions of what to do next, counting every environment."""
+        return self.num_envs * self.rollout_steps
 
     def is_reached(self, steps: int, best_return: float) -> bool:
         """Whether a run is finished: it has its steps, or the return at which it stops.

@@ -149,6 +149,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         config.num_envs,
         config.seed,
         config.vectorization,
+        group_size=config.group_size,
         watchdog=watchdog,
         timeout=timeout,
         restorable=config.restore_episodes == "yes",
@@ -168,6 +169,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             environments,
             buffer,
             warmup_steps=config.warmup_steps,
+            rollout_steps=config.rollout_steps,
             discount=config.discount,
             accumulator=accumulator,
         )
@@ -179,7 +181,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         collector,
         budget,
         Policies(agent.policy_weights),
-        Summaries(config.num_envs, config),
+        Summaries(config.steps_per_round, config),
         guarded,
         camera,
     )
@@ -211,7 +213,9 @@ def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) 
         RunError: With what it needs.
     """
     replay = agent_config.replay
-    rows = min(config.replay_capacity, (config.steps + config.num_envs) * replay.rows_per_step)
+    rows = min(
+        config.replay_capacity, (config.steps + config.steps_per_round) * replay.rows_per_step
+    )
     what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
     needed = layout.row_bytes * rows
     if replay.sampling != UNIFORM:

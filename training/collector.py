@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
@@ -16,27 +17,31 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.vector import Environments, VectorStep
 from eagerly.errors import RunError
+from eagerly.policies.rollouts import RolloutPolicy
 from eagerly.training.hindsight import accumulator_of
 
 
 class Collector:
-    """Acts in N environments, steps them, and fills the replay buffer.
+    """Collects in N environments, round by round, and fills the replay buffer.
 
-    It owns the behaviour policy, and with it exploration noise and the memory of episodes.
+    In a round every environment is stepped `rollout_steps` times with one version of the policy.
+    Groups of environments act by themselves where the agent has a `rollout_policy`; otherwise its
+    behaviour policy acts in all of them. Steps enter the buffer by time, then by environment.
 
     Args:
         agent: Whose policy acts.
         environments: Where it acts. Only the collector steps them.
         buffer: Takes the transitions.
         warmup_steps: Environment steps with uniformly random actions at first. Where the agent says
-            `warmup_ends_with_episode` there are more, up to the next step that ends an episode.
+            `warmup_ends_with_episode` there are more, up to the end of the next round in which an
+            episode ends.
+        rollout_steps: T, the steps of each environment in a round.
         discount: Discount per step, gamma, in [0, 1].
         accumulator: Makes transitions of the steps; None takes the agent's.
 
     Attributes:
         steps: Environment steps so far, counting every environment.
-        owing: How many of the newest round's steps, in [0, N], came after the warm-up and owe
-            updates.
+        owing: How many of the newest N steps came after the warm-up and owe updates.
         environments: As given.
 
     Raises:
@@ -52,6 +57,7 @@ class Collector:
         buffer: Buffer,
         *,
         warmup_steps: int = 0,
+        rollout_steps: int = 1,
         discount: float = 0.99,
         accumulator: Accumulator | None = None,
     ) -> None:
@@ -69,7 +75,13 @@ class Collector:
                 f"{type(self._accumulator).__name__} is not one_to_one: use it without memory and "
                 "images"
             )
-        self._actions, self._behavior = agent.actions, agent.behavior(discount)
+        self._agent, self._behavior = agent, agent.behavior(discount)
+        self._rollout_steps, self._groups = rollout_steps, []
+        if agent.rollout_policy() is not None:
+            self._groups = [
+                RolloutPolicy(agent.exploration(numbers.start), agent.actions)
+                for numbers in environments.groups
+            ]
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
         self._whole_episodes = agent.warmup_ends_with_episode
@@ -85,6 +97,7 @@ class Collector:
         buffer: Buffer,
         *,
         num_envs: int = 1,
+        group_size: int = 0,
         seed: int = 0,
         env_kwargs: Mapping[str, Any] | None = None,
         **more: Any,
@@ -96,6 +109,7 @@ class Collector:
             env: A Gymnasium id, "package:id", or a factory that returns an environment.
             buffer: Takes the transitions.
             num_envs: N.
+            group_size: How many of them are in a group; 0: all of them.
             seed: Every episode is reset with a seed that derives from it.
             env_kwargs: Keyword arguments of the environment.
             **more: Further arguments of the collector.
@@ -113,7 +127,9 @@ class Collector:
                 more["accumulator"], info_keys = accumulator_of(
                     agent, goals, make.name, discount=discount, seed=seed
                 )
-            environments = Environments(flat, num_envs, seed, info_keys=info_keys)
+            environments = Environments(
+                flat, num_envs, seed, group_size=group_size, info_keys=info_keys
+            )
             collector = cls(agent, environments, buffer, **more)
             collector._opened = opened.pop_all()
         return collector
@@ -123,21 +139,63 @@ class Collector:
         self.environments.start()
         self._begun = True
 
-    def collect(self) -> VectorStep:
-        """Steps every environment once.
+    def collect(self) -> list[VectorStep]:
+        """Collects a round.
 
         Returns:
-            What the step gave.
+            What each of its steps gave.
 
         Raises:
             RunError: If an environment fails, or its images do not stack as they must.
             FloatingPointError: If an action, observation or reward is NaN or infinite.
         """
+        return list(self.round())
+
+    def round(self) -> Iterator[VectorStep]:
+        """Collects a round, as `collect` does, and hands on step by step what was done.
+
+        The buffer, `steps` and `owing` are those of the step that was handed on. All steps must be
+        taken.
+        """
         if not self._begun:
             self.begin()
-        observations = self.environments.observations
-        actions = self._behavior.act(observations, uniform=self._warming_up)
-        step = self.environments.step(self._actions.to_environment(actions))
+        has_ended = False
+        for observations, actions, step in self._made():
+            self._store(observations, actions, step)
+            self._count(len(step.ended))
+            has_ended = has_ended or bool(step.ended.any())
+            yield step
+        if self._whole_episodes and self.steps >= self._warmup_steps and has_ended:
+            self._warming_up = False
+
+    def _made(self) -> Iterator[tuple[np.ndarray, np.ndarray, VectorStep]]:
+        """Makes a round's steps; yields what was acted upon, what was done and what came of it."""
+        environments, behavior = self.environments, self._behavior
+        if not self._groups:
+            for left in reversed(range(self._rollout_steps)):
+                observations = environments.observations
+                actions = behavior.act(observations, uniform=self._warming_up)
+                step = environments.step(self._agent.actions.to_environment(actions), left)
+                yield observations, actions, step
+                behavior.observe(step.rewards, step.ended)
+            return
+        policy, random = self._agent.rollout_policy(), self._random_steps()
+        for group in self._groups:
+            group.policy, group.random_until = policy, group.exploration.step + random
+        for observations, actions, step in environments.rollout(self._rollout_steps, self._groups):
+            behavior.count(observations, step.rewards, step.ended)
+            yield observations, actions, step
+
+    def _random_steps(self) -> int:
+        """Returns how many steps of each environment are still random, in the next round."""
+        if not self._warming_up:
+            return 0
+        if self._whole_episodes:
+            return self._rollout_steps
+        return -((self.steps - self._warmup_steps) // len(self.environments))
+
+    def _store(self, observations: np.ndarray, actions: np.ndarray, step: VectorStep) -> None:
+        """Hands a step to the replay buffer."""
         # A truncated episode would have gone on: only where it terminated is there no value left.
         discounts = self._discount * ~step.terminated
         steps = Transition(observations, actions, step.rewards, discounts, step.observations)
@@ -153,22 +211,16 @@ class Collector:
                 self._buffer.add(transitions, ended)
         except ValueError as error:  # images that are not stacked as they must be
             raise RunError(f"the replay buffer does not take the next step: {error}") from error
-        self._behavior.observe(step.rewards, step.ended)
-        self._count(step)
-        return step
 
-    def _count(self, step: VectorStep) -> None:
-        """Counts a round, and says how many of its steps owe updates."""
-        new = len(self.environments)
+    def _count(self, new: int) -> None:
+        """Counts N steps, and says how many of them owe updates."""
         self.steps += new
-        beyond = self.steps - self._warmup_steps
-        if not self._whole_episodes:
-            self.owing = min(max(beyond, 0), new)
-            self._warming_up = beyond < 0
+        if self._whole_episodes:
+            self.owing = 0 if self._warming_up else new
             return
-        self.owing = 0 if self._warming_up else new
-        if beyond >= 0 and step.ended.any():
-            self._warming_up = False
+        beyond = self.steps - self._warmup_steps
+        self.owing = min(max(beyond, 0), new)
+        self._warming_up = beyond < 0
 
     def state(self) -> dict[str, Any]:
         """Returns the steps, the behaviour policy's state, and the episodes in progress.
@@ -176,6 +228,10 @@ class Collector:
         Under "accumulator" it has the accumulator's state, unless that is empty; under "warming_up"
         whether actions are still random, where the number of steps does not say it.
         """
+        if self._groups:
+            made = [group.exploration.state() for group in self._groups]
+            noise = [row for each in made for row in each["noise"]]
+            self._behavior.exploration.restore({"step": made[0]["step"], "noise": noise})
         state = {
             "steps": self.steps,
             "behavior": self._behavior.state(),
@@ -206,6 +262,16 @@ class Collector:
         self._behavior.begin_episodes(self.environments.lost)
         self._accumulator.begin_episodes(self.environments.lost)
         self._buffer.begin_episodes(self.environments.lost)
+        self._spread(self._behavior.exploration.state())
+
+    def _spread(self, exploration: Mapping[str, Any]) -> None:
+        """Gives each group its share of the state of exploration in all environments."""
+        noise = exploration["noise"]
+        if len(noise) != len(self.environments):
+            noise = []  # of other environments: theirs begins anew
+        for group, numbers in zip(self._groups, self.environments.groups, strict=False):
+            own = noise[numbers.start : numbers.stop]
+            group.exploration.restore({"step": exploration["step"], "noise": own})
 
     def close(self) -> None:
         """Closes the environments, and what `make` has opened."""

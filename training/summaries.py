@@ -82,7 +82,7 @@ class Summaries(Callback):
     window share a point.
 
     Args:
-        num_envs: N.
+        steps_per_round: Steps between two rounds, counting every environment.
         config: Says how often points are written, and whether histograms are.
 
     Attributes:
@@ -93,9 +93,9 @@ class Summaries(Callback):
     log: EventLog
     table: EvaluationTable
 
-    def __init__(self, num_envs: int, config: RunConfig) -> None:
+    def __init__(self, steps_per_round: int, config: RunConfig) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
-        self._num_envs = num_envs
+        self._steps_per_round = steps_per_round
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
 
@@ -171,7 +171,7 @@ class Summaries(Callback):
     def on_step(self, training: Training, step: VectorStep) -> None:
         """Takes the episodes that ended, and their infos."""
         if step.episodes:
-            _, returns, lengths = zip(*step.episodes, strict=True)
+            _, returns, lengths, _ = zip(*step.episodes, strict=True)
             self._add("training/return_mean", np.array(returns))
             self._add("training/length_mean", np.array(lengths))
         for info in step.infos:
@@ -191,7 +191,7 @@ class Summaries(Callback):
     def on_round(self, training: Training) -> None:
         """Writes a point of the curves where one is due: means since the last one, and speed."""
         steps = training.steps
-        if steps % self._every >= self._num_envs:
+        if steps % self._every >= self._steps_per_round:
             return
         updates = training.updates
         training.run.check_lock()

@@ -200,14 +200,16 @@ class Trainer:
                 self.checkpoint()
 
     def _collect(self) -> None:
-        step = self.collector.collect()
-        try:
-            self._budget.stepped(self.collector.owing)
-        except RunStoppedError as error:
-            self.stop(str(error))
-        if step.episodes:
-            self.agent.episodes_ended(step.episodes)
-        self._tell("on_step", step)
+        episodes = []
+        for step in self.collector.round():
+            try:
+                self._budget.stepped(self.collector.owing)
+            except RunStoppedError as error:
+                self.stop(str(error))
+            episodes += step.episodes
+            self._tell("on_step", step)
+        if episodes:
+            self.agent.episodes_ended(episodes)
 
     def _learn(self) -> None:
         """Makes the updates of one call of the train body."""
@@ -224,7 +226,7 @@ class Trainer:
 
     def _due(self, every: int) -> bool:
         """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
-        return every > 0 and self.steps % every < self.config.num_envs
+        return every > 0 and self.steps % every < self.config.steps_per_round
 
     def _evaluate(self) -> None:
         seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)

@@ -309,6 +309,7 @@ class Ended:
     total_reward: float
     environment: int = 0
     length: int = 10
+    steps_left: int = 0
 
 
 class Play:

@@ -13,7 +13,7 @@ import pytest
 
 from eagerly.environments.checking import check_environment
 from eagerly.environments.factory import environment_maker, environment_name
-from eagerly.environments.vector import numeric_items
+from eagerly.environments.group import numeric_items
 from eagerly.errors import RunError
 from tests import toys
 from tests.small_runs import logged

@@ -137,8 +137,8 @@ def test_episodes_that_ended_come_with_their_total_reward_and_length() -> None:
         expected = [(index, step.observations[index, 1]) for index in ended]
         assert [(episode.environment, episode.length) for episode in step.episodes] == expected
         found += step.episodes
-    assert {length for _, _, length in found} == {2, 3, 4}
-    assert all(total == length * (length + 1) / 2 for _, total, length in found)
+    assert {episode.length for episode in found} == {2, 3, 4}
+    assert all(each.total_reward == each.length * (each.length + 1) / 2 for each in found)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7])

@@ -37,7 +37,7 @@ def made() -> Environments:
 
 
 def pids(environments: Environments) -> list[int]:
-    return [process.pid for process in environments._envs.processes]
+    return [process.pid for process in environments._made[0]._envs.processes]
 
 
 STILL = np.zeros((2, 2), np.float32)
@@ -45,7 +45,7 @@ STILL = np.zeros((2, 2), np.float32)
 
 def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
     environments = made()
-    told = environments._envs.call("process")
+    told = environments._made[0]._envs.call("process")
     assert [pid for pid, _ in told] == pids(environments)
     assert os.getpid() not in pids(environments)
     for _, modules in told:
@@ -74,7 +74,7 @@ def test_one_environment_alone_may_have_observations_of_any_space() -> None:
 def test_the_workers_of_a_run_are_light_too(tmp_path: Path) -> None:
     settings = SMALL | {"env": "Worker-v0", "vectorization": "async", "num_envs": 2}
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
-        for _, modules in trainer.collector.environments._envs.call("process"):
+        for _, modules in trainer.collector.environments._made[0]._envs.call("process"):
             assert "tensorflow" not in modules
 
 
@@ -195,7 +195,7 @@ def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> N
 def test_an_environment_that_does_not_close_is_killed() -> None:
     environments = made()
     environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first would sleep for a minute
-    processes = environments._envs.processes
+    processes = environments._made[0]._envs.processes
     environments.close()
     assert [process.exitcode for process in processes] == [-signal.SIGKILL, 0]
 
@@ -225,8 +225,8 @@ from eagerly.environments.factory import environment_maker
 for env in ("Mine-v0", Mine):
     environments = Environments(environment_maker(env), 2, 0, "async")
     environments.start()
-    print(environments._envs.call("modules"), flush=True)
-print(*[process.pid for process in environments._envs.processes], flush=True)
+    print(environments._made[0]._envs.call("modules"), flush=True)
+print(*[process.pid for process in environments._made[0]._envs.processes], flush=True)
 END
 """
 
@@ -266,7 +266,7 @@ def test_workers_do_not_outlive_a_trainer_that_is_killed_nor_complain(tmp_path: 
 
 
 def test_a_worker_whose_environment_hangs_ends_with_its_trainer(tmp_path: Path) -> None:
-    end = "environments._envs.step_async(np.zeros((2, 1), 'f4'))\ntime.sleep(1)\n"
+    end = "environments._made[0]._envs.step_async(np.zeros((2, 1), 'f4'))\ntime.sleep(1)\n"
     end += "os.kill(os.getpid(), 9)"
     step = "def step(self, action):"
     program = PROGRAM.replace("END", end).replace("import os,", "import numpy as np\nimport os,")

@@ -528,6 +528,7 @@ CHANGED: dict[str, Any] = {
     "steps": 350,
     "seed": 1,
     "num_envs": 2,
+    "rollout_steps": 60,
     "discount": 0.5,
     "warmup_steps": 150,
     "replay_ratio": 0.05,
@@ -542,8 +543,9 @@ CHANGED: dict[str, Any] = {
 }
 # Those of threads need a process of their own: see tests/scripts/test_train.py; the device is in
 # test_devices.py. The check is in test_a_reset_that_is_not_finite_ends_at_once, the others are in
-# test_stopping.py, test_beginnings.py and test_failing_surroundings.py.
+# test_stopping.py, test_beginnings.py, test_failing_surroundings.py and test_rounds.py.
 ELSEWHERE = {
+    "group_size",
     "init_from",
     "device",
     "intra_op_threads",
@@ -570,7 +572,7 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
         [segment["path"] for segment in json.loads(newest.read_text())["replay"]],
         sorted(events.Tags()["tensors"]),
         sorted(path.glob("videos/*")),
-        type(trainer.collector.environments._envs).__name__,
+        type(trainer.collector.environments._made[0]._envs).__name__,
     ]
 
 

@@ -1,0 +1,321 @@
+"""A group of environments that are stepped together, and what its steps and rollouts give."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.watchdog import Watchdog
+from eagerly.environments.workers import WorkerEnvironments
+from eagerly.errors import RunError
+from eagerly.seeding import Stream, seed_word
+
+_KEPT = "kept for hindsight"  # among what steps hand on
+
+
+class GroupStep(NamedTuple):
+    """What a step of G environments gave.
+
+    Attributes:
+        observations: `[G, O]`, float32; where an episode ended the real last one.
+        rewards: `[G]`.
+        terminated, truncated: `[G]` bool.
+        ended: Which episodes did one or the other, `[G]` bool.
+        infos: The numbers in `info` of each episode that ended.
+        kept: Of each environment what `info_keys` names and `info` has, `[G]`; None without any.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    ended: np.ndarray
+    infos: list[dict[str, float]]
+    kept: list[dict[str, Any]] | None
+
+
+class RolloutStep(NamedTuple):
+    """A step of a rollout.
+
+    Attributes:
+        observations: `[G, O]`, float32, what was acted upon.
+        actions: `[G, A]`, float32, as the agent makes them, in [-1, 1].
+        executed: `[G, ...]`, the same in the environments' units.
+        result: What came of it.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    executed: np.ndarray
+    result: GroupStep
+
+
+class Acts(Protocol):
+    """Chooses the actions of a group, one step after the other."""
+
+    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns actions `[G, A]` for observations `[G, O]`, and the same for environments."""
+
+    def stepped(self, ended: np.ndarray) -> None:
+        """Takes which episodes ended, `[G]` bool, in the step that was made."""
+
+
+class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Brings its environment back into the middle of an episode by repeating its actions.
+
+    Of `info` it hands on the numbers at an episode's end; whatever else stands in it, of any shape
+    and type, would have to fit into a vector environment's arrays, and pass between processes.
+
+    Args:
+        env: The environment.
+        index: Its number.
+        place: Its place in its group.
+        info_keys: What of `info` is handed on at every step, too.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        index: int,
+        place: int,
+        info_keys: Sequence[str] = (),
+    ) -> None:
+        super().__init__(env)
+        self._index, self._place, self._info_keys = index, place, tuple(info_keys)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Resets the environment."""
+        return self.env.reset(seed=seed, options=options)[0], {}
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        handed_on: dict[str, Any] = numeric_items(info) if terminated or truncated else {}
+        if self._info_keys:
+            handed_on[_KEPT] = (self._kept(info),)  # a tuple: dictionaries would be merged
+        return observation, reward, terminated, truncated, handed_on
+
+    def _kept(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {key: plain(info[key]) for key in self._info_keys if key in info}
+        except TypeError as error:
+            raise RunError(
+                f"environment {self._index}: what its compute_reward or compute_terminated reads "
+                f"of info must be {error}"
+            ) from error
+
+    def restore_episode(
+        self, seeds: list[int], actions: list[np.ndarray]
+    ) -> tuple[Any, float | None]:
+        """Repeats this environment's share; returns the observation and the return reached.
+
+        The return is None where the episode ended before its last action.
+
+        Args:
+            seeds: The reset seed of the episode of each environment in the group.
+            actions: The actions of each of these episodes so far, `[T, A]`.
+        """
+        observation, _ = self.env.reset(seed=seeds[self._place])
+        total = 0.0
+        for action in actions[self._place]:
+            observation, reward, terminated, truncated, _ = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                return observation, None
+        return observation, total
+
+
+class EnvironmentGroup:
+    """G environments of a run, stepped together, each episode reset with a seed of its own.
+
+    Args:
+        make: Makes one of them.
+        environments: Their numbers in the run.
+        seed: Seed of the run; every episode's seed derives from it and the environment's number.
+        vectorization: "sync" steps them one after the other in this process, "async" at the same
+            time in one process each; both give the same bits.
+        watchdog: Watches environments in this process; None watches nothing.
+        timeout: Seconds that an environment in another process may take; 0 waits for ever.
+        info_keys: What of `info` each step hands on.
+
+    Attributes:
+        observations: `[G, O]`, float32, the current ones.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        environments: range,
+        seed: int,
+        vectorization: str = "sync",
+        *,
+        watchdog: Watchdog | None = None,
+        timeout: float = 0.0,
+        info_keys: Sequence[str] = (),
+    ) -> None:
+        self._numbers, self._seed = environments, seed
+        in_processes = vectorization == "async"
+        watching = None if in_processes else watchdog
+        factories = [
+            partial(_guarded, make, number, place, watching, info_keys)
+            for place, number in enumerate(environments)
+        ]
+        count = len(factories)
+        try:
+            self._envs: SyncVectorEnv | WorkerEnvironments
+            if in_processes:
+                # Watched is only what is made here: the processes are waited for, with a timeout.
+                look = partial(_watched, partial(_guarded, make, 0, 0, watchdog, ()), watchdog, 1)
+                self._envs = WorkerEnvironments(factories, look, timeout=timeout)
+            else:
+                making = partial(SyncVectorEnv, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+                self._envs = _watched(partial(making, factories), watchdog, count)
+        except RunError:
+            raise
+        except (RuntimeError, AssertionError) as error:  # copies with different spaces
+            raise RunError(f"{count} environments do not fit together: {error}") from error
+        self.observation_space = self._envs.single_observation_space
+        self.action_space = self._envs.single_action_space
+        self._episodes = [0] * count
+        self.observations = np.empty((count, 0), np.float32)
+
+    def begin(self, episodes: Sequence[int]) -> np.ndarray:
+        """Resets every environment to the beginning of an episode; returns observations."""
+        self._episodes = list(episodes)
+        observations, _ = self._envs.reset(seed=self._seeds())
+        self.observations = self._checked(observations)
+        return self.observations
+
+    def step(self, actions: np.ndarray) -> GroupStep:
+        """Steps with actions `[G, ...]` in the environment's units, then resets what has ended."""
+        observations, rewards, terminated, truncated, info = self._envs.step(actions)
+        ended = terminated | truncated
+        # The vector environment reuses its arrays: this cast copies.
+        observations = np.array(observations, np.float32)
+        infos = [_info_of(info, index) for index in np.flatnonzero(ended).tolist()]
+        kept = [each for (each,) in info[_KEPT]] if _KEPT in info else None
+        self.observations = observations
+        if infos:
+            self.skip(ended)
+        return GroupStep(observations, rewards, terminated, truncated, ended, infos, kept)
+
+    def skip(self, ended: np.ndarray) -> np.ndarray:
+        """Begins the next episode of some environments, `[G]` bool; returns observations."""
+        for index in np.flatnonzero(ended):
+            self._episodes[index] += 1
+        observations, _ = self._envs.reset(
+            seed=self._seeds(), options={"reset_mask": np.array(ended)}
+        )
+        fresh = self._checked(observations)
+        self.observations = np.where(ended[:, np.newaxis], fresh, self.observations)
+        return self.observations
+
+    def rollout(self, steps: int, acting: Acts) -> list[RolloutStep]:
+        """Acts and steps so many times."""
+        made = []
+        for _ in range(steps):
+            observations = self.observations
+            actions, executed = acting.act(observations)
+            result = self.step(executed)
+            acting.stepped(result.ended)
+            made.append(RolloutStep(observations, actions, executed, result))
+        return made
+
+    def repeat(
+        self, episodes: Sequence[int], actions: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Resets every environment to an episode and repeats its actions, `[T, A]` each.
+
+        Returns:
+            The observations reached, `[G, O]`, and the returns, NaN where an episode ended before
+            its last action.
+        """
+        self.begin(episodes)
+        longest = {"steps": max(map(len, actions))}
+        patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
+        restored = self._envs.call("restore_episode", self._seeds(), list(actions), **patience)
+        reached = np.array([observation for observation, _ in restored], np.float32)
+        self.observations = reached.reshape(len(self._numbers), -1)
+        returns = [np.nan if total is None else total for _, total in restored]
+        return self.observations, np.array(returns, np.float64)
+
+    def _seeds(self) -> list[int | None]:
+        return [
+            seed_word(self._seed, Stream.EPISODES, number, episode)
+            for number, episode in zip(self._numbers, self._episodes, strict=True)
+        ]
+
+    def _checked(self, observations: np.ndarray) -> np.ndarray:
+        copied = np.array(observations, np.float32)
+        if not np.isfinite(copied).all():
+            index = int(np.argwhere(~np.isfinite(copied))[0, 0])
+            raise FloatingPointError(
+                f"observation must be finite in float32; a reset of environment "
+                f"{self._numbers[index]} gave {copied[index].tolist()}"
+            )
+        return copied
+
+    def close(self) -> None:
+        """Closes every environment."""
+        self._envs.close()
+
+
+def _watched(make: Callable[[], Any], watchdog: Watchdog | None, patience: int) -> Any:
+    """Makes something; environments in this process cannot be broken off otherwise."""
+    calling = watchdog.calling("making the environments", patience) if watchdog else nullcontext()
+    with calling:
+        return make()
+
+
+def _guarded(
+    make: Callable[[], gymnasium.Env[Any, Any]],
+    number: int,
+    place: int,
+    watchdog: Watchdog | None,
+    info_keys: Sequence[str],
+) -> gymnasium.Env[Any, Any]:
+    guarded = GuardedEnvironment(make(), f"environment {number}", watchdog)
+    return RestorableEpisode(guarded, number, place, info_keys)
+
+
+def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
+    """Picks one environment's numbers out of a vector environment's `info`."""
+    return {
+        key: float(values[index])
+        for key, values in info.items()
+        if key != _KEPT and f"_{key}" in info and info[f"_{key}"][index]
+    }
+
+
+def plain(value: Any) -> Any:
+    """Returns an entry of `info` as a checkpoint can hold it: a copy, NumPy scalars as Python's.
+
+    Raises:
+        TypeError: If it is no number, text, truth value, None or array.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return value.copy()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    what = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise TypeError(f"a number, text, truth value, None or array of numbers; got {what}")
+
+
+def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
+    """Picks the finite numbers and truth values out of an `info` dictionary."""
+    return {
+        key: float(value)
+        for key, value in info.items()
+        if isinstance(value, numbers.Real | np.bool_) and math.isfinite(value)
+    }

@@ -1,0 +1,163 @@
+"""Groups of environments, and rounds of several steps with one version of the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
+from eagerly.errors import RunError
+from eagerly.training.callbacks import Callback
+from eagerly.training.collector import Collector
+from tests.small_runs import TrainRun
+from tests.training.test_td7 import TD7, with_diary
+from tests.training.test_trainer import _same
+
+
+def collector_of(groups: int = 0, steps: int = 1, count: int = 4, **settings: Any) -> Any:
+    """Four environments whose random phase ends after 10 steps, within a step of all of them."""
+    env = "Long-v0"
+    made = gymnasium.make(env)
+    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
+    agent = TD3(made.observation_space, made.action_space, config)
+    buffer = agent.replay_buffer(1000)
+    more = {"num_envs": count, "group_size": groups, "rollout_steps": steps, "warmup_steps": 10}
+    return agent, buffer, Collector.make(agent, env, buffer, **more)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "ornstein_uhlenbeck"])
+@pytest.mark.parametrize(("groups", "steps"), [(0, 3), (1, 1), (3, 2), (2, 6)])
+def test_groups_and_rounds_collect_what_single_steps_of_all_do(
+    noise: str, groups: int, steps: int
+) -> None:
+    _, one, alone = collector_of(exploration=noise)
+    _, other, collector = collector_of(groups, steps, exploration=noise)
+    owing = []
+    while alone.steps < 4 * 12:
+        alone.collect()
+        owing.append(alone.owing)
+    found = []
+    while collector.steps < 4 * 12:
+        found += [collector.owing for _ in collector.round()]
+    assert found == owing == [0, 0, 2, *[4] * 9]
+    # Rows of a matrix product may differ in their last bits where others are computed with them.
+    rows = one.rows(0, one.added)
+    np.testing.assert_allclose(other.rows(0, other.added), rows, rtol=1e-5, atol=1e-6)
+    random = np.abs(rows - other.rows(0, other.added))[: 4 * 3].max()
+    assert random == 0
+
+
+def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
+    agent, buffer, collector = collector_of(3, 5)
+    collector.collect()
+    asked = []
+    given = agent.rollout_policy()
+
+    def policy(observations: np.ndarray) -> np.ndarray:
+        asked.append(len(observations))
+        agent.train(buffer, 1)  # as in a thread: groups go on with what they began with
+        found: np.ndarray = given(observations)
+        return found
+
+    agent.rollout_policy = lambda: policy
+    collector.collect()
+    assert sorted(asked) == [1] * 5 + [3] * 5
+    observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
+    assert np.abs(action - given(observation)).max() < 5 * 0.1
+
+
+def test_a_policy_with_a_memory_acts_for_all_groups_together() -> None:
+    settings = {"memory": "gru", "memory_units": 8, "exploration_noise": 0.01}
+    buffers = []
+    for groups, steps in ((0, 1), (1, 4)):
+        agent, buffer, collector = collector_of(groups, steps, **settings)
+        assert agent.rollout_policy() is None
+        while collector.steps < 4 * 12:
+            collector.collect()
+        buffers.append(buffer.rows(0, buffer.added))
+    np.testing.assert_array_equal(*buffers)
+
+
+class Rounds(Callback):
+    """Writes down after which step there were how many updates, and which steps were told."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+        self.told: list[int] = []
+
+    def on_update(self, trainer: Any, metrics: Any) -> None:
+        self.made.append((trainer.steps, trainer.updates))
+
+    def on_step(self, trainer: Any, step: Any) -> None:
+        self.told.append(trainer.steps)
+
+
+ROUNDS: dict[str, Any] = {"num_envs": 3, "group_size": 2, "rollout_steps": 4}
+
+
+def test_updates_are_made_after_a_round_for_all_of_its_steps(
+    train: TrainRun, tmp_path: Any
+) -> None:
+    train(**ROUNDS, warmup_steps=20, steps=20, replay_ratio=0.5, evaluate_every_steps=12)
+    heard = Rounds()
+    with_diary(tmp_path / "run", heard, steps=60)
+    # Of the second round 4 steps owe updates, which were made; then 12 steps owe 6.
+    assert heard.made == [
+        (24 + 12 * n, 2 + 6 * (n - 1) + k) for n in (1, 2, 3) for k in range(1, 7)
+    ]
+    assert heard.told == list(range(27, 61, 3))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"exploration": "ornstein_uhlenbeck", "normalize_observations": True, "n_step": 3},
+        pytest.param({"memory": "gru", "sequence_length": 4}, marks=pytest.mark.long),
+        pytest.param({"normalize_rewards": True, "env": "Hopper-v5"}, marks=pytest.mark.long),
+    ],
+    ids=["noise", "memory", "rewards"],
+)
+def test_a_run_that_was_extended_equals_one_that_was_not(
+    train: TrainRun, settings: dict[str, Any]
+) -> None:
+    settings = {**ROUNDS, **settings, "evaluate_every_steps": 60}
+    straight = train("straight", **settings, steps=240)
+    assert straight.updates > 0
+    train("parts", **settings, steps=100)
+    train("parts", steps=156)
+    _same(train("parts", steps=240), straight)
+
+
+def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_a_round(
+    train: TrainRun, tmp_path: Any
+) -> None:
+    settings = TD7 | {"rollout_steps": 4, "steps": 16}
+    train(**settings)
+    heard = Rounds()
+    trainer = with_diary(tmp_path / "run", heard, steps=104)
+    # Episodes have 10 steps, rounds 4. The warm-up of 15 steps ends with the round in which an
+    # episode ended, at 20. That of steps 21 to 30 is the policy's, and judged at 32; the one that
+    # is going on then began under the same policy, and the first that did not ends at 50.
+    assert sorted({steps for steps, _ in heard.made}) == [32, 52, 72, 92]
+    assert trainer.agent.judge.kept > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"num_envs": 4, "rollout_steps": 50, "evaluate_every_steps": 150},
+            r"rounds of 200 steps, which cannot be evaluated every 150: give fewer, or",
+        ),
+        ({"group_size": 2}, r"group_size must be at most num_envs \(1\); got 2"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    train: TrainRun, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        train(**settings)
