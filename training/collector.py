@@ -15,7 +15,7 @@ from eagerly.agents.conditions import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, Transition
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
-from eagerly.environments.vector import Environments, VectorStep
+from eagerly.environments.vector import Environments, FinishedEpisode, VectorStep
 from eagerly.errors import RunError
 from eagerly.policies.rollouts import RolloutPolicy
 from eagerly.training.hindsight import accumulator_of
@@ -42,6 +42,7 @@ class Collector:
     Attributes:
         steps: Environment steps so far, counting every environment.
         owing: How many of the newest N steps came after the warm-up and owe updates.
+        episodes: Those that ended in the newest round.
         environments: As given.
 
     Raises:
@@ -88,6 +89,7 @@ class Collector:
         self._warming_up = warmup_steps > 0
         self._begun, self._opened = False, ExitStack()
         self.steps = self.owing = 0
+        self.episodes: list[FinishedEpisode] = []
 
     @classmethod
     def make(
@@ -159,13 +161,13 @@ class Collector:
         """
         if not self._begun:
             self.begin()
-        has_ended = False
+        self.episodes = []
         for observations, actions, step in self._made():
             self._store(observations, actions, step)
             self._count(len(step.ended))
-            has_ended = has_ended or bool(step.ended.any())
+            self.episodes += step.episodes
             yield step
-        if self._whole_episodes and self.steps >= self._warmup_steps and has_ended:
+        if self._whole_episodes and self.steps >= self._warmup_steps and self.episodes:
             self._warming_up = False
 
     def _made(self) -> Iterator[tuple[np.ndarray, np.ndarray, VectorStep]]:

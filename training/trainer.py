@@ -200,15 +200,13 @@ class Trainer:
                 self.checkpoint()
 
     def _collect(self) -> None:
-        episodes = []
         for step in self.collector.round():
             try:
                 self._budget.stepped(self.collector.owing)
             except RunStoppedError as error:
                 self.stop(str(error))
-            episodes += step.episodes
             self._tell("on_step", step)
-        if episodes:
+        if episodes := self.collector.episodes:
             self.agent.episodes_ended(episodes)
 
     def _learn(self) -> None:
