@@ -80,13 +80,16 @@ class Algorithm:
         config: The settings.
         modules: Networks, their targets and optimisers, by name; what `build` has built.
         warmup_ends_with_episode: Whether the random actions at first go on, in all environments,
-            up to the next step in which an episode ends, at or after `warmup_steps` steps. Steps up
-            to there owe no updates.
+            up to the end of the next round in which an episode ends, at or after `warmup_steps`
+            steps. Steps up to there owe no updates.
+        refuses_policy_lag: Why rounds must not be collected while updates of the one before are
+            made, in words; "" if they may.
     """
 
     config: AgentConfig
     modules: Modules
     warmup_ends_with_episode: bool = False
+    refuses_policy_lag: str = ""
 
     @property
     def actor(self) -> Module:

@@ -56,6 +56,10 @@ class TD7(Agent):
         self.judge = PolicyCheckpoints()
         self._budget: EpisodicBudget | None = None
         self.warmup_ends_with_episode = self.config.policy_checkpoints
+        if self.config.policy_checkpoints:
+            self.refuses_policy_lag = (
+                "policies are judged by the episodes that they collect (--no-policy-checkpoints)"
+            )
         return builder.modules()
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:

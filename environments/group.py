@@ -149,6 +149,7 @@ class EnvironmentGroup:
 
     Attributes:
         observations: `[G, O]`, float32, the current ones.
+        is_closing: Whether a rollout is to end after its next step, because nobody waits for it.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class EnvironmentGroup:
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
         self._episodes = [0] * count
+        self.is_closing = False
         self.observations = np.empty((count, 0), np.float32)
 
     def begin(self, episodes: Sequence[int]) -> np.ndarray:
@@ -221,8 +223,8 @@ class EnvironmentGroup:
 
     def rollout(self, steps: int, acting: Acts) -> list[RolloutStep]:
         """Acts and steps so many times."""
-        made = []
-        for _ in range(steps):
+        made: list[RolloutStep] = []
+        while len(made) < steps and not self.is_closing:
             observations = self.observations
             actions, executed = acting.act(observations)
             result = self.step(executed)

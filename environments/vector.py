@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -106,6 +107,8 @@ class Environments:
         self.groups = [every[first : first + size] for first in range(0, num_envs, size)]
         making = partial(EnvironmentGroup, make, watchdog=watchdog, timeout=timeout)
         self._made: list[EnvironmentGroup] = []
+        self._thread: ThreadPoolExecutor | None = None
+        self._begun: Future[list[list[RolloutStep]]] | None = None
         try:
             for numbers in self.groups:
                 self._made.append(making(numbers, seed, vectorization, info_keys=info_keys))
@@ -139,10 +142,26 @@ class Environments:
         self.observations = self._joined([group.observations for group in self._made])
         return self._counted(actions, steps, steps_left)
 
+    def begin_rollout(self, steps: int, acting: Sequence[Acts]) -> None:
+        """Lets each group act and step in a thread of its own; the next `rollout` waits for it.
+
+        Until then `observations` and `state` are those before it.
+
+        Args:
+            steps: How many times.
+            acting: What acts, for each group; only this thread may use it meanwhile.
+        """
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "collector")
+        self._begun = self._thread.submit(self._rolled, steps, acting)
+
+    def _rolled(self, steps: int, acting: Sequence[Acts]) -> list[list[RolloutStep]]:
+        return [group.rollout(steps, each) for group, each in zip(self._made, acting, strict=True)]
+
     def rollout(
         self, steps: int, acting: Sequence[Acts]
     ) -> Iterator[tuple[np.ndarray, np.ndarray, VectorStep]]:
-        """Lets each group act and step so many times.
+        """Lets each group act and step so many times, or waits for the rollout that has begun.
 
         Args:
             steps: How many times.
@@ -152,9 +171,8 @@ class Environments:
             For each step the observations that were acted upon, the actions as the agent makes
             them, and what came of it.
         """
-        rollouts = [
-            group.rollout(steps, each) for group, each in zip(self._made, acting, strict=True)
-        ]
+        begun, self._begun = self._begun, None
+        rollouts = begun.result() if begun else self._rolled(steps, acting)
         self.observations = self._joined([group.observations for group in self._made])
         for index, made in enumerate(zip(*rollouts, strict=True)):
             observations, actions, executed, results = _transposed(made)
@@ -262,7 +280,11 @@ class Environments:
         self.lost, self.why_lost = lost, "they did not come back to where they were"
 
     def close(self) -> None:
-        """Closes every environment."""
+        """Closes every environment, once those of a rollout that has begun have made their step."""
+        for group in self._made:
+            group.is_closing = True
+        if self._thread is not None:
+            self._thread.shutdown()
         for group in self._made:
             group.close()
 

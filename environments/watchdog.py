@@ -17,7 +17,7 @@ _DEBUGGERS = {"bdb", "pdb"}
 
 
 class Watchdog:
-    """Watches the calls that the thread that made it makes into environments in this process.
+    """Watches the calls into environments that one thread of this process makes at a time.
 
     Such a call cannot be broken off from within: one that takes longer than the timeout ends the
     process, with a message and exit code 1. Time in which the process is stopped (Ctrl-Z) or
@@ -40,7 +40,7 @@ class Watchdog:
 
     def begin(self, what: str, patience: int = 1) -> None:
         """Starts the clock of a call: what it is, in words, and how many calls it stands for."""
-        self._calls += 1
+        self._calls, self._thread = self._calls + 1, threading.get_ident()
         self._what, self._patience = what, patience
 
     def end(self) -> None:
@@ -55,6 +55,10 @@ class Watchdog:
             yield
         finally:
             self.end()
+
+    def another(self) -> Watchdog:
+        """Makes another one, which watches another thread in the same way."""
+        return Watchdog(self._timeout, self._where, self._advice)
 
     def close(self) -> None:
         """Stops watching."""

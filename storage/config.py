@@ -60,6 +60,13 @@ class RunConfig(Settings):
         at_least=1,
         at_most=10**5,
     )
+    policy_lag: int = setting(
+        0,
+        "1: a round is collected while the updates of the one before are made, with the policy "
+        "that was there before them",
+        unit="rounds",
+        at_most=1,
+    )
     vectorization: str = setting(
         "sync",
         "Environments in turns, or in one process each; the run is the same",

@@ -144,6 +144,9 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         accumulator, info_keys = accumulator_of(
             agent, guarded, make.name, discount=config.discount, seed=config.seed
         )
+    if config.policy_lag:  # then a thread of its own steps them
+        watchdog = watchdog.another()
+        opened.callback(watchdog.close)
     environments = Environments(
         partial(make_flat, make, observations, actions),
         config.num_envs,
@@ -170,10 +173,11 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             buffer,
             warmup_steps=config.warmup_steps,
             rollout_steps=config.rollout_steps,
+            policy_lag=config.policy_lag,
             discount=config.discount,
             accumulator=accumulator,
         )
-    except ValueError as error:  # an accumulator that its buffer cannot take
+    except ValueError as error:  # an accumulator that its buffer cannot take, or a lag
         raise RunError(str(error)) from error
     return Assembly(
         agent,

@@ -17,6 +17,8 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.vector import Environments, FinishedEpisode, VectorStep
 from eagerly.errors import RunError
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
 from eagerly.policies.rollouts import RolloutPolicy
 from eagerly.training.hindsight import accumulator_of
 
@@ -36,6 +38,9 @@ class Collector:
             `warmup_ends_with_episode` there are more, up to the end of the next round in which an
             episode ends.
         rollout_steps: T, the steps of each environment in a round.
+        policy_lag: 0: a round is collected with the policy as it is when `round` is called. 1: with
+            the policy as it was when the round before was complete; collecting begins then, in a
+            thread, and goes on while updates are made.
         discount: Discount per step, gamma, in [0, 1].
         accumulator: Makes transitions of the steps; None takes the agent's.
 
@@ -48,7 +53,7 @@ class Collector:
     Raises:
         ValueError: If the buffer keeps episodes and the accumulator is not `one_to_one`; if the
             agent's settings ask for hindsight, which needs an environment, and no accumulator is
-            given.
+            given; if the agent cannot have a policy lag.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Collector:
         *,
         warmup_steps: int = 0,
         rollout_steps: int = 1,
+        policy_lag: int = 0,
         discount: float = 0.99,
         accumulator: Accumulator | None = None,
     ) -> None:
@@ -83,6 +89,10 @@ class Collector:
                 RolloutPolicy(agent.exploration(numbers.start), agent.actions)
                 for numbers in environments.groups
             ]
+        if policy_lag and (agent.refuses_policy_lag or not self._groups):
+            why = agent.refuses_policy_lag or "its policy does not act in NumPy without a memory"
+            raise ValueError(f"--policy-lag must be 0 for this {type(agent).__name__}: {why}")
+        self._policy_lag, self._in_flight = policy_lag, False
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
         self._whole_episodes = agent.warmup_ends_with_episode
@@ -169,6 +179,8 @@ class Collector:
             yield step
         if self._whole_episodes and self.steps >= self._warmup_steps and self.episodes:
             self._warming_up = False
+        if self._policy_lag:
+            self._begin_round(self._agent.rollout_policy())
 
     def _made(self) -> Iterator[tuple[np.ndarray, np.ndarray, VectorStep]]:
         """Makes a round's steps; yields what was acted upon, what was done and what came of it."""
@@ -181,12 +193,32 @@ class Collector:
                 yield observations, actions, step
                 behavior.observe(step.rewards, step.ended)
             return
-        policy, random = self._agent.rollout_policy(), self._random_steps()
-        for group in self._groups:
-            group.policy, group.random_until = policy, group.exploration.step + random
+        if not self._in_flight:
+            self._hand_out(self._agent.rollout_policy())
+        self._in_flight = False
         for observations, actions, step in environments.rollout(self._rollout_steps, self._groups):
             behavior.count(observations, step.rewards, step.ended)
             yield observations, actions, step
+
+    def _hand_out(self, policy: RowPolicy | None) -> None:
+        """Gives each group what it needs to act in the next round."""
+        random = self._random_steps()
+        for group in self._groups:
+            group.policy, group.random_until = policy, group.exploration.step + random
+
+    def _begin_round(self, policy: RowPolicy | None) -> None:
+        """Begins the next round in a thread; `state` is the one before it until it is taken."""
+        self._gather_exploration()
+        self._hand_out(policy)
+        self.environments.begin_rollout(self._rollout_steps, self._groups)
+        self._in_flight = True
+
+    def _gather_exploration(self) -> None:
+        """Keeps in the behaviour policy where the exploration of groups is."""
+        if self._groups:
+            made = [group.exploration.state() for group in self._groups]
+            noise = [row for each in made for row in each["noise"]]
+            self._behavior.exploration.restore({"step": made[0]["step"], "noise": noise})
 
     def _random_steps(self) -> int:
         """Returns how many steps of each environment are still random, in the next round."""
@@ -228,12 +260,11 @@ class Collector:
         """Returns the steps, the behaviour policy's state, and the episodes in progress.
 
         Under "accumulator" it has the accumulator's state, unless that is empty; under "warming_up"
-        whether actions are still random, where the number of steps does not say it.
+        whether actions are still random, where the number of steps does not say it; under
+        "in_flight" the weights with which the round that has begun is collected.
         """
-        if self._groups:
-            made = [group.exploration.state() for group in self._groups]
-            noise = [row for each in made for row in each["noise"]]
-            self._behavior.exploration.restore({"step": made[0]["step"], "noise": noise})
+        if not self._in_flight:
+            self._gather_exploration()
         state = {
             "steps": self.steps,
             "behavior": self._behavior.state(),
@@ -241,6 +272,10 @@ class Collector:
         }
         if self._whole_episodes:
             state["warming_up"] = self._warming_up
+        if self._in_flight:
+            acting = self._groups[0].policy
+            assert isinstance(acting, NumpyActor)
+            state["in_flight"] = dict(acting.network.weights)
         accumulated = self._accumulator.state()
         return state | {"accumulator": accumulated} if accumulated else state
 
@@ -265,6 +300,11 @@ class Collector:
         self._accumulator.begin_episodes(self.environments.lost)
         self._buffer.begin_episodes(self.environments.lost)
         self._spread(self._behavior.exploration.state())
+        if self._policy_lag and "in_flight" in state:
+            acting = self._agent.rollout_policy()
+            assert isinstance(acting, NumpyActor)
+            weights = {name: np.array(each) for name, each in state["in_flight"].items()}
+            self._begin_round(NumpyActor(ActorNetwork(acting.network.architecture, weights)))
 
     def _spread(self, exploration: Mapping[str, Any]) -> None:
         """Gives each group its share of the state of exploration in all environments."""

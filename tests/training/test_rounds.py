@@ -14,19 +14,21 @@ from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback
 from eagerly.training.collector import Collector
 from tests.small_runs import TrainRun
+from tests.training.test_failing_surroundings import faulty
 from tests.training.test_td7 import TD7, with_diary
 from tests.training.test_trainer import _same
 
 
-def collector_of(groups: int = 0, steps: int = 1, count: int = 4, **settings: Any) -> Any:
+def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **settings: Any) -> Any:
     """Four environments whose random phase ends after 10 steps, within a step of all of them."""
-    env = "Long-v0"
+    env = settings.pop("env", "Long-v0")
     made = gymnasium.make(env)
     config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
     agent = TD3(made.observation_space, made.action_space, config)
     buffer = agent.replay_buffer(1000)
-    more = {"num_envs": count, "group_size": groups, "rollout_steps": steps, "warmup_steps": 10}
-    return agent, buffer, Collector.make(agent, env, buffer, **more)
+    more = {"group_size": groups, "rollout_steps": steps, "policy_lag": policy_lag}
+    collector = Collector.make(agent, env, buffer, num_envs=4, warmup_steps=10, **more)
+    return agent, buffer, collector
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "ornstein_uhlenbeck"])
@@ -68,6 +70,26 @@ def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
     assert sorted(asked) == [1] * 5 + [3] * 5
     observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
     assert np.abs(action - given(observation)).max() < 5 * 0.1
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_round_is_collected_with_the_policy_before_or_after_the_updates_between(lag: int) -> None:
+    agent, buffer, collector = collector_of(
+        2, 5, policy_lag=lag, exploration_noise=0.0, actor_learning_rate=0.1, env="Pendulum-v1"
+    )
+    collector.collect()
+    policies = []
+    for _ in range(3):
+        policies.append(agent.rollout_policy())
+        agent.train(buffer, 2)
+        collector.collect()
+    policies.append(agent.rollout_policy())
+    for number in range(1, 4):
+        rows = buffer.rows(20 * number, 20 * (number + 1))
+        observation, action, *_ = agent.layout.unpack(rows)
+        close = [np.abs(policy(observation) - action).max() < 1e-5 for policy in policies]
+        assert close == [each == number - lag for each in range(4)]
+    collector.close()
 
 
 def test_a_policy_with_a_memory_acts_for_all_groups_together() -> None:
@@ -116,10 +138,11 @@ def test_updates_are_made_after_a_round_for_all_of_its_steps(
     "settings",
     [
         {"exploration": "ornstein_uhlenbeck", "normalize_observations": True, "n_step": 3},
+        {"exploration": "ornstein_uhlenbeck", "normalize_observations": True, "policy_lag": 1},
         pytest.param({"memory": "gru", "sequence_length": 4}, marks=pytest.mark.long),
         pytest.param({"normalize_rewards": True, "env": "Hopper-v5"}, marks=pytest.mark.long),
     ],
-    ids=["noise", "memory", "rewards"],
+    ids=["noise", "lag", "memory", "rewards"],
 )
 def test_a_run_that_was_extended_equals_one_that_was_not(
     train: TrainRun, settings: dict[str, Any]
@@ -130,6 +153,47 @@ def test_a_run_that_was_extended_equals_one_that_was_not(
     train("parts", **settings, steps=100)
     train("parts", steps=156)
     _same(train("parts", steps=240), straight)
+
+
+class StopAt(Callback):
+    """Stops after so many updates."""
+
+    def __init__(self, updates: int) -> None:
+        self._updates = updates
+
+    def on_update(self, trainer: Any, metrics: Any) -> None:
+        if trainer.updates == self._updates:
+            trainer.stop("enough")
+
+
+def test_a_round_in_flight_is_collected_again_where_updates_were_owed(
+    train: TrainRun, tmp_path: Any
+) -> None:
+    settings = {**ROUNDS, "policy_lag": 1, "warmup_steps": 20, "replay_ratio": 0.5}
+    settings |= {"evaluate_every_steps": 60, "exploration": "ornstein_uhlenbeck"}
+    straight = train("straight", **settings, steps=72)
+    train("parts", **settings, steps=30)
+    stopped = with_diary(tmp_path / "parts", StopAt(10), steps=72)
+    assert (stopped.updates, stopped.in_round) == (10, True)
+    _same(train("parts"), straight)
+
+
+def test_an_environment_that_fails_in_the_thread_is_told(train: TrainRun) -> None:
+    settings = faulty("raises", policy_lag=1, rollout_steps=7)
+    with pytest.raises(
+        RunError,
+        match=r"stopped after step 140: environment 0, step 5 .*failed:\n(.*\n)*.*motor is on fire",
+    ):
+        train(**settings)
+
+
+def test_whoever_closes_waits_for_a_step_and_not_for_a_round() -> None:
+    agent, _, collector = collector_of(2, 10**8, policy_lag=1)
+    collector.begin()
+    collector._begin_round(agent.rollout_policy())
+    collector.close()
+    made = collector.environments._begun.result()
+    assert [len(steps) < 10**8 for steps in made] == [True, True]
 
 
 def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_a_round(
@@ -152,6 +216,14 @@ def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_
         (
             {"num_envs": 4, "rollout_steps": 50, "evaluate_every_steps": 150},
             r"rounds of 200 steps, which cannot be evaluated every 150: give fewer, or",
+        ),
+        (
+            {"policy_lag": 1, "memory": "gru"},
+            "--policy-lag must be 0 for this TD3: its policy does not act in NumPy without a mem",
+        ),
+        (
+            {"policy_lag": 1, "agent": "td7"},
+            r"--policy-lag must be 0 for this TD7: policies are judged by .* \(--no-policy-check",
         ),
         ({"group_size": 2}, r"group_size must be at most num_envs \(1\); got 2"),
     ],

@@ -529,6 +529,7 @@ CHANGED: dict[str, Any] = {
     "seed": 1,
     "num_envs": 2,
     "rollout_steps": 60,
+    "policy_lag": 1,
     "discount": 0.5,
     "warmup_steps": 150,
     "replay_ratio": 0.05,
