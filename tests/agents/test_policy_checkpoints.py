@@ -20,6 +20,7 @@ class Ended:
     total_reward: float
     environment: int = 0
     length: int = 1
+    steps_left: int = 0
 
 
 def judged(*returns: float, checkpoints: PolicyCheckpoints | None = None) -> PolicyCheckpoints:
@@ -63,6 +64,23 @@ def test_random_episodes_judge_nobody_nor_does_one_that_began_among_them() -> No
     assert checkpoints.best == 2.0
     checkpoints.ended([Ended(1.0, 0)], judging=True)  # this one was the policy's from its beginning
     assert checkpoints.is_judged(2)
+
+
+def test_in_a_round_of_several_steps_only_what_ends_with_it_begins_anew_with_the_next_policy() -> (
+    None
+):
+    checkpoints = PolicyCheckpoints()
+    checkpoints.changed([Ended(1.0, 0, steps_left=3), Ended(1.0, 1)])
+    # The first of environment 0 began before the round's end, its second one after it.
+    checkpoints.ended([Ended(-9.0, 0), Ended(5.0, 1), Ended(4.0, 0)], judging=True)
+    assert checkpoints.is_judged(2)
+    assert not checkpoints.is_judged(3)
+    checkpoints.keep()
+    assert checkpoints.best == 4.0
+    checkpoints.ended([Ended(8.0, 0, steps_left=1), Ended(8.0, 1)], judging=False)
+    checkpoints.changed([])
+    checkpoints.ended([Ended(8.0, 1)], judging=True)
+    assert not checkpoints.is_judged(1)
 
 
 def test_an_episode_during_which_the_policy_changed_judges_nobody() -> None:
