@@ -175,7 +175,7 @@ class Environments:
         rollouts = begun.result() if begun else self._rolled(steps, acting)
         self.observations = self._joined([group.observations for group in self._made])
         for index, made in enumerate(zip(*rollouts, strict=True)):
-            observations, actions, executed, results = _transposed(made)
+            observations, actions, executed, results = zip(*made, strict=True)
             step = self._counted(self._joined(executed), results, steps - 1 - index)
             yield self._joined(observations), self._joined(actions), step
 
@@ -287,10 +287,6 @@ class Environments:
             self._thread.shutdown()
         for group in self._made:
             group.close()
-
-
-def _transposed(made: Sequence[RolloutStep]) -> tuple[Any, ...]:
-    return tuple(zip(*made, strict=True))
 
 
 def _joined_steps(steps: Sequence[GroupStep]) -> tuple[Any, ...]:
