@@ -54,7 +54,7 @@ class Budget(Stateful, Protocol):
 
 
 class FinishedEpisode(Protocol):
-    """An episode that has ended, with exploration; `environments.vector` makes them."""
+    """An episode that has ended, with exploration; `collectors.episodes` makes them."""
 
     @property
     def environment(self) -> int:

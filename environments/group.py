@@ -1,13 +1,13 @@
-"""A group of environments that are stepped together, and what its steps and rollouts give."""
+"""A group of environments that are stepped together, and what a rollout in it gives."""
 
 from __future__ import annotations
 
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -15,48 +15,50 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
-from eagerly.environments.workers import WorkerEnvironments
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 
 _KEPT = "kept for hindsight"  # among what steps hand on
 
 
-class GroupStep(NamedTuple):
-    """What a step of G environments gave.
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of G environments.
 
     Attributes:
-        observations: `[G, O]`, float32; where an episode ended the real last one.
-        rewards: `[G]`.
-        terminated, truncated: `[G]` bool.
-        ended: Which episodes did one or the other, `[G]` bool.
-        infos: The numbers in `info` of each episode that ended.
-        kept: Of each environment what `info_keys` names and `info` has, `[G]`; None without any.
-    """
-
-    observations: np.ndarray
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    ended: np.ndarray
-    infos: list[dict[str, float]]
-    kept: list[dict[str, Any]] | None
-
-
-class RolloutStep(NamedTuple):
-    """A step of a rollout.
-
-    Attributes:
-        observations: `[G, O]`, float32, what was acted upon.
-        actions: `[G, A]`, float32, as the agent makes them, in [-1, 1].
-        executed: `[G, ...]`, the same in the environments' units.
-        result: What came of it.
+        observations: `[T + 1, G, O]`, float32: what was acted upon, and last the current ones.
+        actions: `[T, G, A]`, float32, as the agent makes them, in [-1, 1].
+        executed: `[T, G, ...]`, the same in the environments' units.
+        rewards: `[T, G]`.
+        terminated, truncated: `[T, G]` bool.
+        last: `[E, O]`, float32, the real last observations of the E episodes that ended, by time,
+            then by environment.
+        infos: The numbers in `info` of each of them.
+        kept: For each step and environment what `info_keys` names and `info` has; None without any.
     """
 
     observations: np.ndarray
     actions: np.ndarray
     executed: np.ndarray
-    result: GroupStep
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    last: np.ndarray
+    infos: list[dict[str, float]]
+    kept: list[list[dict[str, Any]]] | None
+
+    def ended(self) -> np.ndarray:
+        """Returns which episodes ended, `[T, G]` bool."""
+        return self.terminated | self.truncated
+
+    def next_observations(self, ended: np.ndarray) -> np.ndarray:
+        """Returns what the steps led to, `[T, G, O]`; where an episode ended the real last one."""
+        following = self.observations[1:]
+        if not self.infos:
+            return following
+        following = following.copy()
+        following[ended] = self.last
+        return following
 
 
 class Acts(Protocol):
@@ -134,17 +136,32 @@ class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, total
 
 
+class GivenActions:
+    """Acts as somebody else has decided, in one step.
+
+    Args:
+        actions: `[G, ...]`, in the environments' units.
+    """
+
+    def __init__(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the actions."""
+        return self._actions, self._actions
+
+    def stepped(self, ended: np.ndarray) -> None:
+        """Takes which episodes ended."""
+
+
 class EnvironmentGroup:
-    """G environments of a run, stepped together, each episode reset with a seed of its own.
+    """G environments of a run, stepped one after the other, each episode reset with its own seed.
 
     Args:
         make: Makes one of them.
         environments: Their numbers in the run.
         seed: Seed of the run; every episode's seed derives from it and the environment's number.
-        vectorization: "sync" steps them one after the other in this process, "async" at the same
-            time in one process each; both give the same bits.
-        watchdog: Watches environments in this process; None watches nothing.
-        timeout: Seconds that an environment in another process may take; 0 waits for ever.
+        watchdog: Watches their steps and resets; None watches nothing.
         info_keys: What of `info` each step hands on.
 
     Attributes:
@@ -157,29 +174,18 @@ class EnvironmentGroup:
         make: Callable[[], gymnasium.Env[Any, Any]],
         environments: range,
         seed: int,
-        vectorization: str = "sync",
         *,
         watchdog: Watchdog | None = None,
-        timeout: float = 0.0,
         info_keys: Sequence[str] = (),
     ) -> None:
         self._numbers, self._seed = environments, seed
-        in_processes = vectorization == "async"
-        watching = None if in_processes else watchdog
         factories = [
-            partial(_guarded, make, number, place, watching, info_keys)
+            partial(_guarded, make, number, place, watchdog, info_keys)
             for place, number in enumerate(environments)
         ]
         count = len(factories)
         try:
-            self._envs: SyncVectorEnv | WorkerEnvironments
-            if in_processes:
-                # Watched is only what is made here: the processes are waited for, with a timeout.
-                look = partial(_watched, partial(_guarded, make, 0, 0, watchdog, ()), watchdog, 1)
-                self._envs = WorkerEnvironments(factories, look, timeout=timeout)
-            else:
-                making = partial(SyncVectorEnv, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-                self._envs = _watched(partial(making, factories), watchdog, count)
+            self._envs = SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         except RunError:
             raise
         except (RuntimeError, AssertionError) as error:  # copies with different spaces
@@ -190,65 +196,77 @@ class EnvironmentGroup:
         self.is_closing = False
         self.observations = np.empty((count, 0), np.float32)
 
-    def begin(self, episodes: Sequence[int]) -> np.ndarray:
-        """Resets every environment to the beginning of an episode; returns observations."""
-        self._episodes = list(episodes)
-        observations, _ = self._envs.reset(seed=self._seeds())
-        self.observations = self._checked(observations)
-        return self.observations
-
-    def step(self, actions: np.ndarray) -> GroupStep:
-        """Steps with actions `[G, ...]` in the environment's units, then resets what has ended."""
-        observations, rewards, terminated, truncated, info = self._envs.step(actions)
-        ended = terminated | truncated
-        # The vector environment reuses its arrays: this cast copies.
-        observations = np.array(observations, np.float32)
-        infos = [_info_of(info, index) for index in np.flatnonzero(ended).tolist()]
-        kept = [each for (each,) in info[_KEPT]] if _KEPT in info else None
-        self.observations = observations
-        if infos:
-            self.skip(ended)
-        return GroupStep(observations, rewards, terminated, truncated, ended, infos, kept)
-
-    def skip(self, ended: np.ndarray) -> np.ndarray:
-        """Begins the next episode of some environments, `[G]` bool; returns observations."""
-        for index in np.flatnonzero(ended):
-            self._episodes[index] += 1
-        observations, _ = self._envs.reset(
-            seed=self._seeds(), options={"reset_mask": np.array(ended)}
-        )
-        fresh = self._checked(observations)
-        self.observations = np.where(ended[:, np.newaxis], fresh, self.observations)
-        return self.observations
-
-    def rollout(self, steps: int, acting: Acts) -> list[RolloutStep]:
-        """Acts and steps so many times."""
-        made: list[RolloutStep] = []
-        while len(made) < steps and not self.is_closing:
-            observations = self.observations
-            actions, executed = acting.act(observations)
-            result = self.step(executed)
-            acting.stepped(result.ended)
-            made.append(RolloutStep(observations, actions, executed, result))
-        return made
-
-    def repeat(
-        self, episodes: Sequence[int], actions: Sequence[np.ndarray]
+    def begin(
+        self, episodes: Sequence[int], actions: Sequence[np.ndarray] = ()
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Resets every environment to an episode and repeats its actions, `[T, A]` each.
+        """Resets every environment to an episode, and repeats the actions of it that were made.
+
+        Args:
+            episodes: The number of each one's episode.
+            actions: Of each one `[T, ...]`, in the environment's units; without, none are repeated.
 
         Returns:
             The observations reached, `[G, O]`, and the returns, NaN where an episode ended before
             its last action.
         """
-        self.begin(episodes)
-        longest = {"steps": max(map(len, actions))}
-        patience = longest if isinstance(self._envs, WorkerEnvironments) else {}
-        restored = self._envs.call("restore_episode", self._seeds(), list(actions), **patience)
-        reached = np.array([observation for observation, _ in restored], np.float32)
-        self.observations = reached.reshape(len(self._numbers), -1)
-        returns = [np.nan if total is None else total for _, total in restored]
-        return self.observations, np.array(returns, np.float64)
+        self._episodes = list(episodes)
+        observations, _ = self._envs.reset(seed=self._seeds())
+        self.observations = self._checked(observations)
+        returns = np.zeros(len(self._numbers))
+        if any(map(len, actions)):
+            restored = self._envs.call("restore_episode", self._seeds(), list(actions))
+            reached = np.array([observation for observation, _ in restored], np.float32)
+            self.observations = reached.reshape(len(self._numbers), -1)
+            returns[:] = [np.nan if total is None else total for _, total in restored]
+        return self.observations, returns
+
+    def rollout(self, steps: int, acting: Acts) -> Rollout:
+        """Acts and steps T times, and resets what ends on the way."""
+        count, size = self.observations.shape
+        observations = np.empty((steps + 1, count, size), np.float32)
+        observations[0] = self.observations
+        rewards = np.zeros((steps, count))
+        terminated, truncated = np.zeros((2, steps, count), bool)
+        acted, executed = [], []
+        last: list[np.ndarray] = []
+        infos: list[dict[str, float]] = []
+        kept: list[list[dict[str, Any]]] = []
+        for step in range(steps):
+            actions, made = acting.act(self.observations)
+            acted.append(actions)
+            executed.append(made)
+            found, rewards[step], terminated[step], truncated[step], info = self._envs.step(made)
+            ended = terminated[step] | truncated[step]
+            observations[step + 1] = found  # copied: the vector environment reuses its arrays
+            self.observations = observations[step + 1]
+            if _KEPT in info:
+                kept.append([each for (each,) in info[_KEPT]])
+            if ended.any():
+                indices = np.flatnonzero(ended).tolist()
+                infos += [_info_of(info, index) for index in indices]
+                last += [self.observations[index].copy() for index in indices]
+                self._begin_next(ended)
+            acting.stepped(ended)
+            if self.is_closing:
+                break
+        return Rollout(
+            observations,
+            np.array(acted),
+            np.array(executed),
+            rewards,
+            terminated,
+            truncated,
+            np.array(last, np.float32).reshape(len(last), size),
+            infos,
+            kept or None,
+        )
+
+    def _begin_next(self, ended: np.ndarray) -> None:
+        """Resets the environments whose episode ended, `[G]` bool, to their next ones."""
+        for index in np.flatnonzero(ended):
+            self._episodes[index] += 1
+        found, _ = self._envs.reset(seed=self._seeds(), options={"reset_mask": ended.copy()})
+        self.observations[ended] = self._checked(found)[ended]
 
     def _seeds(self) -> list[int | None]:
         return [
@@ -269,13 +287,6 @@ class EnvironmentGroup:
     def close(self) -> None:
         """Closes every environment."""
         self._envs.close()
-
-
-def _watched(make: Callable[[], Any], watchdog: Watchdog | None, patience: int) -> Any:
-    """Makes something; environments in this process cannot be broken off otherwise."""
-    calling = watchdog.calling("making the environments", patience) if watchdog else nullcontext()
-    with calling:
-        return make()
 
 
 def _guarded(

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
 
-from eagerly.environments.workers import WorkerEnvironments
+from eagerly.environments.workers import LostError, Worker, message_of, sendable
+from eagerly.errors import RunError
+
+STARTING = 120.0  # seconds that a process may take to start and import, besides its environment
 
 
-class _Telling(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose observations and actions, of any space, are sent as they are.
+class _Told:
+    """An environment, of which is told what it does: of `info` the mask of the next action."""
 
-    Of `info` the mask of the next action goes along. Its observations go nowhere else, least of all
-    into shared memory, which holds no space that Gymnasium does not know: it claims a trivial one.
-    """
+    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+        self._env = make()
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.observation_space = gymnasium.spaces.Discrete(1)
-
-    def begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        observation, info = self.env.reset(seed=seed, options=options)
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        observation, info = self._env.reset(seed=seed, options=options)
         return observation, _mask_in(info)
 
-    def play(self, action: Any) -> Any:
-        *result, info = self.env.step(action)
+    def step(self, action: Any) -> Any:
+        *result, info = self._env.step(action)
         return *result, _mask_in(info)
+
+    def call(self, name: str, *args: Any) -> Any:
+        return self._env.get_wrapper_attr(name)(*args)
+
+    def close(self) -> None:
+        self._env.close()
 
 
 def _mask_in(info: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +45,11 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
     Args:
         factory: Makes it; sent there by value.
         look: Makes one here, to look at its spaces.
+        timeout: Seconds that a call may take; 0: for ever.
+
+    Raises:
+        RunError: If it cannot be sent. Also, from its methods, if it fails, its process dies, or it
+            does not come back.
     """
 
     def __init__(
@@ -49,27 +59,44 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         *,
         timeout: float = 0.0,
     ) -> None:
-        def looked() -> _Telling:
-            env = look()
-            self.observation_space = env.observation_space
-            return _Telling(env)
-
-        self._envs = WorkerEnvironments([lambda: _Telling(factory())], looked, timeout=timeout)
-        self.metadata = self._envs.metadata
-        self.action_space = self._envs.single_action_space
+        self._timeout = timeout
+        seen = look()
+        self.observation_space, self.action_space = seen.observation_space, seen.action_space
+        self.metadata = seen.metadata
+        seen.close()
+        content = sendable(partial(_Told, factory), "or do without videos")
+        self._worker = Worker(content, "the process of the environment")
+        try:
+            self._ask("call", "has_wrapper_attr", "step", timeout=timeout and STARTING + timeout)
+        except RunError:
+            self.close()
+            raise
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets it; of `info` the mask comes back."""
-        return self.call("begin", seed, options)
+        return self._ask("reset", seed, options)
 
     def step(self, action: Any) -> Any:
         """Steps it; of `info` the mask comes back."""
-        return self.call("play", action)
+        return self._ask("step", action)
 
     def call(self, name: str, *args: Any) -> Any:
         """Calls a method of it, or of one of its wrappers."""
-        return self._envs.call(name, *args)[0]
+        return self._ask("call", name, *args)
+
+    def _ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+        timeout = self._timeout if timeout is None else timeout
+        try:
+            self._worker.send(message_of(method, *args))
+            return self._worker.receive(timeout)
+        except LostError as error:
+            raise RunError(str(error)) from error
+        except TimeoutError as error:
+            raise RunError(
+                f"the environment has not come back for {timeout:g} seconds "
+                "(--environment-timeout-seconds)"
+            ) from error
 
     def close(self) -> None:
         """Closes it and ends the process."""
-        self._envs.close()
+        self._worker.close()

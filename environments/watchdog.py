@@ -28,10 +28,18 @@ class Watchdog:
         timeout: Seconds that a call may take; 0 watches nothing.
         where: Says in words where the run is.
         advice: Ends the message: what came of it, and what to do.
+        tell: Takes the message in place of the standard error output, without `where` and `advice`.
     """
 
-    def __init__(self, timeout: float, where: Callable[[], str], advice: str = OF_A_RUN) -> None:
-        self._timeout, self._where, self._advice = timeout, where, advice
+    def __init__(
+        self,
+        timeout: float,
+        where: Callable[[], str],
+        advice: str = OF_A_RUN,
+        *,
+        tell: Callable[[str], object] | None = None,
+    ) -> None:
+        self._timeout, self._where, self._advice, self._tell = timeout, where, advice, tell
         self._thread = threading.get_ident()
         self._calls, self._what, self._patience = 0, "", 1
         self._closed = threading.Event()
@@ -58,7 +66,7 @@ class Watchdog:
 
     def another(self) -> Watchdog:
         """Makes another one, which watches another thread in the same way."""
-        return Watchdog(self._timeout, self._where, self._advice)
+        return Watchdog(self._timeout, self._where, self._advice, tell=self._tell)
 
     def close(self) -> None:
         """Stops watching."""
@@ -79,14 +87,16 @@ class Watchdog:
                     self._end_process(frame)
 
     def _end_process(self, frame: FrameType | None) -> None:
-        what, stack = self._what, "".join(traceback.format_stack(frame))
+        stack = "".join(traceback.format_stack(frame))
+        what = (
+            f"{self._what} has not come back for {self._timeout * self._patience:g} seconds "
+            f"(--environment-timeout-seconds). It is here:\n{stack}"
+        )
         try:
-            sys.stderr.write(
-                f"\nError: stopped {self._where()}: {what} has not come back for "
-                f"{self._timeout * self._patience:g} seconds (--environment-timeout-seconds). "
-                f"It is here:\n{stack}"
-                f"{self._advice}\n"
-            )
+            if self._tell is not None:
+                self._tell(what)
+                return
+            sys.stderr.write(f"\nError: stopped {self._where()}: {what}{self._advice}\n")
             sys.stderr.flush()
         finally:  # also where nobody can read it
             os._exit(1)

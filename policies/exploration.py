@@ -6,7 +6,7 @@ neither who draws it, nor with which others, nor how often changes a bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -239,7 +239,7 @@ class Exploration:
         """Returns the step, and the state of correlated noise: plain numbers for JSON."""
         return {"step": self.step, "noise": self.noise.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from `state`.
 
         Raises:

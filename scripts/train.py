@@ -221,14 +221,15 @@ def _print_start(trainer: Any) -> None:
     environment = f"{config.num_envs} x {config.env}"
     if config.env_kwargs:
         environment += f" {json.dumps(config.env_kwargs)}"
-    if config.num_envs > 1:
-        environment += f", {config.vectorization}"
     if config.group_size:
         environment += f", in groups of {config.group_size}"
     if config.rollout_steps > 1:
         environment += f", {config.rollout_steps} steps a round"
     if config.policy_lag:
         environment += ", collected while updates are made"
+    if config.collectors != "here":
+        count = trainer.collector.environments.num_collectors
+        environment += f", by {count} collectors ({config.collectors})"
     threads = f"{config.intra_op_threads} x {config.inter_op_threads} threads"
     preset = {"preset": run.preset} if run.preset else {}
     observations = text_of(trainer.observations.space)

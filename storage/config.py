@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagerly.agents.conditions import BY_PRIORITY
-from eagerly.environments.vector import VECTORIZATIONS
+from eagerly.collectors.opening import HERE, check_collectors
 from eagerly.settings import Settings, setting, settings_of
 
 DEVICES = ("auto", "cpu", "gpu")
@@ -67,10 +67,26 @@ class RunConfig(Settings):
         unit="rounds",
         at_most=1,
     )
-    vectorization: str = setting(
-        "sync",
-        "Environments in turns, or in one process each; the run is the same",
-        choices=VECTORIZATIONS,
+    collectors: str = setting(
+        "here",
+        "Where groups are stepped: in this process, in processes, or on a Ray cluster, which ray "
+        "starts here and ray:HOST:PORT finds there; the run is the same",
+        unit="here|processes|ray|ray:HOST:PORT",
+        longest=300,
+        free=True,
+    )
+    num_collectors: int = setting(
+        0,
+        "Processes or actors that share the groups; 0: one for each group, at most as many as "
+        "there are cores",
+        unit="collectors",
+        at_most=4096,
+        free=True,
+    )
+    allow_different_collectors: bool = setting(
+        False,
+        "Take collectors whose versions or instruction set differ from this machine's; then the "
+        "run depends on which of them collected what",
         free=True,
     )
     discount: float = setting(0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1)
@@ -176,6 +192,7 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_collectors(self.collectors)
         if self.replay_capacity < self.num_envs:
             raise ValueError(
                 f"replay_capacity must be at least num_envs ({self.num_envs}); "
@@ -193,6 +210,19 @@ class RunConfig(Settings):
             raise ValueError(
                 f"group_size must be at most num_envs ({self.num_envs}); got {self.group_size}"
             )
+
+        groups = self.num_groups if self.collectors != HERE else 1
+        if self.num_collectors > groups:
+            raise ValueError(
+                f"num_collectors must be at most {groups}, the number of groups, and 1 with "
+                f"collectors here; got {self.num_collectors}: give a smaller group_size for more "
+                "groups"
+            )
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups there are; the last may be smaller."""
+        return -(-self.num_envs // (self.group_size or self.num_envs))
 
     @property
     def steps_per_round(self) -> int:

@@ -44,8 +44,9 @@ TRAININGS = {
     f"--updates-per-call 5 --batch-size 8 --random-shift 2 --hidden-sizes 16 {_EVERY}",
     "own models": f"td3 --env Pendulum-v1 --steps 700 --warmup-steps 300 --batch-size 32 {_EVERY} "
     f"--actor {_OWN}:actor --critic {_OWN}:critic --evaluate-every-steps 300",
-    "async": "td3 --env HalfCheetah-v5 --steps 800 --warmup-steps 300 --num-envs 2 "
-    f"--vectorization async --normalize-observations --layer-norm {_SMALL} {_EVERY}",
+    "processes": "td3 --env HalfCheetah-v5 --steps 800 --warmup-steps 300 --num-envs 2 "
+    "--group-size 1 --collectors processes --normalize-observations --layer-norm "
+    f"{_SMALL} {_EVERY}",
 }
 
 

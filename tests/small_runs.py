@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from eagerly import Trainer, open_run
 from eagerly.storage.digests import curves
+from eagerly.training.callbacks import Callback
 from tests import toys
 
 toys.register()
@@ -61,7 +62,14 @@ def logged() -> Iterator[list[str]]:
 TrainRun = Callable[..., Any]
 
 
-def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settings: Any) -> Any:
+def train_in(
+    path: Path,
+    *,
+    agent: str = "td3",
+    override: bool = False,
+    callbacks: Iterable[Callback] = (),
+    **settings: Any,
+) -> Any:
     """Trains a small run in a directory, or continues the one that is there.
 
     What was logged meanwhile is in `trainer.lines`.
@@ -74,7 +82,7 @@ def train_in(path: Path, *, agent: str = "td3", override: bool = False, **settin
     given = small | settings if is_new else settings
     with logged() as lines:
         run = open_run(path, agent if is_new else None, given, override=override)
-        with Trainer(run) as trainer:
+        with Trainer(run, callbacks) as trainer:
             trainer.train()
     trainer.lines = lines
     return trainer

@@ -24,7 +24,7 @@ short = {"env": "Pendulum-v1", "steps": 24, "warmup_steps": 20, "hidden_sizes": 
 for seed in range(6):
     with Trainer(open_run(Path(f"runs/sweep-{seed}"), "td3", short | {"seed": seed})) as one:
         one.train()
-async_settings = {"num_envs": 2, "vectorization": "async", "mode": "eager"}
+async_settings = {"num_envs": 2, "collectors": "processes", "mode": "eager"}
 with Trainer(open_run(Path("runs/async"), "td3", short | async_settings)) as one:
     one.train()
 """

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -80,6 +81,16 @@ class Worker(Counting):
     def close(self) -> None:
         if getattr(self, "hangs", False):
             time.sleep(60)
+
+
+@dataclass(frozen=True)
+class Tell:
+    """An order to a group of environments: to answer with what a method of each returns."""
+
+    method: str
+
+    def done(self, group: Any, acting: Any, policy: Any) -> Any:
+        return group._envs.call(self.method)
 
 
 class Regulator(gymnasium.Env):

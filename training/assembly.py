@@ -18,11 +18,12 @@ from eagerly.agents.conditions import UNIFORM
 from eagerly.agents.config import AgentConfig
 from eagerly.buffers import Buffer, Layout
 from eagerly.buffers.sum_tree import SumTree
+from eagerly.collectors.environments import Environments
+from eagerly.collectors.opening import PROCESSES
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.environments.vector import Environments
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.importing import while_used
@@ -151,8 +152,10 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         partial(make_flat, make, observations, actions),
         config.num_envs,
         config.seed,
-        config.vectorization,
         group_size=config.group_size,
+        collectors=config.collectors,
+        num_collectors=config.num_collectors,
+        allow_different=config.allow_different_collectors,
         watchdog=watchdog,
         timeout=timeout,
         restorable=config.restore_episodes == "yes",
@@ -202,12 +205,12 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
     # Networks, their targets, and two moments of Adam.
     needed = 4 * size * builder.least_parameters()
     check_memory(needed, "training networks of these --hidden-sizes", "give smaller ones")
-    if run.config.vectorization == "async":
-        what = f"a process for each of {run.config.num_envs} --num-envs"
-        check_memory(run.config.num_envs * _PROCESS_BYTES, what, "give fewer, or sync")
+    if run.config.collectors == PROCESSES and (count := run.config.num_collectors):
+        what = f"a process for each of {count} --num-collectors"
+        check_memory(count * _PROCESS_BYTES, what, "give fewer")
 
 
-_PROCESS_BYTES = 2**26  # of an environment without a simulator; shared memory not counted
+_PROCESS_BYTES = 2**26  # of an environment without a simulator
 
 
 def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) -> None:

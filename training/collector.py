@@ -13,9 +13,10 @@ import numpy as np
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, Transition
+from eagerly.collectors.environments import Environments, Round, VectorStep
+from eagerly.collectors.episodes import FinishedEpisode
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
-from eagerly.environments.vector import Environments, FinishedEpisode, VectorStep
 from eagerly.errors import RunError
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
@@ -83,16 +84,19 @@ class Collector:
                 "images"
             )
         self._agent, self._behavior = agent, agent.behavior(discount)
-        self._rollout_steps, self._groups = rollout_steps, []
-        if agent.rollout_policy() is not None:
-            self._groups = [
+        self._rollout_steps = rollout_steps
+        self._groups_act = agent.rollout_policy() is not None
+        if self._groups_act:
+            acting = [
                 RolloutPolicy(agent.exploration(numbers.start), agent.actions)
                 for numbers in environments.groups
             ]
-        if policy_lag and (agent.refuses_policy_lag or not self._groups):
+            environments.equip(acting)
+        if policy_lag and (agent.refuses_policy_lag or not self._groups_act):
             why = agent.refuses_policy_lag or "its policy does not act in NumPy without a memory"
             raise ValueError(f"--policy-lag must be 0 for this {type(agent).__name__}: {why}")
-        self._policy_lag, self._in_flight = policy_lag, False
+        self._policy_lag = policy_lag
+        self._in_flight: RowPolicy | None = None  # with which a round that has begun is collected
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
         self._whole_episodes = agent.warmup_ends_with_episode
@@ -172,8 +176,8 @@ class Collector:
         if not self._begun:
             self.begin()
         self.episodes = []
-        for observations, actions, step in self._made():
-            self._store(observations, actions, step)
+        for actions, step in self._made():
+            self._store(actions, step)
             self._count(len(step.ended))
             self.episodes += step.episodes
             yield step
@@ -182,43 +186,55 @@ class Collector:
         if self._policy_lag:
             self._begin_round(self._agent.rollout_policy())
 
-    def _made(self) -> Iterator[tuple[np.ndarray, np.ndarray, VectorStep]]:
-        """Makes a round's steps; yields what was acted upon, what was done and what came of it."""
+    def _made(self) -> Iterator[tuple[np.ndarray, VectorStep]]:
+        """Makes a round's steps; yields what was done and what came of it."""
         environments, behavior = self.environments, self._behavior
-        if not self._groups:
+        if not self._groups_act:
             for left in reversed(range(self._rollout_steps)):
-                observations = environments.observations
-                actions = behavior.act(observations, uniform=self._warming_up)
+                actions = behavior.act(environments.observations, uniform=self._warming_up)
                 step = environments.step(self._agent.actions.to_environment(actions), left)
-                yield observations, actions, step
-                behavior.observe(step.rewards, step.ended)
+                if environments.lost.any():
+                    self._begin_in_buffer(environments.lost)
+                yield actions, step
+                behavior.observe(step.rewards, step.ended | environments.lost)
             return
-        if not self._in_flight:
-            self._hand_out(self._agent.rollout_policy())
-        self._in_flight = False
-        for observations, actions, step in environments.rollout(self._rollout_steps, self._groups):
-            behavior.count(observations, step.rewards, step.ended)
-            yield observations, actions, step
+        waiting, self._in_flight = self._in_flight is not None, None
+        made = None if waiting else self._next_round(self._agent.rollout_policy())
+        for left, (actions, step) in enumerate(environments.rollout(made)):
+            if left == 0 and environments.lost.any():
+                behavior.begin_episodes(environments.lost)
+                self._begin_in_buffer(environments.lost)
+            behavior.count(step.acted_upon, step.rewards, step.ended)
+            yield actions, step
+        self._gather_exploration()
 
-    def _hand_out(self, policy: RowPolicy | None) -> None:
-        """Gives each group what it needs to act in the next round."""
-        random = self._random_steps()
-        for group in self._groups:
-            group.policy, group.random_until = policy, group.exploration.step + random
+    def _next_round(self, policy: RowPolicy | None) -> Round:
+        """Returns what groups need to act in the next round."""
+        exploration = self._behavior.exploration.state()
+        noise = exploration["noise"]
+        if len(noise) != len(self.environments):
+            noise = []  # of other environments: theirs begins anew
+        explorations = [
+            {"step": exploration["step"], "noise": noise[numbers.start : numbers.stop]}
+            for numbers in self.environments.groups
+        ]
+        return Round(self._rollout_steps, self._random_steps(), explorations, policy)
 
     def _begin_round(self, policy: RowPolicy | None) -> None:
         """Begins the next round in a thread; `state` is the one before it until it is taken."""
-        self._gather_exploration()
-        self._hand_out(policy)
-        self.environments.begin_rollout(self._rollout_steps, self._groups)
-        self._in_flight = True
+        self.environments.begin_rollout(self._next_round(policy))
+        self._in_flight = policy
 
     def _gather_exploration(self) -> None:
         """Keeps in the behaviour policy where the exploration of groups is."""
-        if self._groups:
-            made = [group.exploration.state() for group in self._groups]
-            noise = [row for each in made for row in each["noise"]]
-            self._behavior.exploration.restore({"step": made[0]["step"], "noise": noise})
+        made = self.environments.explorations
+        noise = [row for each in made for row in each["noise"]]
+        self._behavior.exploration.restore({"step": made[0]["step"], "noise": noise})
+
+    def _begin_in_buffer(self, lost: np.ndarray) -> None:
+        """Says where episodes begin although none ended, to what makes and keeps transitions."""
+        self._accumulator.begin_episodes(lost)
+        self._buffer.begin_episodes(lost)
 
     def _random_steps(self) -> int:
         """Returns how many steps of each environment are still random, in the next round."""
@@ -228,11 +244,11 @@ class Collector:
             return self._rollout_steps
         return -((self.steps - self._warmup_steps) // len(self.environments))
 
-    def _store(self, observations: np.ndarray, actions: np.ndarray, step: VectorStep) -> None:
+    def _store(self, actions: np.ndarray, step: VectorStep) -> None:
         """Hands a step to the replay buffer."""
         # A truncated episode would have gone on: only where it terminated is there no value left.
         discounts = self._discount * ~step.terminated
-        steps = Transition(observations, actions, step.rewards, discounts, step.observations)
+        steps = Transition(step.acted_upon, actions, step.rewards, discounts, step.observations)
         details = () if step.kept is None else (step.kept,)
         try:
             transitions, ended = self._accumulator.accumulate(steps, step.ended, *details)
@@ -263,8 +279,6 @@ class Collector:
         whether actions are still random, where the number of steps does not say it; under
         "in_flight" the weights with which the round that has begun is collected.
         """
-        if not self._in_flight:
-            self._gather_exploration()
         state = {
             "steps": self.steps,
             "behavior": self._behavior.state(),
@@ -272,10 +286,9 @@ class Collector:
         }
         if self._whole_episodes:
             state["warming_up"] = self._warming_up
-        if self._in_flight:
-            acting = self._groups[0].policy
-            assert isinstance(acting, NumpyActor)
-            state["in_flight"] = dict(acting.network.weights)
+        if self._in_flight is not None:
+            assert isinstance(self._in_flight, NumpyActor)
+            state["in_flight"] = dict(self._in_flight.network.weights)
         accumulated = self._accumulator.state()
         return state | {"accumulator": accumulated} if accumulated else state
 
@@ -297,23 +310,12 @@ class Collector:
         self.environments.restore(state["environments"])
         self._begun = True
         self._behavior.begin_episodes(self.environments.lost)
-        self._accumulator.begin_episodes(self.environments.lost)
-        self._buffer.begin_episodes(self.environments.lost)
-        self._spread(self._behavior.exploration.state())
+        self._begin_in_buffer(self.environments.lost)
         if self._policy_lag and "in_flight" in state:
             acting = self._agent.rollout_policy()
             assert isinstance(acting, NumpyActor)
             weights = {name: np.array(each) for name, each in state["in_flight"].items()}
             self._begin_round(NumpyActor(ActorNetwork(acting.network.architecture, weights)))
-
-    def _spread(self, exploration: Mapping[str, Any]) -> None:
-        """Gives each group its share of the state of exploration in all environments."""
-        noise = exploration["noise"]
-        if len(noise) != len(self.environments):
-            noise = []  # of other environments: theirs begins anew
-        for group, numbers in zip(self._groups, self.environments.groups, strict=False):
-            own = noise[numbers.start : numbers.stop]
-            group.exploration.restore({"step": exploration["step"], "noise": own})
 
     def close(self) -> None:
         """Closes the environments, and what `make` has opened."""

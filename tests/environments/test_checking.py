@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import ClipAction, NormalizeObservation, NormalizeReward
 
+from eagerly.collectors.environments import Environments
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.factory import environment_maker
-from eagerly.environments.vector import Environments
 from eagerly.errors import RunError
 from eagerly.spaces import Observations
 from tests.small_runs import logged

@@ -78,7 +78,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.long
 def test_it_trains_continues_and_evaluates_in_processes(outside: Path) -> None:
     # In processes, stopped by Ctrl-C, which reaches the whole group.
-    words = [*SETTINGS, "--steps", "900", "--run-dir", "parts", "--vectorization", "async"]
+    words = [*SETTINGS, "--steps", "900", "--run-dir", "parts", "--collectors", "processes"]
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
         cwd=outside,

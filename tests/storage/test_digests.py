@@ -40,7 +40,7 @@ def test_every_part_that_differs_shows(
 def test_the_same_run_has_the_same_digests(
     train: TrainRun, tmp_path: Path, one: dict[str, str]
 ) -> None:
-    train(vectorization="sync", keep_checkpoints=1)
+    train(collectors="here", keep_checkpoints=1)
     assert digests(tmp_path / "run") == one
 
 

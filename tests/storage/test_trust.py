@@ -355,7 +355,7 @@ LOOKED_FOR = (
     "words",
     [
         pytest.param(["evaluate", ".", "--episodes", "1"], marks=pytest.mark.long),
-        ["resume", ".", "--steps", "160", "--vectorization", "async"],
+        ["resume", ".", "--steps", "160", "--collectors", "processes"],
     ],
     ids=["evaluate", "resume"],
 )

@@ -31,7 +31,7 @@ ALL: dict[str, Any] = {
     [
         {},
         {"sampling": "prioritized", "num_envs": 2, "agent": "ddpg"},
-        {"env": "ReachScaled-v0", "num_envs": 2, "vectorization": "async"},
+        {"env": "ReachScaled-v0", "num_envs": 2, "collectors": "processes"},
         {"env": "ReachDiscrete-v0", "hindsight": "episode", "num_envs": 3},
         pytest.param({"env": "ReachMixed-v0"}, marks=pytest.mark.long),
         {"normalize_observations": True, "normalize_rewards": True, "replay_capacity": 90},
@@ -55,7 +55,7 @@ def test_a_run_that_was_extended_equals_one_that_was_not(
 def test_processes_give_the_same_bits(train: TrainRun) -> None:
     settings = ALL | {"env": "ReachScaled-v0", "num_envs": 2}
     one = train("one", **settings)
-    _same(train("other", **settings, vectorization="async"), one)
+    _same(train("other", **settings, collectors="processes"), one)
 
 
 def test_updates_per_call_are_part_of_prioritised_replay(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}
             {"agent": "ddpg", "num_envs": 2, "exploration": "ornstein_uhlenbeck"},
             marks=pytest.mark.long,
         ),
-        pytest.param({"num_envs": 2, "vectorization": "async"}, marks=pytest.mark.long),
+        pytest.param({"num_envs": 2, "collectors": "processes"}, marks=pytest.mark.long),
         pytest.param(
             {"memory": "gru", "memory_units": 8, "sequence_length": 4, "sequences_per_update": 3},
             marks=pytest.mark.long,
@@ -119,7 +119,7 @@ class Told(gymnasium.Wrapper):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, pytest.param({"num_envs": 2, "vectorization": "async"}, marks=pytest.mark.long)],
+    [{}, pytest.param({"num_envs": 2, "collectors": "processes"}, marks=pytest.mark.long)],
 )
 def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
     train: TrainRun, tmp_path: Path, settings: dict[str, Any]

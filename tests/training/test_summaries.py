@@ -43,7 +43,7 @@ def test_the_hparams_dashboard_has_settings_against_best_return(
         columns = [info.name for info in experiment.hparam_infos]
         assert {"agent", "env", "tau"} <= set(columns)
         assert set(values) == set(columns)
-        assert not {"checkpoint_every_steps", "vectorization"} & set(columns)
+        assert not {"checkpoint_every_steps", "collectors"} & set(columns)
         idle = {"memory_units", "gumbel_temperature", "random_shift", "encoder_units"}
         assert not (idle | {"ou_theta", "shared_gradient"}) & set(columns)
         assert {"critic_l2": agent == "ddpg", "policy_delay": agent == "td3"} == {

@@ -102,7 +102,7 @@ def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) ->
     [
         {"n_step": 3, "normalize_rewards": True, "normalize_observations": True},
         pytest.param(
-            {"num_envs": 3, "vectorization": "async", "checkpoint_untrained": True},
+            {"num_envs": 3, "collectors": "processes", "checkpoint_untrained": True},
             marks=pytest.mark.long,
         ),
         pytest.param(

@@ -181,7 +181,7 @@ MEMORY = {
         },
         pytest.param(
             {
-                "vectorization": "async",
+                "collectors": "processes",
                 "num_envs": 2,
                 "agent": "ddpg",
                 "exploration": "ornstein_uhlenbeck",
@@ -522,7 +522,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
 CHANGED: dict[str, Any] = {
     "env": "Terminating-v0",
     "env_kwargs": {"g": 5.0},
-    "vectorization": "async",
+    "collectors": "processes",
     "histograms": True,
     "video_every_steps": 200,
     "steps": 350,
@@ -544,9 +544,12 @@ CHANGED: dict[str, Any] = {
 }
 # Those of threads need a process of their own: see tests/scripts/test_train.py; the device is in
 # test_devices.py. The check is in test_a_reset_that_is_not_finite_ends_at_once, the others are in
-# test_stopping.py, test_beginnings.py, test_failing_surroundings.py and test_rounds.py.
+# test_stopping.py, test_beginnings.py, test_failing_surroundings.py, test_rounds.py and in
+# tests/collectors.
 ELSEWHERE = {
     "group_size",
+    "num_collectors",
+    "allow_different_collectors",
     "init_from",
     "device",
     "intra_op_threads",
@@ -573,7 +576,7 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
         [segment["path"] for segment in json.loads(newest.read_text())["replay"]],
         sorted(events.Tags()["tensors"]),
         sorted(path.glob("videos/*")),
-        type(trainer.collector.environments._made[0]._envs).__name__,
+        type(trainer.collector.environments._collectors).__name__,
     ]
 
 
@@ -599,7 +602,9 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(
 def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
     changed: dict[str, Any] = {
         "check_env": False,
-        "vectorization": "async",
+        "collectors": "processes",
+        "num_collectors": 1,
+        "allow_different_collectors": True,
         "histograms": True,
         "video_every_steps": 200,
         "checkpoint_every_steps": 30,

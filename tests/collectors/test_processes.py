@@ -1,4 +1,4 @@
-"""Environments in processes of their own: same bits, light, deaf to signals, never left behind."""
+"""Collectors in processes: same bits, light, deaf to signals, never left behind, brought back."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from eagerly import Trainer, open_run
-from eagerly.environments import workers
+from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.remote import RemoteEnvironment
-from eagerly.environments.vector import Environments
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
+from eagerly.training.callbacks import Callback
 from tests import toys
 from tests.helpers import ROOT, gone
 from tests.small_runs import SMALL, TrainRun
@@ -30,25 +31,40 @@ from tests.training.test_trainer import _same
 toys.register()
 
 
+def processes(make: Any, count: int, seed: int = 0, **more: Any) -> Environments:
+    """Makes environments with a process for each."""
+    settings = {"group_size": 1, "collectors": "processes", "num_collectors": count}
+    return Environments(make, count, seed, **settings | more)
+
+
 def made() -> Environments:
-    environments = Environments(environment_maker("Worker-v0"), 2, 0, "async")
+    environments = processes(environment_maker("Worker-v0"), 2)
     environments.start()
     return environments
 
 
+def workers_of(environments: Environments) -> list[Any]:
+    return [worker.process for worker in environments._collectors._workers.values()]
+
+
 def pids(environments: Environments) -> list[int]:
-    return [process.pid for process in environments._made[0]._envs.processes]
+    return [process.pid for process in workers_of(environments)]
 
 
+def told(environments: Environments, method: str) -> list[Any]:
+    return [each for group in environments._ask([toys.Tell(method)] * 2) for each in group]
+
+
+PROCESSES = {"group_size": 1, "collectors": "processes", "num_collectors": 2}
 STILL = np.zeros((2, 2), np.float32)
 
 
 def test_a_worker_is_a_light_process_of_its_own_and_deaf_to_signals() -> None:
     environments = made()
-    told = environments._made[0]._envs.call("process")
-    assert [pid for pid, _ in told] == pids(environments)
+    found = told(environments, "process")
+    assert [pid for pid, _ in found] == pids(environments)
     assert os.getpid() not in pids(environments)
-    for _, modules in told:
+    for _, modules in found:
         assert "tensorflow" not in modules
         assert "keras" not in modules
     for pid in pids(environments):
@@ -72,22 +88,25 @@ def test_one_environment_alone_may_have_observations_of_any_space() -> None:
 
 
 def test_the_workers_of_a_run_are_light_too(tmp_path: Path) -> None:
-    settings = SMALL | {"env": "Worker-v0", "vectorization": "async", "num_envs": 2}
+    settings = SMALL | PROCESSES | {"env": "Worker-v0", "num_envs": 2, "steps": 300}
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
-        for _, modules in trainer.collector.environments._made[0]._envs.call("process"):
+        trainer.train()
+        for _, modules in told(trainer.collector.environments, "process"):
             assert "tensorflow" not in modules
+            assert "keras" not in modules
 
 
 @pytest.mark.parametrize("env", ["Long-v0", "Terminating-v0", "Hopper-v5", "Success-v0"])
-def test_async_and_sync_give_the_same_bits(env: str) -> None:
-    both = [Environments(environment_maker(env), 3, 5, kind) for kind in ("sync", "async")]
+def test_here_and_in_processes_environments_give_the_same_bits(env: str) -> None:
+    make = environment_maker(env)
+    both = [Environments(make, 3, 5, group_size=1), processes(make, 3, 5)]
     space = both[0].action_space
     draws = np.random.default_rng(0).uniform(space.low, space.high, (60, 3, *space.shape))
     for environments in both:
         environments.start()
     for draw in draws.astype(np.float32):
         one, other = (environments.step(draw) for environments in both)
-        for part in ("observations", "rewards", "terminated", "truncated"):
+        for part in ("acted_upon", "observations", "rewards", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
         assert one.infos == other.infos
         np.testing.assert_array_equal(both[0].observations, both[1].observations)
@@ -99,30 +118,76 @@ def test_async_and_sync_give_the_same_bits(env: str) -> None:
         environments.close()
 
 
-def test_a_run_is_the_same_in_turns_in_processes_and_changing_between_them(
-    train: TrainRun,
+@pytest.mark.parametrize("policy_lag", [0, 1])
+def test_a_run_is_the_same_here_in_processes_and_changing_between_them(
+    train: TrainRun, policy_lag: int
 ) -> None:
-    settings = {"env": "InvertedPendulum-v5", "num_envs": 3}
+    settings = {"env": "InvertedPendulum-v5", "num_envs": 3, "group_size": 1, "rollout_steps": 4}
+    settings |= {"policy_lag": policy_lag, "exploration": "ornstein_uhlenbeck"}
     straight = train("straight", **settings)
-    parts = train("parts", **settings, vectorization="async", steps=201)
-    assert len(pids(parts.collector.environments)) == 3
-    _same(train("parts", steps=400), straight)
+    parts = train("parts", **settings, collectors="processes", num_collectors=3, steps=201)
+    assert parts.collector.environments.num_collectors == 3
+    _same(train("parts", steps=400, num_collectors=2), straight)
     train("more", **settings, steps=201)
-    _same(train("more", vectorization="async", steps=400), straight)
+    _same(train("more", collectors="processes", steps=400), straight)
 
 
-def test_a_worker_that_dies_is_named() -> None:
-    environments = made()
-    with pytest.raises(RunError, match=r"process of environment 1 \(exit code 7\) has died"):
-        environments.step(np.array([[0, 0], [0, 3]], np.float32))
+@pytest.mark.parametrize("policy_lag", [0, 1])
+def test_a_collector_that_is_killed_is_brought_back_and_nothing_changes(
+    train: TrainRun, policy_lag: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"env": "Hopper-v5", "num_envs": 4, "group_size": 2, "rollout_steps": 5}
+    settings |= {"policy_lag": policy_lag, "exploration": "ornstein_uhlenbeck"}
+    straight = train("straight", **settings)
+
+    class Kills(Callback):
+        """Kills the first collector and then the second, over and over."""
+
+        killed = 0
+
+        def on_round(self, trainer: Any) -> None:
+            if trainer.steps % 60 == 0:
+                workers = workers_of(trainer.collector.environments)
+                workers[Kills.killed % len(workers)].kill()
+                Kills.killed += 1
+
+    processes = PROCESSES | settings
+    killed = train("killed", callbacks=[Kills()], **processes)
+    assert Kills.killed >= 6
+    assert caplog.text.count("its episodes are repeated") >= 6
+    _same(killed, straight)
+
+
+def test_a_policy_with_a_memory_acts_here_and_collectors_step(train: TrainRun) -> None:
+    settings = {"env": "Long-v0", "num_envs": 3, "memory": "gru", "memory_units": 8, "steps": 300}
+    _same(train("processes", **settings, **PROCESSES), train("here", **settings))
+
+
+def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_lost() -> None:
+    environments = processes(environment_maker("Noisy-v0"), 2)
+    environments.start()
+    for _ in range(5):
+        environments.step(STILL)
+    os.kill(pids(environments)[1], signal.SIGKILL)
+    step = environments.step(STILL)
+    assert environments.lost.tolist() == [False, True]
+    assert np.abs(step.acted_upon[:, 1] - [5, 0]).max() < 4.9  # a step count, and noise
+    assert [len(actions) for actions in environments.state()["actions"]] == [6, 1]
+    assert environments.state()["episodes"] == [0, 1]
+    assert environments.repeats is False
+    environments.step(STILL)
+    assert not environments.lost.any()
     environments.close()
-    killed = made()
-    os.kill(pids(killed)[0], signal.SIGKILL)
-    assert gone(pids(killed)[0])
-    with pytest.raises(RunError, match=r"process of environment 0 \(exit code -9\) has died"):
-        killed.step(STILL)
-    killed.close()
-    assert all(gone(pid) for pid in [*pids(environments), *pids(killed)])
+
+
+def test_a_collector_that_dies_at_every_try_is_given_up_and_named() -> None:
+    environments = made()
+    died = r"process of collector 1 \(exit code 7\) has died, as it did 5 times in a row"
+    with pytest.raises(RunError, match=died):
+        environments.step(np.array([[0, 0], [0, 3]], np.float32))
+    left = pids(environments)
+    environments.close()
+    assert all(gone(pid) for pid in left)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +199,7 @@ def test_a_worker_that_dies_is_named() -> None:
     ],
 )
 def test_what_an_environment_raises_is_told_with_its_traceback(error: str, message: str) -> None:
-    environments = Environments(environment_maker(toys.Failing, {"error": error}), 1, 0, "async")
+    environments = processes(environment_maker(toys.Failing, {"error": error}), 1)
     environments.start()
     with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{message}"):
         environments.step(STILL[:1])
@@ -145,7 +210,7 @@ def test_what_an_environment_raises_is_told_with_its_traceback(error: str, messa
 def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
     here = {"error": "", "made_in": os.getpid()}
     with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
-        Environments(environment_maker(toys.Failing, here), 2, 0, "async")
+        processes(environment_maker(toys.Failing, here), 2)
     assert multiprocessing.active_children() == []
 
 
@@ -154,14 +219,15 @@ def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Watchdog, "_end_process", lambda self, frame: ended.append(self._what))
     make = environment_maker(toys.Slow, {"seconds": 1.5})
     with closing(Watchdog(0.5, lambda: "here")) as watchdog:
-        Environments(make, 2, 0, "async", watchdog=watchdog, timeout=0.5).close()
+        processes(make, 2, watchdog=watchdog, timeout=0.5).close()
     assert ended == []
 
 
 def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_STARTING", 1.0)
-    with pytest.raises(RunError, match=r"environments \[0, 1\] have not been made for 1.2 seconds"):
-        Environments(environment_maker(toys.Slow, {"seconds": 600.0}), 2, 0, "async", timeout=0.2)
+    monkeypatch.setattr("eagerly.collectors.processes.STARTING", 1.0)
+    stuck = environment_maker(toys.Slow, {"seconds": 600.0})
+    with pytest.raises(RunError, match=r"of collector 0 have not been made for 1\.2 seconds"):
+        processes(stuck, 2, timeout=0.2)
     assert multiprocessing.active_children() == []
 
 
@@ -172,22 +238,24 @@ def test_what_cannot_be_sent_is_told() -> None:
         assert lock
         return toys.Counting()
 
-    with pytest.raises(RunError, match=r"cannot be sent to another process .*lock.*sync"):
-        Environments(environment_maker(make), 2, 0, "async")
+    with pytest.raises(
+        RunError, match=r"cannot be sent to another process .*lock.*collectors here"
+    ):
+        processes(environment_maker(make), 2)
     assert multiprocessing.active_children() == []
 
 
 def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
     settings = {"env": toys.Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
     with pytest.raises(RunError, match=r"(?s)after step 0: environment 0, step 1 .*stuck"):
-        train(**settings, num_envs=2, vectorization="async")
+        train(**settings, num_envs=2, **PROCESSES)
     assert multiprocessing.active_children() == []
 
 
 def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> None:
     train(env="Long-v0", num_envs=2, steps=20)
     with pytest.raises(RunError, match="does not fit the settings") as kept:
-        train(hidden_sizes=(9, 9), vectorization="async", override=True)
+        train(hidden_sizes=(9, 9), collectors="processes", override=True)
     assert kept
     assert multiprocessing.active_children() == []
 
@@ -195,9 +263,9 @@ def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> N
 def test_an_environment_that_does_not_close_is_killed() -> None:
     environments = made()
     environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first would sleep for a minute
-    processes = environments._made[0]._envs.processes
+    closing = workers_of(environments)
     environments.close()
-    assert [process.exitcode for process in processes] == [-signal.SIGKILL, 0]
+    assert [process.exitcode for process in closing] == [-signal.SIGKILL, 0]
 
 
 PROGRAM = """
@@ -213,20 +281,23 @@ class Mine(gymnasium.Env):
         super().reset(seed=seed)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), {}
     def step(self, action):
-        return self.np_random.uniform(-1, 1, 1).astype("float32"), 0.0, False, False, {}
-    def modules(self):
-        return "tensorflow" in sys.modules
+        reward = float("tensorflow" in sys.modules)
+        return self.np_random.uniform(-1, 1, 1).astype("float32"), reward, False, False, {}
 
 gymnasium.register("Mine-v0", entry_point=Mine)
+import numpy as np
 from eagerly import Trainer, open_run
-from eagerly.environments.remote import RemoteEnvironment
-from eagerly.environments.vector import Environments
+from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
+STILL = np.zeros((2, 1), "float32")
 for env in ("Mine-v0", Mine):
-    environments = Environments(environment_maker(env), 2, 0, "async")
+    environments = Environments(
+        environment_maker(env), 2, 0, group_size=1, collectors="processes", num_collectors=2
+    )
     environments.start()
-    print(environments._made[0]._envs.call("modules"), flush=True)
-print(*[process.pid for process in environments._made[0]._envs.processes], flush=True)
+    print(environments.step(STILL).rewards, flush=True)
+workers = environments._collectors._workers.values()
+print(*[worker.process.pid for worker in workers], flush=True)
 END
 """
 
@@ -253,7 +324,7 @@ def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_p
     done = _run(tmp_path, "program.py")
     assert done.returncode == 0, done.stderr
     first, one, other, last = done.stdout.splitlines()
-    assert (first, one, other) == ("the program runs", "(False, False)", "(False, False)")
+    assert (first, one, other) == ("the program runs", "[0. 0.]", "[0. 0.]")
     assert all(gone(int(pid)) for pid in last.split())  # although nobody closed them
 
 
@@ -266,10 +337,11 @@ def test_workers_do_not_outlive_a_trainer_that_is_killed_nor_complain(tmp_path: 
 
 
 def test_a_worker_whose_environment_hangs_ends_with_its_trainer(tmp_path: Path) -> None:
-    end = "environments._made[0]._envs.step_async(np.zeros((2, 1), 'f4'))\ntime.sleep(1)\n"
-    end += "os.kill(os.getpid(), 9)"
+    hangs = "threading.Thread(target=environments.step, args=[STILL]).start()\ntime.sleep(1)\n"
+    program = PROGRAM.replace("print(environments.step(STILL).rewards, flush=True)", "pass")
+    program = program.replace("END", f"{hangs}os.kill(os.getpid(), 9)")
+    program = program.replace("import os,", "import threading\nimport os,")
     step = "def step(self, action):"
-    program = PROGRAM.replace("END", end).replace("import os,", "import numpy as np\nimport os,")
     program = program.replace(step, f"{step}\n        time.sleep(300)")
     (tmp_path / "program.py").write_text(program)
     done = _run(tmp_path, "program.py")

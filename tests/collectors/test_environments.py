@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eagerly.collectors.environments import Environments
+from eagerly.collectors.episodes import FinishedEpisode
 from eagerly.environments.factory import environment_maker
-from eagerly.environments.vector import Environments, FinishedEpisode
 from tests import toys
 
 toys.register()

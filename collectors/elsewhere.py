@@ -1,0 +1,141 @@
+"""Collecting in other processes, wherever they are: who has which groups, and who was lost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from eagerly.collectors.host import ActsByItself, Order, Policy, RemoteHost
+from eagerly.environments.workers import LostError, sendable
+from eagerly.errors import RunError
+
+# Makes a host of groups, where it is called; is given how that tells of an environment that hangs.
+HostMaker = Callable[[Mapping[int, range]], Callable[[], RemoteHost]]
+
+
+class Elsewhere(ABC):
+    """Collectors that each have some of the groups, in processes; see `Collectors`.
+
+    One that is not there, at first or because it was lost, is started when its groups are asked.
+
+    Args:
+        make: Makes what makes a collector's host.
+        groups: The environments of each group.
+        count: How many collectors there are.
+        advice: Of a message about what cannot be sent to them: what else can be done.
+    """
+
+    def __init__(self, make: HostMaker, groups: Sequence[range], count: int, advice: str) -> None:
+        every = range(len(groups))
+        cuts = [len(groups) * index // count for index in range(count + 1)]
+        self._groups = [every[cuts[index] : cuts[index + 1]] for index in range(count)]
+        self._advice = advice
+        self._contents = [
+            sendable(make({group: groups[group] for group in own}), advice) for own in self._groups
+        ]
+        self._acting: Sequence[ActsByItself] = ()
+        self._prepared: set[int] = set()
+        self._policies: dict[int, Policy] = {}  # that each has
+        self._policy: tuple[Policy | None, Any] = None, None  # the newest, and how it is sent
+
+    def equip(self, acting: Sequence[ActsByItself]) -> None:
+        """Takes what acts in each group."""
+        self._acting = acting
+        self._prepared.clear()
+
+    def ask(self, orders: Mapping[int, Order], policy: Policy | None = None) -> dict[int, Any]:
+        """Asks every collector what concerns its groups, and waits for all of them."""
+        asked = {
+            collector: {group: orders[group] for group in own if group in orders}
+            for collector, own in enumerate(self._groups)
+        }
+        asked = {collector: own for collector, own in asked.items() if own}
+        lost: dict[int, LostError] = {}
+
+        def each(collectors: Iterable[int], what: Callable[[int], Any]) -> dict[int, Any]:
+            found = {}
+            for collector in collectors:
+                if collector in lost:
+                    continue
+                try:
+                    found[collector] = what(collector)
+                except LostError as error:
+                    lost[collector] = error
+                    self._forget(collector)
+            return found
+
+        new = [collector for collector in asked if not self._is_there(collector)]
+        each(new, lambda collector: self._start(collector, self._contents[collector]))
+        each(new, self._started)
+        each(asked, lambda collector: self._give(collector, asked[collector], policy))
+        answers: dict[int, Any] = {}
+        for found in each(asked, self._answer).values():
+            answers |= found
+        return answers | {group: lost[each] for each in lost for group in asked[each]}
+
+    def _give(self, collector: int, orders: Mapping[int, Order], policy: Policy | None) -> None:
+        acting, given = None, None
+        if self._acting and collector not in self._prepared:
+            own = {group: self._acting[group] for group in self._groups[collector]}
+            acting = self._sent(own)
+            self._prepared.add(collector)
+        if policy is not None and self._policies.get(collector) is not policy:
+            if self._policy[0] is not policy:
+                self._policy = policy, self._shared(self._sent(policy))
+            given = self._policy[1]
+            self._policies[collector] = policy
+        self._send(collector, acting, given, orders)
+
+    def _sent(self, what: Any) -> bytes:
+        try:
+            return cloudpickle.dumps(what)
+        except Exception as error:  # whatever the objects say that it holds
+            raise RunError(
+                f"the policy cannot be sent to another process ({error}): {self._advice}"
+            ) from error
+
+    def _forget(self, collector: int) -> None:
+        self._prepared.discard(collector)
+        self._policies.pop(collector, None)
+        self._drop(collector)
+
+    def _shared(self, policy: bytes) -> Any:
+        """Returns what of a policy is sent to every collector."""
+        return policy
+
+    @abstractmethod
+    def _is_there(self, collector: int) -> bool:
+        """Says whether a collector is there."""
+
+    @abstractmethod
+    def _start(self, collector: int, content: bytes) -> None:
+        """Starts a collector; `_started` waits for it."""
+
+    @abstractmethod
+    def _started(self, collector: int) -> None:
+        """Waits until a collector has made its environments."""
+
+    @abstractmethod
+    def _send(
+        self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]
+    ) -> None:
+        """Asks what `RemoteHost.take` takes."""
+
+    @abstractmethod
+    def _answer(self, collector: int) -> dict[int, Any]:
+        """Waits for the answer."""
+
+    @abstractmethod
+    def _drop(self, collector: int) -> None:
+        """Clears away what is left of a collector that was lost."""
+
+    def hurry(self) -> None:
+        """Lets rollouts end as they are: no message reaches a process that is busy."""
+        return
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes every environment and ends every collector."""

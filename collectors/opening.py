@@ -1,0 +1,100 @@
+"""Which collectors there are, and opening them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from eagerly.collectors.elsewhere import Elsewhere
+from eagerly.collectors.here import Here
+from eagerly.collectors.host import Host, RemoteHost
+from eagerly.collectors.processes import Processes
+from eagerly.environments.watchdog import Watchdog
+from eagerly.environments.workers import answer_and_end
+
+HERE, PROCESSES, RAY = "here", "processes", "ray"
+_ADDRESS = re.compile(r"ray:(?P<address>(\[[0-9a-fA-F:]+\]|[^:\s\[\]]+):\d{1,5})")
+
+
+def check_collectors(kind: str) -> None:
+    """Checks the setting `collectors`.
+
+    Raises:
+        ValueError: If it is none of what it may be.
+    """
+    if kind not in (HERE, PROCESSES, RAY) and not _ADDRESS.fullmatch(kind):
+        raise ValueError(
+            "collectors must be here, processes, ray, or ray:HOST:PORT with the address of a "
+            f"cluster's head, such as ray:10.0.0.1:6379; got {kind!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Making:
+    """How groups of environments are made.
+
+    Attributes:
+        make: Makes one environment.
+        groups: The environments of each group.
+        seed: Seed of the run.
+        timeout: Seconds that a step or reset may take; 0: for ever.
+        info_keys: What of `info` each step hands on.
+    """
+
+    make: Callable[[], gymnasium.Env[Any, Any]]
+    groups: Sequence[range]
+    seed: int
+    timeout: float
+    info_keys: tuple[str, ...]
+
+    def here(self, watchdog: Watchdog | None) -> Host:
+        """Makes all groups in this process."""
+        groups = dict(enumerate(self.groups))
+        return Host(self.make, groups, self.seed, watchdog=watchdog, info_keys=self.info_keys)
+
+    def elsewhere(
+        self, hung: Callable[[str], None], groups: Mapping[int, range]
+    ) -> Callable[[], RemoteHost]:
+        """Returns what makes some groups in the process where it is called."""
+        return partial(RemoteHost, self.make, groups, self.seed, self.timeout, hung, self.info_keys)
+
+
+def opened(
+    kind: str,
+    making: Making,
+    count: int,
+    watchdog: Watchdog | None,
+    *,
+    allow_different: bool = False,
+) -> tuple[Here | Elsewhere, int]:
+    """Opens collectors.
+
+    Args:
+        kind: Where: "here", "processes", "ray" or "ray:HOST:PORT".
+        making: How groups are made.
+        count: How many collectors; 0: one for each group, at most as many as there are cores.
+        watchdog: Watches environments in this process.
+        allow_different: Whether collectors on other machines may have other versions.
+
+    Returns:
+        The collectors, and how many there are.
+
+    Raises:
+        RunError: If they cannot be had.
+    """
+    check_collectors(kind)
+    groups = making.groups
+    most = len(groups)
+    if kind == HERE:
+        return Here(making.here(watchdog)), 1
+    if kind == PROCESSES:
+        count = min(count or len(os.sched_getaffinity(0)), most)
+        elsewhere = partial(making.elsewhere, answer_and_end)
+        return Processes(elsewhere, groups, count, timeout=making.timeout), count
+    raise NotImplementedError
