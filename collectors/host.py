@@ -205,14 +205,14 @@ class RemoteHost(Host):
         )
 
     def take(
-        self, acting: bytes | None, policy: bytes | None, orders: Mapping[int, Order]
+        self, acting: bytes | None, orders: Mapping[int, Order], policy: bytes | None
     ) -> dict[int, Any]:
         """Does what is asked, see `ask`; what acts and the policy come as cloudpickle writes them.
 
         Args:
             acting: What acts in each group from now on; None: as before.
-            policy: The policy from now on; None: as before.
             orders: By the number of the group.
+            policy: The policy from now on; None: as before.
         """
         if acting is not None:
             self.equip(cloudpickle.loads(acting))

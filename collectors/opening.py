@@ -97,4 +97,15 @@ def opened(
         count = min(count or len(os.sched_getaffinity(0)), most)
         elsewhere = partial(making.elsewhere, answer_and_end)
         return Processes(elsewhere, groups, count, timeout=making.timeout), count
-    raise NotImplementedError
+    from eagerly.collectors.ray import OnRay, end_actor
+
+    address = kind.partition(":")[2]
+    on_ray = OnRay(
+        partial(making.elsewhere, end_actor),
+        groups,
+        count,
+        address=address,
+        timeout=making.timeout,
+        allow_different=allow_different,
+    )
+    return on_ray, on_ray.count

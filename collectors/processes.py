@@ -37,7 +37,7 @@ class Processes(Elsewhere):
     def _start(self, collector: int, content: bytes) -> None:
         worker = Worker(content, f"the process of collector {collector}")
         self._workers[collector] = worker
-        worker.send(message_of("take", None, None, {}))  # makes the environments
+        worker.send(message_of("take", None, {}, None))  # makes the environments
 
     def _started(self, collector: int) -> None:
         timeout = self._timeout and STARTING + self._timeout * self._environments[collector]
@@ -52,7 +52,7 @@ class Processes(Elsewhere):
     def _send(
         self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]
     ) -> None:
-        self._workers[collector].send(message_of("take", acting, policy, orders))
+        self._workers[collector].send(message_of("take", acting, orders, policy))
 
     def _answer(self, collector: int) -> dict[int, Any]:
         found: dict[int, Any] = self._workers[collector].receive()

@@ -53,8 +53,8 @@ class Served:
         self._content: bytes | None = content
         self._made: Any = None
 
-    def answer(self, message: bytes) -> bytes:
-        """Calls the method that a message names, with its arguments, and returns the answer.
+    def answer(self, message: bytes, *more: Any) -> bytes:
+        """Calls the method that a message names, with its arguments and more; returns the answer.
 
         The first message makes the object before.
         """
@@ -64,7 +64,7 @@ class Served:
                 content, self._content = self._content, None
                 self._made = cloudpickle.loads(content)()
                 threadpool_limits(1, user_api="blas")  # as in the trainer: the same bits
-            found = getattr(self._made, method)(*arguments)
+            found = getattr(self._made, method)(*arguments, *more)
             return pickle.dumps((None, found), pickle.HIGHEST_PROTOCOL)
         except _TOLD as error:
             kind = FloatingPointError if isinstance(error, FloatingPointError) else RunError

@@ -1,0 +1,241 @@
+"""Collecting on a Ray cluster, or on one that is started on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from eagerly.collectors.elsewhere import Elsewhere, HostMaker
+from eagerly.collectors.host import Order
+from eagerly.collectors.versions import differences, surroundings
+from eagerly.environments.remote import STARTING
+from eagerly.environments.workers import LostError, Served, message_of, value_of
+from eagerly.errors import RunError
+from eagerly.quiet import quiet_when_imported
+
+_log = logging.getLogger(__name__)
+_CONNECTING = 10.0  # seconds that the head may take to answer
+_CLOSING = 5.0  # seconds that closing environments may take
+_STORE = 2**28  # bytes of shared memory of a cluster that is started here: policies pass through it
+
+
+class Collector:
+    """What an actor is: a host of groups, and what its bits depend on.
+
+    Ray starts an actor again whose process or node is lost, also between two messages, of which
+    nobody is told. So messages are numbered.
+
+    Args:
+        content: What makes the host.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        quiet_when_imported()  # an environment may import TensorFlow
+        self._content, self._answered = content, 0
+        self._served = Served(content)
+
+    def begin(self) -> dict[str, str]:
+        """Begins anew, whatever was answered before, and returns what its bits depend on."""
+        self.close()
+        self._served, self._answered = Served(self._content), 0
+        return surroundings()
+
+    def answer(self, number: int, message: bytes, *more: Any) -> bytes | None:
+        """Does what a message asks, see `Served`; None if it has not answered all before it."""
+        if number != self._answered:
+            return None
+        self._answered += 1
+        return self._served.answer(message, *more)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._served.close()
+
+
+def end_actor(what: str) -> None:
+    """Says why on the standard error output, which Ray shows at the learner, and ends."""
+    sys.stderr.write(f"{what}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+class OnRay(Elsewhere):
+    """Collectors that are actors of a Ray cluster.
+
+    Args:
+        make: Makes what makes a collector's host.
+        groups: The environments of each group.
+        count: How many collectors there are; 0: one for each group, at most as many as there are
+            cores.
+        address: HOST:PORT of the cluster's head; "" starts a cluster on this machine.
+        timeout: Seconds that a collector may take to start, per environment, besides what the
+            actor itself takes; 0: for ever.
+        allow_different: Whether they may have other versions or another instruction set.
+
+    Raises:
+        RunError: If Ray is not installed, or the cluster cannot be joined.
+    """
+
+    def __init__(
+        self,
+        make: HostMaker,
+        groups: Sequence[range],
+        count: int,
+        *,
+        address: str = "",
+        timeout: float = 0.0,
+        allow_different: bool = False,
+    ) -> None:
+        self._ray, self._allow_different = _ray(), allow_different
+        self._joined = not self._ray.is_initialized()
+        if self._joined:
+            _join(self._ray, address, count or min(len(groups), _cores()))
+        try:
+            cores = int(self._ray.cluster_resources().get("CPU", 1))
+            count = count or max(1, min(len(groups), cores))
+            super().__init__(make, groups, count, "or use --collectors here")
+        except BaseException:
+            self._leave()
+            raise
+        self.count = count
+        self._class = self._ray.remote(num_cpus=1, max_restarts=-1)(Collector)
+        self._actors: dict[int, Any] = {}
+        self._there: set[int] = set()
+        self._asked: dict[int, Any] = {}
+        self._sent_messages: dict[int, int] = {}
+        environments = [sum(len(groups[each]) for each in own) for own in self._groups]
+        self._patience = [timeout and STARTING + timeout * each for each in environments]
+
+    def _is_there(self, collector: int) -> bool:
+        return collector in self._there
+
+    def _start(self, collector: int, content: bytes) -> None:
+        if collector not in self._actors:
+            self._actors[collector] = self._class.remote(content)
+        self._asked[collector] = self._actors[collector].begin.remote()
+        self._sent_messages[collector] = 0
+
+    def _started(self, collector: int) -> None:
+        found = self._got(collector, self._patience[collector])
+        if differs := differences(found, _here()):
+            if not self._allow_different:
+                raise RunError(
+                    f"collector {collector} differs from this machine: {differs}. Install the same "
+                    "there, or give --allow-different-collectors: then the run depends on which "
+                    "collector collected what"
+                )
+            _log.warning("collector %s differs from this machine: %s", collector, differs)
+        self._send(collector, None, None, {})  # makes the environments
+        self._answer(collector)
+        self._there.add(collector)
+
+    def _shared(self, policy: bytes) -> Any:
+        return self._ray.put(policy)
+
+    def _send(
+        self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]
+    ) -> None:
+        number = self._sent_messages[collector]
+        self._sent_messages[collector] += 1
+        message = message_of("take", acting, orders)
+        self._asked[collector] = self._actors[collector].answer.remote(number, message, policy)
+
+    def _answer(self, collector: int) -> dict[int, Any]:
+        timeout = 0.0 if collector in self._there else self._patience[collector]
+        answer = self._got(collector, timeout)
+        if answer is None:
+            raise LostError(f"collector {collector} was started again by Ray")
+        found: dict[int, Any] = value_of(answer)
+        return found
+
+    def _got(self, collector: int, timeout: float) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(self._asked[collector], timeout=timeout or None)
+        except errors.GetTimeoutError as error:
+            free = self._ray.cluster_resources().get("CPU", 0)
+            raise RunError(
+                f"collector {collector} has not started for {timeout:g} seconds: each of the "
+                f"{self.count} --num-collectors takes a core, and the cluster has {free:g}"
+            ) from error
+        except errors.RayTaskError as error:  # not of an environment: that would be an answer
+            raise RunError(f"collector {collector} failed: {error}") from error
+        except errors.RayError as error:
+            raise LostError(f"collector {collector} has died ({_short(error)})") from error
+
+    def _drop(self, collector: int) -> None:
+        if collector in self._there:  # Ray starts it again
+            self._there.discard(collector)
+        elif actor := self._actors.pop(collector, None):
+            self._ray.kill(actor)
+
+    def close(self) -> None:
+        """Closes every environment, ends every actor, and leaves the cluster."""
+        try:
+            closing = [self._actors[each].close.remote() for each in self._there]
+            if closing:
+                self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSING)
+            for actor in self._actors.values():
+                self._ray.kill(actor)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._joined:
+            self._ray.shutdown()
+
+
+def _ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise RunError(
+            f"--collectors ray needs Ray, which cannot be imported ({error}): install eagerly[ray]"
+        ) from error
+    return ray
+
+
+def _join(ray: Any, address: str, cores: int) -> None:
+    """Joins the cluster at an address, or starts one on this machine with so many cores."""
+    settings: dict[str, Any] = {
+        "include_dashboard": False,
+        "num_cpus": cores,
+        "object_store_memory": _STORE,
+    }
+    if address:
+        settings = {"address": address}
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()
+        except (OSError, OverflowError) as error:
+            raise RunError(
+                f"no Ray cluster answers at {address}: {error}. Start its head there with "
+                f"`ray start --head --port={port}`"
+            ) from error
+    try:
+        ray.init(**settings, logging_level=logging.ERROR, log_to_driver=True)
+    except Exception as error:  # Ray raises many kinds
+        where = f"at {address} cannot be joined" if address else "cannot be started here"
+        raise RunError(f"a Ray cluster {where}: {_short(error)}") from error
+
+
+def _short(error: Exception) -> str:
+    """Returns the beginning of what an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:300]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@cache
+def _here() -> dict[str, str]:
+    return surroundings()

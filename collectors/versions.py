@@ -1,0 +1,39 @@
+"""What the bits of a collector depend on, besides what it is asked: versions, instruction set."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+import eagerly
+
+_PACKAGES = ("gymnasium", "mujoco", "numpy")
+
+
+def surroundings() -> dict[str, str]:
+    """Returns what must be equal wherever groups of one run are collected."""
+    found = {"Python": platform.python_version(), "eagerly": eagerly.__version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "none"
+    kernels = {each["architecture"] for each in threadpool_info() if "architecture" in each}
+    config: Any = np.show_config(mode="dicts")
+    extensions = config["SIMD Extensions"].get("found", [])
+    found["instruction set"] = " ".join([platform.machine(), *sorted(kernels), *extensions])
+    return found
+
+
+def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Says in words what differs between a collector and this process; "" if nothing does."""
+    return ", ".join(
+        f"{name} {there.get(name, 'unknown')} (here {own})"
+        for name, own in here.items()
+        if there.get(name) != own
+    )
