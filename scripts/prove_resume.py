@@ -6,13 +6,14 @@ command: once straight through, once killed with SIGKILL at random moments and t
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import random
 import shutil
 import sys
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ import click
 
 from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command
-from eagerly.training.processes import TrainingProcess
+from eagerly.scripts.killing import Training, Trial
+from eagerly.scripts.ray_cluster import RayCluster
 
 _TRAIN = Path(__file__).with_name("train.py")
-_STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a random step
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
@@ -36,6 +37,12 @@ _STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a ra
     "--checkpoint-every-steps",
     type=click.IntRange(min=1),
     help="[default: steps / (4 kills)]",
+)
+@click.option(
+    "--collectors",
+    type=click.Choice(["processes", "ray"]),
+    help="What the killed run collects with, and a third of the kills are for; with ray another "
+    "third are for whole nodes of a cluster on this machine. [default: as FLAGS say]",
 )
 @click.option("--kill-seed", type=int, help="Seed of the moments. [default: another every time]")
 @click.option(
@@ -52,6 +59,7 @@ def main(
     seed: int,
     kills: int,
     checkpoint_every_steps: int | None,
+    collectors: str | None,
     kill_seed: int | None,
     run_dir: Path | None,
     json_path: Path | None,
@@ -59,7 +67,8 @@ def main(
 ) -> None:
     """Trains AGENT straight through and killed, and compares digests of all that came of it.
 
-    FLAGS are further ones of train.py.
+    FLAGS are further ones of train.py. With --collectors the straight run collects in its own
+    process, and the killed one is continued with another number of collectors each time.
     """
     every = checkpoint_every_steps or max(1, steps // (4 * max(kills, 1)))
     kill_seed = random.SystemRandom().randrange(2**32) if kill_seed is None else kill_seed
@@ -73,12 +82,17 @@ def main(
     command = [sys.executable, str(_TRAIN), *words, *flags, "--run-dir"]
 
     began = time.monotonic()
-    _Training([*command, str(folder / "straight")], folder / "straight").finish()
+    Training([*command, str(folder / "straight")], folder / "straight").finish()
     seconds = time.monotonic() - began
     click.echo(f"straight through: {seconds:.0f} s")
-    moments = _killed(
-        [*command, str(folder / "killed")], folder / "killed", steps, kills, seconds, kill_seed
-    )
+    run = folder / "killed"
+    with ExitStack() as opened:
+        trial = Trial([*command, str(run)], run, random.Random(kill_seed), seconds)
+        trial.collectors = collectors or ""
+        if collectors == "ray":
+            trial.cluster = opened.enter_context(RayCluster(folder))
+            trial.collectors = f"ray:{trial.cluster.address}"
+        moments = trial.killed(steps, kills)
     with quiet_tensorflow():
         result = _compared(folder)
     _print(result, moments, kill_seed)
@@ -93,78 +107,6 @@ def main(
         raise click.ClickException(f"the runs differ; both are in {folder}")
     if run_dir is None:
         shutil.rmtree(folder)
-
-
-class _Training(TrainingProcess):
-    """A process that trains, with what it prints kept beside its run directory."""
-
-    def __init__(self, command: list[str], run: Path) -> None:
-        self._run, self.began = run, time.monotonic()
-        super().__init__(command, run.with_suffix(".log"))
-        atexit.register(self.kill)  # of what is in another session Ctrl-C does not know
-
-    def finish(self) -> None:
-        """Waits for its end, which must be a good one."""
-        if code := self.wait():
-            raise click.ClickException(
-                f"training ended with code {code}:\n{self.printed()[-3000:]}"
-            )
-
-    def runs(self) -> bool:
-        return self.poll() is None
-
-    def saved_steps(self) -> int:
-        """The steps of the newest checkpoint; 0 without one."""
-        found = [p.parent.name for p in self._run.glob("checkpoints/*/manifest.json")]
-        return int(max(found).partition("-")[0]) if found else 0
-
-    def saving(self) -> bool:
-        """Whether a checkpoint is half-written, by this process or one that was killed before."""
-        folders = list(self._run.glob("checkpoints/*"))
-        return any(not (folder / "manifest.json").exists() for folder in folders)
-
-
-def _killed(
-    command: list[str], run: Path, steps: int, kills: int, seconds: float, seed: int
-) -> list[dict[str, Any]]:
-    """Trains with kills at random moments until the end, and returns the moments."""
-    draw = random.Random(seed)
-    startup = 0.0
-    targets = sorted(draw.randrange(int(0.9 * steps) + 1) for _ in range(kills))
-    moments: list[dict[str, Any]] = []
-    for target in targets:
-        training = _Training(command, run)
-        in_startup = bool(startup) and draw.random() < _STARTUP_SHARE
-        wanted = 0 if in_startup else target
-        before = training.saved_steps()
-        while training.runs() and (saved := training.saved_steps()) < wanted:
-            if not startup and saved > before:
-                startup = time.monotonic() - training.began
-            time.sleep(0.002)
-        # Any moment of a start, or of the time after a saved step.
-        span = startup if in_startup else max(0.05 * seconds, 0.2)
-        until = time.monotonic() + draw.uniform(0.0, span)
-        while training.runs() and time.monotonic() < until:
-            time.sleep(0.0005)
-        if not training.runs():
-            training.finish()
-            break
-        training.kill()
-        training.wait()
-        moment = {
-            "seconds": round(time.monotonic() - training.began, 2),
-            "saved_steps": training.saved_steps(),
-            "in_startup": in_startup,
-            "in_save": training.saving(),
-        }
-        moments.append(moment)
-        click.echo(
-            f"kill {len(moments):>2} after {moment['seconds']:6.2f} s, newest checkpoint "
-            f"{moment['saved_steps']:>7}{', starting' if in_startup else ''}"
-            f"{', a half-written one beside it' if moment['in_save'] else ''}"
-        )
-    _Training(command, run).finish()
-    return moments
 
 
 def _compared(folder: Path) -> dict[str, Any]:
@@ -191,9 +133,11 @@ def _compared(folder: Path) -> dict[str, Any]:
 
 def _print(result: dict[str, Any], moments: list[dict[str, Any]], seed: int) -> None:
     starting, saving = (sum(m[key] for m in moments) for key in ("in_startup", "in_save"))
+    counts = Counter(moment["killed"] for moment in moments)
+    victims = ", ".join(f"{count} of a {name}" for name, count in counts.items())
     click.echo(
-        f"\n{len(moments)} kills (kill seed {seed}), {starting} of them in a start, {saving} with "
-        "a half-written checkpoint in the directory\n"
+        f"\n{len(moments)} kills (kill seed {seed}), {victims}, {starting} of them in a start, "
+        f"{saving} with a half-written checkpoint in the directory\n"
     )
     click.echo("| part | straight | killed | |\n|---|---|---|---|")
     for name, (one, other) in result["digests"].items():

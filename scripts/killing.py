@@ -1,0 +1,160 @@
+"""Runs that are killed at random moments, they or what collects for them."""
+
+from __future__ import annotations
+
+import atexit
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+
+from eagerly.scripts.ray_cluster import RayCluster, collectors_of
+from eagerly.training.processes import TrainingProcess
+
+_LEARNER, _COLLECTOR, _NODE = "learner", "collector", "node"
+_COUNTS = (4, 1, 2)  # of collectors, in turns
+_STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a random step
+
+
+class Training(TrainingProcess):
+    """A process that trains, with what it prints kept beside its run directory."""
+
+    def __init__(self, command: list[str], run: Path, env: Mapping[str, str] | None = None) -> None:
+        self._run, self.began = run, time.monotonic()
+        super().__init__(command, run.with_suffix(".log"), env=env)
+        atexit.register(self.kill)  # of what is in another session Ctrl-C does not know
+
+    def finish(self) -> None:
+        """Waits for its end, which must be a good one."""
+        if code := self.wait():
+            raise click.ClickException(
+                f"training ended with code {code}:\n{self.printed()[-3000:]}"
+            )
+
+    def runs(self) -> bool:
+        return self.poll() is None
+
+    def saved_steps(self) -> int:
+        """The steps of the newest checkpoint; 0 without one."""
+        found = [p.parent.name for p in self._run.glob("checkpoints/*/manifest.json")]
+        return int(max(found).partition("-")[0]) if found else 0
+
+    def saving(self) -> bool:
+        """Whether a checkpoint is half-written, by this process or one that was killed before."""
+        folders = list(self._run.glob("checkpoints/*"))
+        return any(not (folder / "manifest.json").exists() for folder in folders)
+
+
+class Trial:
+    """A run that is killed again and again.
+
+    Args:
+        command: What begins it and continues it.
+        run: Its run directory.
+        draw: Draws the moments.
+        seconds: How long it takes without kills.
+
+    Attributes:
+        collectors: What it collects with, "" for what the command says.
+        cluster: Where it does that on Ray.
+    """
+
+    def __init__(self, command: list[str], run: Path, draw: random.Random, seconds: float) -> None:
+        self._command, self._run, self._draw, self._seconds = command, run, draw, seconds
+        self.collectors = ""
+        self.cluster: RayCluster | None = None
+        self._training: Training | None = None
+        self._starts, self._startup = 0, 0.0
+
+    def killed(self, steps: int, kills: int) -> list[dict[str, Any]]:
+        """Trains with kills at random moments until the end, and returns the moments."""
+        targets = sorted(self._draw.randrange(int(0.9 * steps) + 1) for _ in range(kills))
+        moments: list[dict[str, Any]] = []
+        for target in targets:
+            victim = self._victim(len(moments))
+            training, is_new = self._trained()
+            in_startup = is_new and bool(self._startup) and self._draw.random() < _STARTUP_SHARE
+            self._wait(training, 0 if in_startup else target, in_startup=in_startup)
+            if not training.runs():
+                training.finish()
+                break
+            before = training.saved_steps()
+            victim = self._kill(training, victim)
+            moments.append(
+                {
+                    "killed": victim,
+                    "seconds": round(time.monotonic() - training.began, 2),
+                    "saved_steps": before,
+                    "in_startup": in_startup,
+                    "in_save": victim == _LEARNER and training.saving(),
+                }
+            )
+            _tell(len(moments), moments[-1])
+        self._trained()[0].finish()
+        return moments
+
+    def _victim(self, number: int) -> str:
+        kinds = [_LEARNER, *([_COLLECTOR] * bool(self.collectors)), *([_NODE] * bool(self.cluster))]
+        return kinds[number % len(kinds)]
+
+    def _trained(self) -> tuple[Training, bool]:
+        """Returns the process that trains, and whether it was started for that."""
+        if self._training is not None:
+            return self._training, False
+        words = []
+        if self.collectors:
+            count = _COUNTS[self._starts % len(_COUNTS)]
+            words = ["--collectors", self.collectors, "--num-collectors", str(count)]
+        self._starts += 1
+        env = self.cluster.environment if self.cluster else None
+        self._training = Training([*self._command, *words], self._run, env)
+        return self._training, True
+
+    def _wait(self, training: Training, steps: int, *, in_startup: bool) -> None:
+        """Waits for a checkpoint, and any moment of the time after it, or of a start."""
+        before = training.saved_steps()
+        while training.runs() and (saved := training.saved_steps()) < steps:
+            if not self._startup and saved > before:
+                self._startup = time.monotonic() - training.began
+            time.sleep(0.002)
+        span = self._startup if in_startup else max(0.05 * self._seconds, 0.2)
+        until = time.monotonic() + self._draw.uniform(0.0, span)
+        while training.runs() and time.monotonic() < until:
+            time.sleep(0.0005)
+
+    def _collecting(self, training: Training) -> list[psutil.Process]:
+        """Returns the processes that collect, once there are some."""
+        cluster = self.cluster
+        while training.runs():
+            found = cluster.collectors() if cluster else collectors_of(training.pid)
+            if found:
+                return found
+            time.sleep(0.05)
+        return []
+
+    def _kill(self, training: Training, victim: str) -> str:
+        """Kills the learner, a collector or a node, and returns what it was."""
+        if victim == _NODE and self.cluster and self._collecting(training):
+            self.cluster.kill_node(self._draw.randrange(2))
+            return victim
+        if victim == _COLLECTOR and (found := self._collecting(training)):
+            with suppress(psutil.NoSuchProcess):
+                self._draw.choice(found).kill()
+            return victim
+        training.kill()
+        training.wait()
+        self._training = None
+        return _LEARNER
+
+
+def _tell(number: int, moment: Mapping[str, Any]) -> None:
+    click.echo(
+        f"kill {number:>2}, {moment['killed']}, after {moment['seconds']:6.2f} s, newest "
+        f"checkpoint {moment['saved_steps']:>7}{', starting' if moment['in_startup'] else ''}"
+        f"{', a half-written one beside it' if moment['in_save'] else ''}"
+    )
