@@ -19,7 +19,7 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.environments.workers import answer_and_end
 
 HERE, PROCESSES, RAY = "here", "processes", "ray"
-_ADDRESS = re.compile(r"ray:(?P<address>(\[[0-9a-fA-F:]+\]|[^:\s\[\]]+):\d{1,5})")
+_ADDRESS = re.compile(r"ray:(?P<address>(\[[0-9a-fA-F:]+\]|[^:/\s\[\]]+):\d{1,5})")
 
 
 def check_collectors(kind: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
 from eagerly.collectors.host import Order
+from eagerly.collectors.reaper import Reaper, descendants
 from eagerly.collectors.versions import differences, surroundings
 from eagerly.environments.remote import STARTING
 from eagerly.environments.workers import LostError, Served, message_of, value_of
@@ -92,9 +93,11 @@ class OnRay(Elsewhere):
         allow_different: bool = False,
     ) -> None:
         self._ray, self._allow_different = _ray(), allow_different
-        self._joined = not self._ray.is_initialized()
+        self._joined, self._reaper = not self._ray.is_initialized(), None
         if self._joined:
+            before = descendants()
             _join(self._ray, address, count or min(len(groups), _cores()))
+            self._reaper = None if address else Reaper(descendants() - before)
         try:
             cores = int(self._ray.cluster_resources().get("CPU", 1))
             count = count or max(1, min(len(groups), cores))
@@ -188,11 +191,20 @@ class OnRay(Elsewhere):
     def _leave(self) -> None:
         if self._joined:
             self._ray.shutdown()
+            if self._reaper is not None:
+                self._reaper.close()
+
+
+# What Ray reads of the environment as it is imported and started; what somebody has set stays.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
@@ -205,6 +217,7 @@ def _ray() -> Any:
 def _join(ray: Any, address: str, cores: int) -> None:
     """Joins the cluster at an address, or starts one on this machine with so many cores."""
     settings: dict[str, Any] = {
+        "address": "local",  # also where another cluster runs
         "include_dashboard": False,
         "num_cpus": cores,
         "object_store_memory": _STORE,

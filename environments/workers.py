@@ -62,7 +62,7 @@ class Served:
             method, arguments = pickle.loads(message)
             if self._content is not None:
                 content, self._content = self._content, None
-                self._made = cloudpickle.loads(content)()
+                self._made = _unpickled(content)()
                 threadpool_limits(1, user_api="blas")  # as in the trainer: the same bits
             found = getattr(self._made, method)(*arguments, *more)
             return pickle.dumps((None, found), pickle.HIGHEST_PROTOCOL)
@@ -76,6 +76,14 @@ class Served:
         """Closes the object."""
         if self._made is not None:
             self._made.close()
+
+
+def _unpickled(content: bytes) -> Callable[[], Any]:
+    try:
+        make: Callable[[], Any] = cloudpickle.loads(content)
+    except ImportError as error:  # a package of an environment that is registered by its class
+        raise RunError(f"its environment needs a package that is missing there: {error}") from error
+    return make
 
 
 def failure(what: str, kind: type[Exception] = RunError) -> bytes:

@@ -190,6 +190,15 @@ class Faulty(Counting):
         return wrong.get(self.fault, (observation, reward, *rest))
 
 
+class Elsewhere(Counting):
+    """Needs a package that is missing in other processes than one."""
+
+    def __init__(self, only_in: int) -> None:
+        super().__init__()
+        if os.getpid() != only_in:
+            raise ImportError("no module 'simulator'")
+
+
 class Slow(Counting):
     """Takes its time to be made, in a worker, as starting one does on a busy machine."""
 

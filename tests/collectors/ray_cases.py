@@ -1,0 +1,149 @@
+"""What is tested on a Ray cluster of this machine, in a network of its own; see test_ray.py."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from eagerly import Trainer, open_run
+from eagerly.collectors import ray as on_ray
+from eagerly.collectors.environments import Environments
+from eagerly.collectors.versions import surroundings
+from eagerly.environments.factory import environment_maker
+from eagerly.errors import RunError
+from eagerly.training.callbacks import Callback
+from tests import toys
+from tests.small_runs import SMALL
+from tests.training.test_trainer import _same
+
+toys.register()
+OWN_MEMORY = 120 * 2**20  # bytes that a collector may need for itself
+RECOVERED = 5.0  # seconds after which a collector is back
+STILL = np.zeros((2, 2), np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> Iterator[None]:
+    """One cluster for all tests, because starting one takes seconds."""
+    ray = on_ray._ray()
+    on_ray._join(ray, "", 4)
+    yield
+    ray.shutdown()
+
+
+def on_actors(make: Any, count: int = 2, **more: Any) -> Environments:
+    settings = {"group_size": 1, "collectors": "ray", "num_collectors": count}
+    return Environments(make, 2, 0, **settings | more)
+
+
+def told(environments: Environments, method: str) -> list[Any]:
+    return [each for group in environments._ask([toys.Tell(method)] * 2) for each in group]
+
+
+def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
+    environments = on_actors(environment_maker("Worker-v0"))
+    environments.start()
+    found = told(environments, "process")
+    assert len({os.getpid(), *(pid for pid, _ in found)}) == 3
+    for pid, modules in found:
+        assert not {"tensorflow", "keras"} & set(modules)
+        assert psutil.Process(pid).memory_full_info().uss < OWN_MEMORY
+    environments.step(STILL)
+    for again in range(2):  # between two steps, and as it is asked
+        began = time.monotonic()
+        os.kill(told(environments, "process")[again][0], signal.SIGKILL)
+        time.sleep(again)
+        step = environments.step(STILL)
+        assert step.observations[:, 1].tolist() == [2 + again] * 2
+        assert not environments.lost.any()
+        assert time.monotonic() - began < 4 * RECOVERED
+    environments.close()
+
+
+def test_a_collector_that_dies_at_every_try_is_given_up_and_named() -> None:
+    environments = on_actors(environment_maker("Worker-v0"))
+    environments.start()
+    with pytest.raises(RunError, match=r"collector 1 has died .*, as it did 5 times in a row"):
+        environments.step(np.array([[0, 0], [0, 3]], np.float32))
+    environments.close()
+
+
+def test_what_an_environment_raises_there_is_told() -> None:
+    environments = on_actors(environment_maker(toys.Failing, {"error": "runtime"}))
+    environments.start()
+    with pytest.raises(RunError, match=r"(?s)environment 0, step 1 .*the arm is stuck"):
+        environments.step(STILL)
+    environments.close()
+
+
+def test_a_package_that_is_missing_there_is_named() -> None:
+    make = environment_maker(toys.Elsewhere, {"only_in": os.getpid()})
+    with pytest.raises(RunError, match="needs a package that is missing: no module 'simulator'"):
+        on_actors(make)
+
+
+def test_a_collector_that_differs_is_refused_or_allowed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(on_ray, "_here", lambda: surroundings() | {"mujoco": "2.1", "Python": "3"})
+    make = environment_maker("Long-v0")
+    with pytest.raises(RunError, match=r"collector 0 differs .*: Python .* \(here 3\), mujoco .*"):
+        on_actors(make)
+    with caplog.at_level(logging.WARNING, "eagerly"):
+        on_actors(make, allow_different=True).close()
+    assert "collector 1 differs from this machine: Python" in caplog.text
+
+
+def test_more_collectors_than_cores_are_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(on_ray, "STARTING", 5.0)
+    settings = {"group_size": 1, "collectors": "ray", "num_collectors": 5, "timeout": 1.0}
+    message = r"has not started for 6 seconds: each of the 5 --num-collectors takes a core"
+    with pytest.raises(RunError, match=message):
+        Environments(environment_maker("Long-v0"), 5, 0, **settings)
+
+
+class Kills(Callback):
+    """Kills a collector again and again."""
+
+    def __init__(self) -> None:
+        self.killed = 0
+
+    def on_round(self, trainer: Any) -> None:
+        if trainer.steps % 120 == 0:
+            found = [each for each in psutil.process_iter() if _is_collector(each)]
+            found[self.killed % len(found)].kill()
+            self.killed += 1
+
+
+def _is_collector(process: psutil.Process) -> bool:
+    return "".join(process.cmdline()).startswith("ray::Collector")
+
+
+@pytest.mark.parametrize("policy_lag", [0, 1])
+def test_a_run_is_the_same_with_any_number_of_actors_and_kills(
+    tmp_path: Path, policy_lag: int
+) -> None:
+    settings = SMALL | {"env": "Hopper-v5", "num_envs": 4, "group_size": 1, "rollout_steps": 5}
+    settings |= {"policy_lag": policy_lag, "exploration": "ornstein_uhlenbeck"}
+
+    def trained(name: str, *callbacks: Callback, **more: Any) -> Any:
+        with Trainer(open_run(tmp_path / name, "td3", settings | more), callbacks) as trainer:
+            trainer.train()
+        return trainer
+
+    here = trained("here")
+    for count in (1, 2, 4):
+        kills = Kills()
+        _same(trained(f"ray {count}", kills, collectors="ray", num_collectors=count), here)
+        assert kills.killed >= 2
