@@ -18,7 +18,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export clean
+.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -48,7 +48,7 @@ test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 
 test-long: install  ## Run the tests that `make test` leaves out (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
-	$(if $(ARGS),,$(MAKE) test-export)
+	$(if $(ARGS),,$(MAKE) test-export test-ray)
 
 lint: install  ## Check style and imports
 	$(BIN)/ruff check .
@@ -153,6 +153,12 @@ test-robotics:  ## Train in tasks of dm_control and gymnasium-robotics, with ver
 	build/robotics/bin/python -m pip install --quiet --editable '.[robotics]' pytest \
 	    --constraint tests/robotics/constraints.txt
 	build/robotics/bin/python -m pytest tests/robotics $(ARGS)
+
+test-ray:  ## Collect on Ray clusters of this machine, whose actors and nodes are killed
+	$(PYTHON) -m venv build/ray
+	build/ray/bin/python -m pip install --quiet --upgrade pip
+	build/ray/bin/python -m pip install --quiet --editable '.[ray]' pytest
+	build/ray/bin/python -m pytest -m "long or not long" tests/collectors/test_ray.py $(ARGS)
 
 test-export:  ## Convert policies and run what comes of it, with the runtimes of the extra `export`
 	$(PYTHON) -m venv build/export

@@ -61,7 +61,7 @@ def measure_scale(env: str, rounds: int, say: Callable[[str], None]) -> dict[str
     """Measures table E."""
     contenders: list[Contender] = [ours("replay", "scale", "replay")]
     for count in COUNTS:
-        for kind in ("sync", "async"):
+        for kind in ("here", "processes"):
             contenders.append(
                 ours(f"{kind} {count}", "scale", "environments", env, str(count), kind)
             )
@@ -161,7 +161,7 @@ def scale_table(found: dict[str, Any]) -> list[str]:
     for count in COUNTS:
         cells = [
             str(spread([r[name] for r in runs[f"{kind} {count}"]]))
-            for kind in ("sync", "async")
+            for kind in ("here", "processes")
             for name in ("with updates", "without")
         ]
         lines.append(f"| {count} | " + " | ".join(cells) + " |")

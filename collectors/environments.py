@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -229,16 +230,15 @@ class Environments:
         """Asks every group; those that are lost are brought back and asked again."""
         wanted = dict(enumerate(orders))
         answers = self._collectors.ask(wanted, policy)
-        for tried in range(1, _TRIES + 1):
-            lost = {group: each for group, each in answers.items() if isinstance(each, LostError)}
-            if not lost:
-                return [answers[group] for group in wanted]
+        tries: Counter[int] = Counter()
+        while lost := {g: each for g, each in answers.items() if isinstance(each, LostError)}:
+            tries.update(lost.keys())
             why = "; ".join(sorted({str(error) for error in lost.values()}))
-            if self._is_closing or tried == _TRIES:
-                break
+            if self._is_closing or max(tries.values()) == _TRIES:
+                raise RunError(f"{why}, as it did {_TRIES} times in a row")
             _log.warning("%s; it is started again, and its episodes are repeated", why)
             answers |= self._ask_again({group: wanted[group] for group in lost}, policy)
-        raise RunError(f"{why}, as it did {_TRIES} times in a row")
+        return [answers[group] for group in wanted]
 
     def _ask_again(self, orders: Mapping[int, Order], policy: Policy | None) -> dict[int, Any]:
         """Brings groups back into their episodes, and asks what they were asked."""

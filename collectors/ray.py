@@ -240,9 +240,9 @@ def _join(ray: Any, address: str, cores: int) -> None:
 
 
 def _short(error: Exception) -> str:
-    """Returns the beginning of what an error says, in one line."""
+    """Returns the first and the last line of what an error says, which often has a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:300]
+    return " ... ".join(line[:300] for line in dict.fromkeys([*lines[:1], *lines[-1:]]))
 
 
 def _cores() -> int:

@@ -39,7 +39,7 @@ from eagerly.storage.trust import (
 )
 
 _log = logging.getLogger(__name__)
-FORMAT = 3
+FORMAT = 4
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 _IMPORTED_FIRST = {"agent", *FACTORIES}
 # None may be a link; the outer ones are looked at first.

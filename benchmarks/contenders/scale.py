@@ -1,6 +1,6 @@
 """What a step costs as there is more of something, in this process.
 
-Run as `python -m eagerly.benchmarks.contenders.scale replay` or `... environments ENV N sync`:
+Run as `python -m eagerly.benchmarks.contenders.scale replay` or `... environments ENV N here`:
 prints one line of JSON.
 """
 
@@ -36,11 +36,13 @@ def replay() -> dict[str, float]:
     return found
 
 
-def environments(env: str, count: int, vectorization: str) -> dict[str, float]:
+def environments(env: str, count: int, kind: str) -> dict[str, float]:
     """Returns microseconds per step of one environment, of the whole run and without updates."""
     from eagerly.benchmarks.contenders.ours import timed_run
 
-    settings: dict[str, Any] = {"env": env, "num_envs": count, "vectorization": vectorization}
+    settings: dict[str, Any] = {"env": env, "num_envs": count}
+    if kind == "processes":
+        settings |= {"collectors": kind, "group_size": 1, "rollout_steps": 25}
     trained = timed_run("td3", settings, 2000, 5000)
     acted = timed_run("td3", settings | {"replay_ratio": 1e-6, "warmup_steps": 100}, 1000, 9000)
     return {
