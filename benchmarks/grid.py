@@ -55,6 +55,8 @@ TD7: tuple[tuple[str, str, int, tuple[int, ...], dict[str, Any]], ...] = (
     ("td7-short-warm-up", CHEETAH, 40_000, (0, 1), {"warmup_steps": 10_000}),
     ("td7-untrained", CHEETAH, 40_000, (0, 1), {"checkpoint_untrained": True}),
 )
+# Rounds of 25 steps of four environments, each acting by itself.
+_ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
 # Models of every kind; those of PyTorch need the extra `torch`.
 OWN_KINDS, OWN_STEPS = (
     ("sequential", "functional", "subclassed", "module", "sonnet", "torch"),
@@ -244,6 +246,11 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             cell
             for label, env, steps, two, settings in TD7
             for cell in cells(label, env, steps, [s for s in seeds if s in two], **settings)
+        ],
+        "lag": [
+            cell
+            for label, lag in (("td3-rounds", 0), ("td3-rounds-lag", 1))
+            for cell in cells(label, CHEETAH, 100_000, three, **_ROUNDS, policy_lag=lag)
         ],
         "vector": [*plain, *cells("td3-8-environments", CHEETAH, 100_000, seeds, num_envs=8)],
         "memory": [

@@ -16,7 +16,7 @@ from tqdm import TqdmWarning
 
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Buffer
-from eagerly.collectors.environments import VectorStep
+from eagerly.collectors.steps import VectorStep
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return

@@ -13,8 +13,9 @@ import numpy as np
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, Transition
-from eagerly.collectors.environments import Environments, Round, VectorStep
+from eagerly.collectors.environments import Environments, Round
 from eagerly.collectors.episodes import FinishedEpisode
+from eagerly.collectors.steps import VectorStep
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.errors import RunError

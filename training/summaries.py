@@ -21,7 +21,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from eagerly.agents.agent import Agent
-from eagerly.collectors.environments import VectorStep
+from eagerly.collectors.steps import VectorStep
 from eagerly.settings import settings_of, situation_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import EvaluationTable

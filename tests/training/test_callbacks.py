@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
-from eagerly.collectors.environments import VectorStep
+from eagerly.collectors.steps import VectorStep
 from eagerly.storage.listing import runs_below
 from eagerly.training.callbacks import ProgressReports, Training
 from eagerly.training.evaluation import Evaluation
