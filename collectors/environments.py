@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -13,7 +14,7 @@ import numpy as np
 
 from eagerly.collectors.episodes import EpisodeLog
 from eagerly.collectors.host import Act, ActsByItself, Begin, Look, Order, Policy, Step
-from eagerly.collectors.opening import HERE, Making, opened
+from eagerly.collectors.opening import HERE, Making, opened, parts_of
 from eagerly.collectors.recovery import Collectors, Recovery
 from eagerly.collectors.steps import VectorStep, joined_steps
 from eagerly.environments.group import Rollout
@@ -53,10 +54,12 @@ class Environments:
         num_envs: N.
         seed: Seed of the run; every episode's seed derives from it.
         group_size: G, the environments of a group; the last group may have fewer. 0: all of them.
+        acting: Whether groups act by themselves. Otherwise they are only stepped, and there is one
+            for each collector, whatever `group_size` is.
         collectors: Where groups are: "here", "processes", "ray" or "ray:HOST:PORT"; the bits are
             the same.
-        num_collectors: How many processes have them; 0: one for each group, at most as many as
-            there are cores.
+        num_collectors: How many processes have them; 0: one for each group, or environment where
+            groups do not act, at most as many as there are cores.
         allow_different: Whether collectors on other machines may have other versions.
         watchdog: Watches environments in this process; None watches nothing.
         timeout: Seconds that a step or reset may take in another process; 0: for ever.
@@ -67,6 +70,7 @@ class Environments:
 
     Attributes:
         groups: The numbers of each group's environments.
+        acting: As given.
         num_collectors: How many there are.
         repeats: As given; after `restore` whether episodes that were repeated came back. Once it
             is False it stays so, also in `state`.
@@ -84,6 +88,7 @@ class Environments:
         seed: int,
         *,
         group_size: int = 0,
+        acting: bool = True,
         collectors: str = HERE,
         num_collectors: int = 0,
         allow_different: bool = False,
@@ -93,10 +98,13 @@ class Environments:
         repeats: bool | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
-        self.repeats, self._restorable = repeats, restorable
-        every = range(num_envs)
-        size = group_size or num_envs
-        self.groups = [every[first : first + size] for first in range(0, num_envs, size)]
+        self.repeats, self._restorable, self.acting = repeats, restorable, acting
+        every, size = range(num_envs), group_size or num_envs
+        cuts = [*range(0, num_envs, size), num_envs]
+        if not acting:
+            parts = parts_of(collectors, num_envs, num_collectors)
+            cuts = [num_envs * part // parts for part in range(parts + 1)]
+        self.groups = [every[first:end] for first, end in pairwise(cuts)]
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
         self._thread: ThreadPoolExecutor | None = None
         self._begun: Future[list[Any]] | None = None

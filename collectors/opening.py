@@ -65,6 +65,20 @@ class Making:
         return partial(RemoteHost, self.make, groups, self.seed, self.timeout, hung, self.info_keys)
 
 
+def parts_of(kind: str, num_envs: int, count: int) -> int:
+    """Returns into how many parts environments are divided that are only stepped.
+
+    Args:
+        kind: Where they are, see `opened`.
+        num_envs: How many there are.
+        count: How many collectors were asked for; 0 for none in particular.
+    """
+    if kind == HERE:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if kind == PROCESSES else num_envs
+    return min(count or cores, num_envs)
+
+
 def opened(
     kind: str,
     making: Making,
@@ -90,11 +104,11 @@ def opened(
     """
     check_collectors(kind)
     groups = making.groups
-    most = len(groups)
+    count = min(count, len(groups))
     if kind == HERE:
         return Here(making.here(watchdog)), 1
     if kind == PROCESSES:
-        count = min(count or len(os.sched_getaffinity(0)), most)
+        count = count or min(len(os.sched_getaffinity(0)), len(groups))
         elsewhere = partial(making.elsewhere, answer_and_end)
         return Processes(elsewhere, groups, count, timeout=making.timeout), count
     from eagerly.collectors.ray import OnRay, end_actor

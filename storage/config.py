@@ -211,18 +211,25 @@ class RunConfig(Settings):
                 f"group_size must be at most num_envs ({self.num_envs}); got {self.group_size}"
             )
 
-        groups = self.num_groups if self.collectors != HERE else 1
-        if self.num_collectors > groups:
+        groups = -(-self.num_envs // self.group_size) if self.group_size else 1
+        most = groups if self.groups_act else self.num_envs
+        if self.collectors == HERE:
+            most = 1
+        if self.num_collectors > most:
             raise ValueError(
-                f"num_collectors must be at most {groups}, the number of groups, and 1 with "
-                f"collectors here; got {self.num_collectors}: give a smaller group_size for more "
-                "groups"
+                f"num_collectors must be at most {most} with num_envs {self.num_envs}, group_size "
+                f"{self.group_size}, policy_lag {self.policy_lag} and collectors "
+                f"{self.collectors}; got {self.num_collectors}. A group that acts is not divided"
             )
 
     @property
-    def num_groups(self) -> int:
-        """How many groups there are; the last may be smaller."""
-        return -(-self.num_envs // (self.group_size or self.num_envs))
+    def groups_act(self) -> bool:
+        """Whether groups may choose their actions by themselves, wherever they are.
+
+        One group of all environments may only here, or with a lag. Elsewhere it is divided: its
+        actions are chosen here, and collectors only step.
+        """
+        return self.collectors == HERE or bool(self.group_size) or bool(self.policy_lag)
 
     @property
     def steps_per_round(self) -> int:

@@ -153,6 +153,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         config.num_envs,
         config.seed,
         group_size=config.group_size,
+        acting=config.groups_act and agent.rollout_policy() is not None,
         collectors=config.collectors,
         num_collectors=config.num_collectors,
         allow_different=config.allow_different_collectors,

@@ -86,7 +86,7 @@ class Collector:
             )
         self._agent, self._behavior = agent, agent.behavior(discount)
         self._rollout_steps = rollout_steps
-        self._groups_act = agent.rollout_policy() is not None
+        self._groups_act = environments.acting and agent.rollout_policy() is not None
         if self._groups_act:
             acting = [
                 RolloutPolicy(agent.exploration(numbers.start), agent.actions)

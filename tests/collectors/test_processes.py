@@ -22,6 +22,7 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.remote import RemoteEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
+from eagerly.storage.config import RunConfig
 from eagerly.training.callbacks import Callback
 from tests import toys
 from tests.helpers import ROOT, gone
@@ -158,9 +159,43 @@ def test_a_collector_that_is_killed_is_brought_back_and_nothing_changes(
     _same(killed, straight)
 
 
-def test_a_policy_with_a_memory_acts_here_and_collectors_step(train: TrainRun) -> None:
-    settings = {"env": "Long-v0", "num_envs": 3, "memory": "gru", "memory_units": 8, "steps": 300}
-    _same(train("processes", **settings, **PROCESSES), train("here", **settings))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory": "gru", "memory_units": 8, "group_size": 2},
+        {"normalize_observations": True, "exploration": "ornstein_uhlenbeck", "rollout_steps": 3},
+    ],
+    ids=["memory", "one group"],
+)
+def test_where_a_policy_acts_here_collectors_only_step(
+    train: TrainRun, settings: dict[str, Any]
+) -> None:
+    settings |= {"env": "Hopper-v5", "num_envs": 4, "steps": 300}
+    divided = train(
+        "divided", **settings | {"steps": 200}, collectors="processes", num_collectors=2
+    )
+    assert [len(numbers) for numbers in divided.collector.environments.groups] == [2, 2]
+    _same(train("divided", steps=300, num_collectors=1), train("here", **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({"num_envs": 3}, 3),
+        ({"num_envs": 5, "group_size": 2}, 3),
+        ({"num_envs": 3, "policy_lag": 1}, 1),
+        ({"num_envs": 3, "collectors": "here"}, 1),
+    ],
+)
+def test_more_collectors_than_there_is_to_do_are_refused(
+    settings: dict[str, Any], most: int
+) -> None:
+    settings = {"env": "Pendulum-v1", "collectors": "processes"} | settings
+    RunConfig(**settings, num_collectors=most)
+    with pytest.raises(
+        ValueError, match=f"num_collectors must be at most {most} .* got {most + 1}"
+    ):
+        RunConfig(**settings, num_collectors=most + 1)
 
 
 def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_lost() -> None:
