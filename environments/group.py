@@ -6,19 +6,15 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
-
-_KEPT = "kept for hindsight"  # among what steps hand on
 
 
 @dataclass(frozen=True)
@@ -71,71 +67,6 @@ class Acts(Protocol):
         """Takes which episodes ended, `[G]` bool, in the step that was made."""
 
 
-class RestorableEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Brings its environment back into the middle of an episode by repeating its actions.
-
-    Of `info` it hands on the numbers at an episode's end; whatever else stands in it, of any shape
-    and type, would have to fit into a vector environment's arrays, and pass between processes.
-
-    Args:
-        env: The environment.
-        index: Its number.
-        place: Its place in its group.
-        info_keys: What of `info` is handed on at every step, too.
-    """
-
-    def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        index: int,
-        place: int,
-        info_keys: Sequence[str] = (),
-    ) -> None:
-        super().__init__(env)
-        self._index, self._place, self._info_keys = index, place, tuple(info_keys)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment."""
-        return self.env.reset(seed=seed, options=options)[0], {}
-
-    def step(self, action: Any) -> Any:
-        """Steps the environment."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        handed_on: dict[str, Any] = numeric_items(info) if terminated or truncated else {}
-        if self._info_keys:
-            handed_on[_KEPT] = (self._kept(info),)  # a tuple: dictionaries would be merged
-        return observation, reward, terminated, truncated, handed_on
-
-    def _kept(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return {key: plain(info[key]) for key in self._info_keys if key in info}
-        except TypeError as error:
-            raise RunError(
-                f"environment {self._index}: what its compute_reward or compute_terminated reads "
-                f"of info must be {error}"
-            ) from error
-
-    def restore_episode(
-        self, seeds: list[int], actions: list[np.ndarray]
-    ) -> tuple[Any, float | None]:
-        """Repeats this environment's share; returns the observation and the return reached.
-
-        The return is None where the episode ended before its last action.
-
-        Args:
-            seeds: The reset seed of the episode of each environment in the group.
-            actions: The actions of each of these episodes so far, `[T, A]`.
-        """
-        observation, _ = self.env.reset(seed=seeds[self._place])
-        total = 0.0
-        for action in actions[self._place]:
-            observation, reward, terminated, truncated, _ = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                return observation, None
-        return observation, total
-
-
 class GivenActions:
     """Acts as somebody else has decided, in one step.
 
@@ -165,6 +96,7 @@ class EnvironmentGroup:
         info_keys: What of `info` each step hands on.
 
     Attributes:
+        envs: The environments.
         observations: `[G, O]`, float32, the current ones.
         is_closing: Whether a rollout is to end after its next step, because nobody waits for it.
     """
@@ -178,23 +110,25 @@ class EnvironmentGroup:
         watchdog: Watchdog | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
-        self._numbers, self._seed = environments, seed
-        factories = [
-            partial(_guarded, make, number, place, watchdog, info_keys)
-            for place, number in enumerate(environments)
-        ]
-        count = len(factories)
+        self._numbers, self._seed, self._info_keys = environments, seed, tuple(info_keys)
+        self.envs: list[GuardedEnvironment] = []
         try:
-            self._envs = SyncVectorEnv(factories, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-        except RunError:
+            for number in environments:
+                self.envs.append(GuardedEnvironment(make(), f"environment {number}", watchdog))
+        except BaseException:
+            self.close()
             raise
-        except (RuntimeError, AssertionError) as error:  # copies with different spaces
-            raise RunError(f"{count} environments do not fit together: {error}") from error
-        self.observation_space = self._envs.single_observation_space
-        self.action_space = self._envs.single_action_space
-        self._episodes = [0] * count
+        first, *others = [(env.observation_space, env.action_space) for env in self.envs]
+        for spaces in others:
+            if spaces != first:
+                raise RunError(
+                    f"{len(self.envs)} environments do not fit together: one has the spaces "
+                    f"{first}, another {spaces}"
+                )
+        self.observation_space, self.action_space = first
+        self._episodes = [0] * len(self.envs)
         self.is_closing = False
-        self.observations = np.empty((count, 0), np.float32)
+        self.observations = np.empty((len(self.envs), 0), np.float32)
 
     def begin(
         self, episodes: Sequence[int], actions: Sequence[np.ndarray] = ()
@@ -210,14 +144,16 @@ class EnvironmentGroup:
             its last action.
         """
         self._episodes = list(episodes)
-        observations, _ = self._envs.reset(seed=self._seeds())
-        self.observations = self._checked(observations)
-        returns = np.zeros(len(self._numbers))
-        if any(map(len, actions)):
-            restored = self._envs.call("restore_episode", self._seeds(), list(actions))
-            reached = np.array([observation for observation, _ in restored], np.float32)
-            self.observations = reached.reshape(len(self._numbers), -1)
-            returns[:] = [np.nan if total is None else total for _, total in restored]
+        self.observations = np.stack([self._reset(place) for place in range(len(self.envs))])
+        returns = np.zeros(len(self.envs))
+        for place, log in enumerate(actions):
+            for action in log:
+                found, reward, terminated, truncated, _ = self.envs[place].step(action)
+                self.observations[place] = found
+                returns[place] += float(reward)
+                if terminated or truncated:
+                    returns[place] = np.nan
+                    break
         return self.observations, returns
 
     def rollout(self, steps: int, acting: Acts) -> Rollout:
@@ -230,22 +166,25 @@ class EnvironmentGroup:
         acted, executed = [], []
         last: list[np.ndarray] = []
         infos: list[dict[str, float]] = []
-        kept: list[list[dict[str, Any]]] = []
+        kept: list[dict[str, Any]] = []
         for step in range(steps):
             actions, made = acting.act(self.observations)
             acted.append(actions)
             executed.append(made)
-            found, rewards[step], terminated[step], truncated[step], info = self._envs.step(made)
+            current = self.observations = observations[step + 1]
+            for place, (env, action) in enumerate(zip(self.envs, made, strict=True)):
+                found, reward, terminates, truncates, info = env.step(action)
+                current[place] = found
+                rewards[step, place] = reward
+                terminated[step, place], truncated[step, place] = terminates, truncates
+                if self._info_keys:
+                    kept.append(self._kept(place, info))
+                if terminates or truncates:
+                    infos.append(numeric_items(info))
+                    last.append(current[place].copy())
+                    self._episodes[place] += 1
+                    current[place] = self._reset(place)
             ended = terminated[step] | truncated[step]
-            observations[step + 1] = found  # copied: the vector environment reuses its arrays
-            self.observations = observations[step + 1]
-            if _KEPT in info:
-                kept.append([each for (each,) in info[_KEPT]])
-            if ended.any():
-                indices = np.flatnonzero(ended).tolist()
-                infos += [_info_of(info, index) for index in indices]
-                last += [self.observations[index].copy() for index in indices]
-                self._begin_next(ended)
             acting.stepped(ended)
             if self.is_closing:
                 break
@@ -258,55 +197,34 @@ class EnvironmentGroup:
             truncated,
             np.array(last, np.float32).reshape(len(last), size),
             infos,
-            kept or None,
+            [kept[first : first + count] for first in range(0, len(kept), count)] or None,
         )
 
-    def _begin_next(self, ended: np.ndarray) -> None:
-        """Resets the environments whose episode ended, `[G]` bool, to their next ones."""
-        for index in np.flatnonzero(ended):
-            self._episodes[index] += 1
-        found, _ = self._envs.reset(seed=self._seeds(), options={"reset_mask": ended.copy()})
-        self.observations[ended] = self._checked(found)[ended]
-
-    def _seeds(self) -> list[int | None]:
-        return [
-            seed_word(self._seed, Stream.EPISODES, number, episode)
-            for number, episode in zip(self._numbers, self._episodes, strict=True)
-        ]
-
-    def _checked(self, observations: np.ndarray) -> np.ndarray:
-        copied = np.array(observations, np.float32)
-        if not np.isfinite(copied).all():
-            index = int(np.argwhere(~np.isfinite(copied))[0, 0])
+    def _reset(self, place: int) -> np.ndarray:
+        """Resets an environment to its episode, and returns its observation `[O]`."""
+        number = self._numbers[place]
+        seed = seed_word(self._seed, Stream.EPISODES, number, self._episodes[place])
+        observation = np.array(self.envs[place].reset(seed=seed)[0], np.float32)
+        if not np.isfinite(observation).all():
             raise FloatingPointError(
-                f"observation must be finite in float32; a reset of environment "
-                f"{self._numbers[index]} gave {copied[index].tolist()}"
+                f"observation must be finite in float32; a reset of environment {number} gave "
+                f"{observation.tolist()}"
             )
-        return copied
+        return observation
+
+    def _kept(self, place: int, info: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {key: plain(info[key]) for key in self._info_keys if key in info}
+        except TypeError as error:
+            raise RunError(
+                f"environment {self._numbers[place]}: what its compute_reward or "
+                f"compute_terminated reads of info must be {error}"
+            ) from error
 
     def close(self) -> None:
         """Closes every environment."""
-        self._envs.close()
-
-
-def _guarded(
-    make: Callable[[], gymnasium.Env[Any, Any]],
-    number: int,
-    place: int,
-    watchdog: Watchdog | None,
-    info_keys: Sequence[str],
-) -> gymnasium.Env[Any, Any]:
-    guarded = GuardedEnvironment(make(), f"environment {number}", watchdog)
-    return RestorableEpisode(guarded, number, place, info_keys)
-
-
-def _info_of(info: dict[str, Any], index: int) -> dict[str, float]:
-    """Picks one environment's numbers out of a vector environment's `info`."""
-    return {
-        key: float(values[index])
-        for key, values in info.items()
-        if key != _KEPT and f"_{key}" in info and info[f"_{key}"][index]
-    }
+        for env in self.envs:
+            env.close()
 
 
 def plain(value: Any) -> Any:

@@ -90,7 +90,7 @@ class Tell:
     method: str
 
     def done(self, group: Any, acting: Any, policy: Any) -> Any:
-        return group._envs.call(self.method)
+        return [env.get_wrapper_attr(self.method)() for env in group.envs]
 
 
 class Regulator(gymnasium.Env):
