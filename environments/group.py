@@ -188,10 +188,11 @@ class EnvironmentGroup:
             acting.stepped(ended)
             if self.is_closing:
                 break
+        actions = np.array(acted)
         return Rollout(
             observations,
-            np.array(acted),
-            np.array(executed),
+            actions,
+            actions if isinstance(acting, GivenActions) else np.array(executed),  # sent once
             rewards,
             terminated,
             truncated,

@@ -181,7 +181,7 @@ class Worker:
         """
         answer = None
         with self._death_told():
-            if self._pipe.poll(timeout or None):
+            if not timeout or self._pipe.poll(timeout):
                 answer = self._pipe.recv_bytes()
         if answer is None:
             self.kill()
