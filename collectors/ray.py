@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -21,8 +22,13 @@ from eagerly.quiet import quiet_when_imported
 
 _log = logging.getLogger(__name__)
 _CONNECTING = 10.0  # seconds that the head may take to answer
+_BETWEEN = 0.2  # seconds between two looks whether an actor is there again
 _CLOSING = 5.0  # seconds that closing environments may take
 _STORE = 2**28  # bytes of shared memory of a cluster that is started here: policies pass through it
+
+
+class _UnavailableError(LostError):
+    """An actor does not answer, and Ray is about to start it again."""
 
 
 class Collector:
@@ -120,11 +126,23 @@ class OnRay(Elsewhere):
     def _start(self, collector: int, content: bytes) -> None:
         if collector not in self._actors:
             self._actors[collector] = self._class.remote(content)
+        self._ask_to_begin(collector)
+
+    def _ask_to_begin(self, collector: int) -> None:
         self._asked[collector] = self._actors[collector].begin.remote()
         self._sent_messages[collector] = 0
 
     def _started(self, collector: int) -> None:
-        found = self._got(collector, self._patience[collector])
+        deadline = time.monotonic() + STARTING
+        while True:
+            try:
+                found = self._got(collector, self._patience[collector])
+                break
+            except _UnavailableError:  # Ray does not know yet that its node is lost
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_BETWEEN)
+                self._ask_to_begin(collector)
         if differs := differences(found, _here()):
             if not self._allow_different:
                 raise RunError(
@@ -169,7 +187,10 @@ class OnRay(Elsewhere):
         except errors.RayTaskError as error:  # not of an environment: that would be an answer
             raise RunError(f"collector {collector} failed: {error}") from error
         except errors.RayError as error:
-            raise LostError(f"collector {collector} has died ({_short(error)})") from error
+            is_dead = not isinstance(error, errors.ActorUnavailableError)
+            raise (LostError if is_dead else _UnavailableError)(
+                f"collector {collector} has died ({_short(error)})"
+            ) from error
 
     def _drop(self, collector: int) -> None:
         if collector in self._there:  # Ray starts it again
@@ -236,7 +257,8 @@ def _join(ray: Any, address: str, cores: int) -> None:
         ray.init(**settings, logging_level=logging.ERROR, log_to_driver=True)
     except Exception as error:  # Ray raises many kinds
         where = f"at {address} cannot be joined" if address else "cannot be started here"
-        raise RunError(f"a Ray cluster {where}: {_short(error)}") from error
+        token = " (it may ask for a token: see docs/cluster.md)" if address else ""
+        raise RunError(f"a Ray cluster {where}: {_short(error)}{token}") from error
 
 
 def _short(error: Exception) -> str:
