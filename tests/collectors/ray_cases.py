@@ -121,13 +121,17 @@ class Kills(Callback):
 
     def on_round(self, trainer: Any) -> None:
         if trainer.steps % 120 == 0:
-            found = [each for each in psutil.process_iter() if _is_collector(each)]
-            found[self.killed % len(found)].kill()
-            self.killed += 1
+            found = [each for each in psutil.Process().children(recursive=True) if _collects(each)]
+            if found:  # else all of them are just being started again
+                found[self.killed % len(found)].kill()
+                self.killed += 1
 
 
-def _is_collector(process: psutil.Process) -> bool:
-    return "".join(process.cmdline()).startswith("ray::Collector")
+def _collects(process: psutil.Process) -> bool:
+    try:
+        return "".join(process.cmdline()).startswith("ray::Collector")
+    except psutil.Error:  # it has just ended
+        return False
 
 
 @pytest.mark.parametrize("policy_lag", [0, 1])
