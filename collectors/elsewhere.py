@@ -8,9 +8,10 @@ from typing import Any
 
 import cloudpickle
 
-from eagerly.collectors.host import ActsByItself, Order, Policy, RemoteHost
+from eagerly.collectors.host import ActsByItself, Order, RemoteHost
 from eagerly.environments.workers import LostError, sendable
 from eagerly.errors import RunError
+from eagerly.policies.numpy_actor import RowPolicy
 
 # Makes a host of groups, where it is called; is given how that tells of an environment that hangs.
 HostMaker = Callable[[Mapping[int, range]], Callable[[], RemoteHost]]
@@ -36,17 +37,17 @@ class Elsewhere(ABC):
         self._contents = [
             sendable(make({group: groups[group] for group in own}), advice) for own in self._groups
         ]
-        self._acting: Sequence[ActsByItself] = ()
+        self._acting: Mapping[int, ActsByItself] = {}
         self._prepared: set[int] = set()
-        self._policies: dict[int, Policy] = {}  # that each has
-        self._policy: tuple[Policy | None, Any] = None, None  # the newest, and how it is sent
+        self._policies: dict[int, RowPolicy] = {}  # that each has
+        self._policy: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
 
-    def equip(self, acting: Sequence[ActsByItself]) -> None:
+    def equip(self, acting: Mapping[int, ActsByItself]) -> None:
         """Takes what acts in each group."""
         self._acting = acting
         self._prepared.clear()
 
-    def ask(self, orders: Mapping[int, Order], policy: Policy | None = None) -> dict[int, Any]:
+    def ask(self, orders: Mapping[int, Order], policy: RowPolicy | None = None) -> dict[int, Any]:
         """Asks every collector what concerns its groups, and waits for all of them."""
         asked = {
             collector: {group: orders[group] for group in own if group in orders}
@@ -76,7 +77,7 @@ class Elsewhere(ABC):
             answers |= found
         return answers | {group: lost[each] for each in lost for group in asked[each]}
 
-    def _give(self, collector: int, orders: Mapping[int, Order], policy: Policy | None) -> None:
+    def _give(self, collector: int, orders: Mapping[int, Order], policy: RowPolicy | None) -> None:
         acting, given = None, None
         if self._acting and collector not in self._prepared:
             own = {group: self._acting[group] for group in self._groups[collector]}

@@ -13,13 +13,14 @@ import gymnasium
 import numpy as np
 
 from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Act, ActsByItself, Begin, Look, Order, Policy, Step
+from eagerly.collectors.host import Act, ActsByItself, Begin, Look, Order, Step
 from eagerly.collectors.opening import HERE, Making, opened, parts_of
 from eagerly.collectors.recovery import Collectors, Recovery
 from eagerly.collectors.steps import VectorStep, joined_steps
 from eagerly.environments.group import Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
+from eagerly.policies.numpy_actor import RowPolicy
 
 _PATIENCE = 5.0  # seconds that closing waits for a rollout that has begun
 _NOT_REPEATED = "they did not come back to where they were"
@@ -39,7 +40,7 @@ class Round:
     steps: int
     random_steps: int
     explorations: Sequence[Mapping[str, Any]]
-    policy: Policy | None
+    policy: RowPolicy | None
 
 
 class Environments:
@@ -133,7 +134,7 @@ class Environments:
 
     def equip(self, acting: Sequence[ActsByItself]) -> None:
         """Takes what acts in each group."""
-        self._collectors.equip(acting)
+        self._collectors.equip(dict(enumerate(acting)))
 
     def start(self) -> None:
         """Resets every environment to its first episode."""
@@ -179,7 +180,7 @@ class Environments:
         orders = [Act(made.steps, made.random_steps, each) for each in made.explorations]
         return self._ask(orders, made.policy)
 
-    def _ask(self, orders: Sequence[Order], policy: Policy | None = None) -> list[Any]:
+    def _ask(self, orders: Sequence[Order], policy: RowPolicy | None = None) -> list[Any]:
         return self._recovery.ask(orders, self.observations, policy)
 
     def _steps(

@@ -18,8 +18,7 @@ import numpy as np
 
 from eagerly.environments.group import Acts, EnvironmentGroup, GivenActions, Rollout
 from eagerly.environments.watchdog import Watchdog
-
-Policy = Callable[[np.ndarray], np.ndarray]  # observations `[G, O]` to scores `[G, A]`
+from eagerly.policies.numpy_actor import RowPolicy
 
 
 class ActsByItself(Acts, Protocol):
@@ -27,7 +26,7 @@ class ActsByItself(Acts, Protocol):
 
     def begin(
         self,
-        policy: Policy | None,
+        policy: RowPolicy | None,
         random_steps: int,
         exploration: Mapping[str, Any],
         fresh: np.ndarray | None,
@@ -42,7 +41,7 @@ class Order(Protocol):
     """What is asked of a group."""
 
     def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: Policy | None
+        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
     ) -> Any:
         """Does it in a group, and returns the answer."""
 
@@ -52,7 +51,7 @@ class Look:
     """Answers with the spaces of observations and actions, as cloudpickle writes them."""
 
     def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: Policy | None
+        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
     ) -> bytes:
         """Does it."""
         return cloudpickle.dumps((group.observation_space, group.action_space))
@@ -66,7 +65,7 @@ class Begin:
     actions: Sequence[np.ndarray] = ()
 
     def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: Policy | None
+        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Does it, and answers with observations and returns."""
         return group.begin(self.episodes, self.actions)
@@ -80,7 +79,7 @@ class Step:
     fresh: np.ndarray | None = None
 
     def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: Policy | None
+        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
     ) -> tuple[Rollout, dict[str, Any]]:
         """Does it, and answers with what came of it."""
         return group.rollout(1, GivenActions(self.actions)), {}
@@ -103,7 +102,7 @@ class Act:
     fresh: np.ndarray | None = None
 
     def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: Policy | None
+        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
     ) -> tuple[Rollout, dict[str, Any]]:
         """Does it, and answers with what came of it and the state of exploration after it."""
         assert acting is not None
@@ -112,7 +111,7 @@ class Act:
 
 
 class Host:
-    """Groups of environments in this process.
+    """Groups of environments in this process; see `Collectors`.
 
     Args:
         make: Makes one environment.
@@ -135,7 +134,7 @@ class Host:
     ) -> None:
         self._groups: dict[int, EnvironmentGroup] = {}
         self._acting: dict[int, ActsByItself] = {}
-        self._policy: Policy | None = None
+        self._policy: RowPolicy | None = None
         making = partial(EnvironmentGroup, make, watchdog=watchdog, info_keys=info_keys)
         count = sum(map(len, groups.values()))
         try:
@@ -152,7 +151,7 @@ class Host:
         """Takes what acts in each group."""
         self._acting = dict(acting)
 
-    def ask(self, orders: Mapping[int, Order], policy: Policy | None = None) -> dict[int, Any]:
+    def ask(self, orders: Mapping[int, Order], policy: RowPolicy | None = None) -> dict[int, Any]:
         """Does what is asked of each group, one after the other, and returns the answers.
 
         Args:

@@ -12,7 +12,6 @@ from typing import Any
 import gymnasium
 
 from eagerly.collectors.elsewhere import Elsewhere
-from eagerly.collectors.here import Here
 from eagerly.collectors.host import Host, RemoteHost
 from eagerly.collectors.processes import Processes
 from eagerly.environments.watchdog import Watchdog
@@ -86,7 +85,7 @@ def opened(
     watchdog: Watchdog | None,
     *,
     allow_different: bool = False,
-) -> tuple[Here | Elsewhere, int]:
+) -> tuple[Host | Elsewhere, int]:
     """Opens collectors.
 
     Args:
@@ -106,7 +105,7 @@ def opened(
     groups = making.groups
     count = min(count, len(groups))
     if kind == HERE:
-        return Here(making.here(watchdog)), 1
+        return making.here(watchdog), 1
     if kind == PROCESSES:
         count = count or min(len(os.sched_getaffinity(0)), len(groups))
         elsewhere = partial(making.elsewhere, answer_and_end)

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Act, ActsByItself, Order, Policy, Step
+from eagerly.collectors.host import Act, ActsByItself, Order, Step
 from eagerly.environments.workers import LostError
 from eagerly.errors import RunError
+from eagerly.policies.numpy_actor import RowPolicy
 
 _log = logging.getLogger(__name__)
 _TRIES = 5  # after which a collector that was lost at each of them is given up
@@ -22,10 +23,10 @@ _TRIES = 5  # after which a collector that was lost at each of them is given up
 class Collectors(Protocol):
     """Where groups of environments are."""
 
-    def equip(self, acting: Sequence[ActsByItself]) -> None:
+    def equip(self, acting: Mapping[int, ActsByItself]) -> None:
         """Takes what acts in each group."""
 
-    def ask(self, orders: Mapping[int, Order], policy: Policy | None = None) -> dict[int, Any]:
+    def ask(self, orders: Mapping[int, Order], policy: RowPolicy | None = None) -> dict[int, Any]:
         """Does what is asked of groups, and waits for it.
 
         Args:
@@ -78,7 +79,7 @@ class Recovery:
         return lost
 
     def ask(
-        self, orders: Sequence[Order], observations: np.ndarray, policy: Policy | None = None
+        self, orders: Sequence[Order], observations: np.ndarray, policy: RowPolicy | None = None
     ) -> list[Any]:
         """Asks every group; those that are lost are brought back and asked again.
 
@@ -107,7 +108,7 @@ class Recovery:
         return [answers[group] for group in wanted]
 
     def _ask_again(
-        self, orders: dict[int, Order], observations: np.ndarray, policy: Policy | None
+        self, orders: dict[int, Order], observations: np.ndarray, policy: RowPolicy | None
     ) -> dict[int, Any]:
         """Brings groups back into their episodes, and asks what they were asked."""
         moving = [group for group, order in orders.items() if isinstance(order, Act | Step)]
