@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -15,6 +16,12 @@ from eagerly.policies.numpy_actor import RowPolicy
 
 # Makes a host of groups, where it is called; is given how that tells of an environment that hangs.
 HostMaker = Callable[[Mapping[int, range]], Callable[[], RemoteHost]]
+
+
+def divided(numbers: range, parts: int) -> list[range]:
+    """Divides numbers into as many parts, whose lengths differ by 1 at most."""
+    cuts = [len(numbers) * part // parts for part in range(parts + 1)]
+    return [numbers[first:end] for first, end in pairwise(cuts)]
 
 
 class Elsewhere(ABC):
@@ -30,9 +37,7 @@ class Elsewhere(ABC):
     """
 
     def __init__(self, make: HostMaker, groups: Sequence[range], count: int, advice: str) -> None:
-        every = range(len(groups))
-        cuts = [len(groups) * index // count for index in range(count + 1)]
-        self._groups = [every[cuts[index] : cuts[index + 1]] for index in range(count)]
+        self._groups = divided(range(len(groups)), count)
         self._advice = advice
         self._contents = [
             sendable(make({group: groups[group] for group in own}), advice) for own in self._groups

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -14,7 +13,7 @@ import numpy as np
 
 from eagerly.collectors.episodes import EpisodeLog
 from eagerly.collectors.host import Act, ActsByItself, Begin, Look, Order, Step
-from eagerly.collectors.opening import HERE, Making, opened, parts_of
+from eagerly.collectors.opening import HERE, Making, groups_of, opened, stepped_groups
 from eagerly.collectors.recovery import Collectors, Recovery
 from eagerly.collectors.steps import VectorStep, joined_steps
 from eagerly.environments.group import Rollout
@@ -28,18 +27,14 @@ _NOT_REPEATED = "they did not come back to where they were"
 
 @dataclass(frozen=True)
 class Round:
-    """What groups need to act in the next steps.
+    """What groups are to do in the next steps.
 
     Attributes:
-        steps: T.
-        random_steps: So many of them are uniformly random at first.
-        explorations: The state of each group's exploration.
-        policy: Maps observations `[G, O]` to scores `[G, A]`.
+        orders: Of each group.
+        policy: With which they act; maps observations `[G, O]` to scores `[G, A]`.
     """
 
-    steps: int
-    random_steps: int
-    explorations: Sequence[Mapping[str, Any]]
+    orders: Sequence[Act]
     policy: RowPolicy | None
 
 
@@ -100,12 +95,10 @@ class Environments:
         info_keys: Sequence[str] = (),
     ) -> None:
         self.repeats, self._restorable, self.acting = repeats, restorable, acting
-        every, size = range(num_envs), group_size or num_envs
-        cuts = [*range(0, num_envs, size), num_envs]
-        if not acting:
-            parts = parts_of(collectors, num_envs, num_collectors)
-            cuts = [num_envs * part // parts for part in range(parts + 1)]
-        self.groups = [every[first:end] for first, end in pairwise(cuts)]
+        if acting:
+            self.groups = groups_of(num_envs, group_size or num_envs)
+        else:
+            self.groups = stepped_groups(num_envs, collectors, num_collectors)
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
         self._thread: ThreadPoolExecutor | None = None
         self._begun: Future[list[Any]] | None = None
@@ -177,8 +170,7 @@ class Environments:
         yield from self._steps(answers)
 
     def _acted(self, made: Round) -> list[tuple[Rollout, Mapping[str, Any]]]:
-        orders = [Act(made.steps, made.random_steps, each) for each in made.explorations]
-        return self._ask(orders, made.policy)
+        return self._ask(made.orders, made.policy)
 
     def _ask(self, orders: Sequence[Order], policy: RowPolicy | None = None) -> list[Any]:
         return self._recovery.ask(orders, self.observations, policy)

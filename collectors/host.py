@@ -76,7 +76,6 @@ class Step:
     """Makes one step with actions `[G, ...]` in the environments' units."""
 
     actions: np.ndarray
-    fresh: np.ndarray | None = None
 
     def done(
         self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import Any
 
 import gymnasium
 
-from eagerly.collectors.elsewhere import Elsewhere
+from eagerly.collectors.elsewhere import Elsewhere, divided
 from eagerly.collectors.host import Host, RemoteHost
-from eagerly.collectors.processes import Processes
+from eagerly.collectors.processes import Processes, cores
 from eagerly.environments.watchdog import Watchdog
 from eagerly.environments.workers import answer_and_end
 
@@ -64,18 +63,25 @@ class Making:
         return partial(RemoteHost, self.make, groups, self.seed, self.timeout, hung, self.info_keys)
 
 
-def parts_of(kind: str, num_envs: int, count: int) -> int:
-    """Returns into how many parts environments are divided that are only stepped.
+def groups_of(num_envs: int, size: int) -> list[range]:
+    """Divides environments into groups of a size; the last may have fewer."""
+    every = range(num_envs)
+    return [every[first : first + size] for first in every[::size]]
+
+
+def stepped_groups(num_envs: int, kind: str, count: int) -> list[range]:
+    """Divides environments that are only stepped into groups, one for each collector.
 
     Args:
-        kind: Where they are, see `opened`.
         num_envs: How many there are.
+        kind: Where they are, see `opened`.
         count: How many collectors were asked for; 0 for none in particular.
     """
     if kind == HERE:
-        return 1
-    cores = len(os.sched_getaffinity(0)) if kind == PROCESSES else num_envs
-    return min(count or cores, num_envs)
+        count = 1
+    elif not count:
+        count = cores() if kind == PROCESSES else num_envs
+    return divided(range(num_envs), min(count, num_envs))
 
 
 def opened(
@@ -107,7 +113,7 @@ def opened(
     if kind == HERE:
         return making.here(watchdog), 1
     if kind == PROCESSES:
-        count = count or min(len(os.sched_getaffinity(0)), len(groups))
+        count = count or min(cores(), len(groups))
         elsewhere = partial(making.elsewhere, answer_and_end)
         return Processes(elsewhere, groups, count, timeout=making.timeout), count
     from eagerly.collectors.ray import OnRay, end_actor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,3 +66,10 @@ class Processes(Elsewhere):
     def close(self) -> None:
         """Closes every environment and ends every process."""
         close_all(list(self._workers.values()))
+
+
+def cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

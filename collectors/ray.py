@@ -13,6 +13,7 @@ from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
 from eagerly.collectors.host import Order
+from eagerly.collectors.processes import cores
 from eagerly.collectors.reaper import Reaper, descendants
 from eagerly.collectors.versions import differences, surroundings
 from eagerly.environments.remote import STARTING
@@ -102,11 +103,11 @@ class OnRay(Elsewhere):
         self._joined, self._reaper = not self._ray.is_initialized(), None
         if self._joined:
             before = descendants()
-            _join(self._ray, address, count or min(len(groups), _cores()))
+            _join(self._ray, address, count or min(len(groups), cores()))
             self._reaper = None if address else Reaper(descendants() - before)
         try:
-            cores = int(self._ray.cluster_resources().get("CPU", 1))
-            count = count or max(1, min(len(groups), cores))
+            there = int(self._ray.cluster_resources().get("CPU", 1))
+            count = count or max(1, min(len(groups), there))
             super().__init__(make, groups, count, "or use --collectors here")
         except BaseException:
             self._leave()
@@ -235,12 +236,12 @@ def _ray() -> Any:
     return ray
 
 
-def _join(ray: Any, address: str, cores: int) -> None:
+def _join(ray: Any, address: str, num_cpus: int) -> None:
     """Joins the cluster at an address, or starts one on this machine with so many cores."""
     settings: dict[str, Any] = {
         "address": "local",  # also where another cluster runs
         "include_dashboard": False,
-        "num_cpus": cores,
+        "num_cpus": num_cpus,
         "object_store_memory": _STORE,
     }
     if address:
@@ -265,10 +266,6 @@ def _short(error: Exception) -> str:
     """Returns the first and the last line of what an error says, which often has a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ... ".join(line[:300] for line in dict.fromkeys([*lines[:1], *lines[-1:]]))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 @cache

@@ -116,12 +116,15 @@ class Recovery:
         begun = self._collectors.ask(begins)
         lost = {group: each for group, each in begun.items() if isinstance(each, LostError)}
         for group in begun.keys() - lost.keys():
-            fresh = self._differing(self._groups[group], observations, *begun[group])
+            own, order = self._groups[group], orders[group]
+            fresh = self._differing(own, observations, *begun[group])
+            self._lost[own] = fresh
             if fresh.any():
                 found = self._begin_afresh(group, fresh)
                 if isinstance(found, LostError):
                     lost[group] = found
-                orders[group] = replace(orders[group], fresh=fresh)  # type: ignore[type-var]
+                if isinstance(order, Act):
+                    orders[group] = replace(order, fresh=fresh)
         asked = {group: order for group, order in orders.items() if group not in lost}
         return lost | self._collectors.ask(asked, policy)
 
@@ -140,5 +143,4 @@ class Recovery:
         numbers = self._groups[group]
         new = [number for number, begins in zip(numbers, fresh, strict=True) if begins]
         _log.warning("environments %s do not come back into their episodes: fresh ones begin", new)
-        self._lost[new] = True
         return self._collectors.ask({group: self._episodes.begin(numbers, fresh)})[group]

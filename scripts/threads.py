@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from eagerly.collectors.processes import cores
 from eagerly.errors import RunError
 from eagerly.scripts.flags import format_seeds
 from eagerly.storage.config import RunConfig
@@ -46,13 +46,6 @@ def threads_of_new_runs(
         f"{at_a_time} runs share {cores()} cores. By default a run has {alone}, and thread "
         "counts can change the last bits: --intra-op-threads and --inter-op-threads set them"
     )
-
-
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def described_threads(runs: Sequence[Run], why: str) -> str:

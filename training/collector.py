@@ -15,6 +15,7 @@ from eagerly.agents.conditions import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, Transition
 from eagerly.collectors.environments import Environments, Round
 from eagerly.collectors.episodes import FinishedEpisode
+from eagerly.collectors.host import Act
 from eagerly.collectors.steps import VectorStep
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
@@ -210,16 +211,19 @@ class Collector:
         self._gather_exploration()
 
     def _next_round(self, policy: RowPolicy | None) -> Round:
-        """Returns what groups need to act in the next round."""
+        """Returns what groups are to do in the next round."""
         exploration = self._behavior.exploration.state()
         noise = exploration["noise"]
         if len(noise) != len(self.environments):
             noise = []  # of other environments: theirs begins anew
-        explorations = [
-            {"step": exploration["step"], "noise": noise[numbers.start : numbers.stop]}
-            for numbers in self.environments.groups
-        ]
-        return Round(self._rollout_steps, self._random_steps(), explorations, policy)
+        steps, random_steps = self._rollout_steps, self._random_steps()
+        return Round(
+            [
+                Act(steps, random_steps, exploration | {"noise": noise[own.start : own.stop]})
+                for own in self.environments.groups
+            ],
+            policy,
+        )
 
     def _begin_round(self, policy: RowPolicy | None) -> None:
         """Begins the next round in a thread; `state` is the one before it until it is taken."""
