@@ -116,11 +116,11 @@ def opened(
         count = count or min(cores(), len(groups))
         elsewhere = partial(making.elsewhere, answer_and_end)
         return Processes(elsewhere, groups, count, timeout=making.timeout), count
-    from eagerly.collectors.ray import OnRay, end_actor
+    from eagerly.collectors.ray import OnRay, answer_and_end_actor
 
     address = kind.partition(":")[2]
     on_ray = OnRay(
-        partial(making.elsewhere, end_actor),
+        partial(making.elsewhere, answer_and_end_actor),
         groups,
         count,
         address=address,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from queue import SimpleQueue
 from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
@@ -17,7 +18,7 @@ from eagerly.collectors.processes import cores
 from eagerly.collectors.reaper import Reaper, descendants
 from eagerly.collectors.versions import differences, surroundings
 from eagerly.environments.remote import STARTING
-from eagerly.environments.workers import LostError, Served, message_of, value_of
+from eagerly.environments.workers import LostError, Served, failure, message_of, value_of
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_when_imported
 
@@ -36,7 +37,8 @@ class Collector:
     """What an actor is: a host of groups, and what its bits depend on.
 
     Ray starts an actor again whose process or node is lost, also between two messages, of which
-    nobody is told. So messages are numbered.
+    nobody is told. So messages are numbered. Environments are called in a thread of their own, so
+    that a message is answered in place of one that hangs.
 
     Args:
         content: What makes the host.
@@ -45,7 +47,7 @@ class Collector:
     def __init__(self, content: bytes) -> None:
         quiet_when_imported()  # an environment may import TensorFlow
         self._content, self._answered = content, 0
-        self._served = Served(content)
+        self._served, self._thread = Served(content), ThreadPoolExecutor(1, "environments")
 
     def begin(self) -> dict[str, str]:
         """Begins anew, whatever was answered before, and returns what its bits depend on."""
@@ -58,17 +60,21 @@ class Collector:
         if number != self._answered:
             return None
         self._answered += 1
-        return self._served.answer(message, *more)
+        self._thread.submit(lambda: _answers.put(self._served.answer(message, *more)))
+        return _answers.get()
 
     def close(self) -> None:
         """Closes the environments."""
-        self._served.close()
+        self._thread.submit(self._served.close).result()
 
 
-def end_actor(what: str) -> None:
-    """Says why on the standard error output, which Ray shows at the learner, and ends."""
-    sys.stderr.write(f"{what}\n")
-    sys.stderr.flush()
+_answers: SimpleQueue[bytes] = SimpleQueue()  # in the process of an actor: what it answers next
+
+
+def answer_and_end_actor(what: str) -> None:
+    """Raises a `RunError` where an answer of this process is waited for, and ends it."""
+    _answers.put(failure(what))
+    time.sleep(_CLOSING)  # in which the answer is sent
     os._exit(1)
 
 

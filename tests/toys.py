@@ -67,7 +67,7 @@ class Mixed(Counting):
 
 
 class Worker(Counting):
-    """Tells about the process that it is in; dies, or does not close, as its action says."""
+    """Tells about the process that it is in; dies, hangs or does not close, as its action says."""
 
     def process(self) -> tuple[int, list[str]]:
         return os.getpid(), sorted(sys.modules)
@@ -75,6 +75,8 @@ class Worker(Counting):
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         if action[1] == 3:
             os._exit(7)
+        if action[1] == 4:
+            time.sleep(60)
         self.hangs = action[1] == 2
         return super().step(action)
 

@@ -85,6 +85,19 @@ def test_what_an_environment_raises_there_is_told() -> None:
     environments.close()
 
 
+def test_an_environment_that_hangs_there_is_told_at_once() -> None:
+    environments = on_actors(environment_maker("Worker-v0"), timeout=2.0)
+    environments.start()
+    began = time.monotonic()
+    hangs = (
+        r"(?s)environment 1, in step, has not come back for 2 seconds.*toys.py.*time.sleep\(60\)"
+    )
+    with pytest.raises(RunError, match=hangs):
+        environments.step(np.array([[0, 0], [0, 4]], np.float32))
+    assert time.monotonic() - began < 15
+    environments.close()
+
+
 def test_a_package_that_is_missing_there_is_named() -> None:
     make = environment_maker(toys.Elsewhere, {"only_in": os.getpid()})
     with pytest.raises(RunError, match="needs a package that is missing: no module 'simulator'"):

@@ -160,22 +160,23 @@ def test_a_collector_that_is_killed_is_brought_back_and_nothing_changes(
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "parts"),
     [
-        {"memory": "gru", "memory_units": 8, "group_size": 2},
-        {"normalize_observations": True, "exploration": "ornstein_uhlenbeck", "rollout_steps": 3},
+        ({"memory": "gru", "memory_units": 8, "group_size": 2}, 1),
+        ({"normalize_observations": True, "exploration": "ornstein_uhlenbeck"}, 2),
     ],
     ids=["memory", "one group"],
 )
 def test_where_a_policy_acts_here_collectors_only_step(
-    train: TrainRun, settings: dict[str, Any]
+    train: TrainRun, settings: dict[str, Any], parts: int
 ) -> None:
-    settings |= {"env": "Hopper-v5", "num_envs": 4, "steps": 300}
-    divided = train(
-        "divided", **settings | {"steps": 200}, collectors="processes", num_collectors=2
-    )
+    settings |= {"env": "Hopper-v5", "num_envs": 4, "rollout_steps": 3, "steps": 240}
+    first = {"steps": 240 // parts, "collectors": "processes", "num_collectors": 2}
+    divided = train("divided", **settings | first)
     assert [len(numbers) for numbers in divided.collector.environments.groups] == [2, 2]
-    _same(train("divided", steps=300, num_collectors=1), train("here", **settings))
+    if parts > 1:
+        divided = train("divided", steps=240, num_collectors=1)
+    _same(divided, train("here", **settings))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_an_environment_that_does_not_close_is_killed() -> None:
 
 
 PROGRAM = """
-import os, sys, time
+import os, sys, threading, time
 import tensorflow
 import gymnasium
 print("the program runs", flush=True)
@@ -312,26 +313,29 @@ print("the program runs", flush=True)
 class Mine(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (1,))
     action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    def __init__(self, hangs=False):
+        self.hangs = hangs
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), {}
     def step(self, action):
+        time.sleep(300 if self.hangs else 0)
         reward = float("tensorflow" in sys.modules)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), reward, False, False, {}
 
 gymnasium.register("Mine-v0", entry_point=Mine)
 import numpy as np
-from eagerly import Trainer, open_run
 from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 STILL = np.zeros((2, 1), "float32")
-for env in ("Mine-v0", Mine):
+every = []
+for make in (environment_maker("Mine-v0"), environment_maker(Mine, {"hangs": HANGS})):
     environments = Environments(
-        environment_maker(env), 2, 0, group_size=1, collectors="processes", num_collectors=2
+        make, 2, 0, group_size=1, collectors="processes", num_collectors=2
     )
     environments.start()
-    print(environments.step(STILL).rewards, flush=True)
-workers = environments._collectors._workers.values()
+    every.append(environments)
+workers = [each for made in every for each in made._collectors._workers.values()]
 print(*[worker.process.pid for worker in workers], flush=True)
 END
 """
@@ -355,32 +359,27 @@ def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_path: Path) -> None:
     # No main guard, a class of the program itself, TensorFlow at its top.
-    (tmp_path / "program.py").write_text(PROGRAM.replace("END", ""))
+    end = "print(*[made.step(STILL).rewards for made in every], flush=True)"
+    (tmp_path / "program.py").write_text(PROGRAM.replace("HANGS", "False").replace("END", end))
     done = _run(tmp_path, "program.py")
     assert done.returncode == 0, done.stderr
-    first, one, other, last = done.stdout.splitlines()
-    assert (first, one, other) == ("the program runs", "[0. 0.]", "[0. 0.]")
-    assert all(gone(int(pid)) for pid in last.split())  # although nobody closed them
+    first, workers, rewards = done.stdout.splitlines()
+    assert (first, rewards) == ("the program runs", "[0. 0.] [0. 0.]")
+    assert all(gone(int(pid)) for pid in workers.split())  # although nobody closed them
 
 
-def test_workers_do_not_outlive_a_trainer_that_is_killed_nor_complain(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM.replace("END", "os.kill(os.getpid(), 9)"))
-    done = _run(tmp_path, "program.py")
-    assert done.returncode == -9
-    assert all(gone(int(pid)) for pid in done.stdout.splitlines()[-1].split())
-    assert "Traceback" not in done.stderr
-
-
-def test_a_worker_whose_environment_hangs_ends_with_its_trainer(tmp_path: Path) -> None:
-    hangs = "threading.Thread(target=environments.step, args=[STILL]).start()\ntime.sleep(1)\n"
-    program = PROGRAM.replace("print(environments.step(STILL).rewards, flush=True)", "pass")
-    program = program.replace("END", f"{hangs}os.kill(os.getpid(), 9)")
-    program = program.replace("import os,", "import threading\nimport os,")
-    step = "def step(self, action):"
-    program = program.replace(step, f"{step}\n        time.sleep(300)")
-    (tmp_path / "program.py").write_text(program)
+def test_no_worker_outlives_a_trainer_that_is_killed_not_even_one_that_hangs(
+    tmp_path: Path,
+) -> None:
+    end = """
+threading.Thread(target=environments.step, args=[STILL]).start()
+time.sleep(1)
+os.kill(os.getpid(), 9)
+"""
+    (tmp_path / "program.py").write_text(PROGRAM.replace("HANGS", "True").replace("END", end))
     done = _run(tmp_path, "program.py")
     assert done.returncode == -9, done.stderr
     workers = [int(pid) for pid in done.stdout.splitlines()[-1].split()]
-    assert len(workers) == 2
+    assert len(workers) == 4
     assert all(gone(pid, within=30) for pid in workers)
+    assert "Traceback" not in done.stderr
