@@ -94,6 +94,9 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/td3-8-environments-HalfCheetah-v5-*.csv \
 	    --until 100000 --rename td3 "TD3, 1 environment" \
 	    --rename td3-8-environments "TD3, 8 environments" -o docs/pictures/vector.png
+	$(PLOT) $(LEARNING)/td3-rounds-HalfCheetah-v5-*.csv $(LEARNING)/td3-rounds-lag-HalfCheetah-v5-*.csv \
+	    --rename td3-rounds "TD3, policy lag 0" --rename td3-rounds-lag "TD3, policy lag 1" \
+	    -o docs/pictures/lag.png
 	$(PLOT) $(LEARNING)/td3-HalfCheetah-v5-*.csv $(LEARNING)/td3-normalized-HalfCheetah-v5-*.csv \
 	    $(LEARNING)/td3-Reacher-v5-*.csv $(LEARNING)/td3-normalized-Reacher-v5-*.csv \
 	    $(LEARNING)/td3-Pendulum-v1-*.csv $(LEARNING)/td3-normalized-Pendulum-v1-*.csv \
