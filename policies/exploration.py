@@ -7,7 +7,7 @@ neither who draws it, nor with which others, nor how often changes a bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,6 +62,22 @@ def _normal(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarra
 
 def _uniform(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return generator.random(shape)
+
+
+class Noise(Protocol):
+    """Makes of what an actor computes what is done, step by step."""
+
+    def __call__(self, scores: np.ndarray, step: int, /) -> np.ndarray:
+        """Maps scores `[G, A]` to actions `[G, A]` in [-1, 1]."""
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Takes which environments `[G]` begin an episode."""
+
+    def state(self) -> list[list[float]]:
+        """Returns what the next numbers depend on besides their step, as JSON can hold it."""
+
+    def restore(self, state: list[list[float]]) -> None:
+        """Continues from `state`."""
 
 
 class GaussianNoise:
@@ -138,7 +154,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         self._current = np.array(state, np.float32) if state else np.zeros((0, 0), np.float32)
 
 
-class ChoiceNoise(GaussianNoise):
+class ChoiceNoise:
     """Exploration for discrete choices: samples by their probabilities, sometimes uniformly.
 
     Args:
@@ -150,7 +166,7 @@ class ChoiceNoise(GaussianNoise):
     """
 
     def __init__(
-        self, box: GaussianNoise, actions: Actions, epsilon: float, seed: int, *, first: int = 0
+        self, box: Noise, actions: Actions, epsilon: float, seed: int, *, first: int = 0
     ) -> None:
         self._box, self._actions, self._epsilon = box, actions, epsilon
         self._uniforms = Draws(_uniform, seed, Stream.EXPLORATION, 1, first=first)
@@ -212,7 +228,7 @@ class Exploration:
         seed: int,
         first: int = 0,
     ) -> None:
-        self.noise = GaussianNoise(scale, seed, first=first)
+        self.noise: Noise = GaussianNoise(scale, seed, first=first)
         if kind == "ornstein_uhlenbeck":
             self.noise = OrnsteinUhlenbeckNoise(scale, theta, seed, first=first)
         if actions.choices:

@@ -120,25 +120,11 @@ def test_here_and_in_processes_environments_give_the_same_bits(env: str) -> None
 
 
 @pytest.mark.parametrize("policy_lag", [0, 1])
-def test_a_run_is_the_same_here_in_processes_and_changing_between_them(
-    train: TrainRun, policy_lag: int
-) -> None:
-    settings = {"env": "InvertedPendulum-v5", "num_envs": 3, "group_size": 1, "rollout_steps": 4}
-    settings |= {"policy_lag": policy_lag, "exploration": "ornstein_uhlenbeck"}
-    straight = train("straight", **settings)
-    parts = train("parts", **settings, collectors="processes", num_collectors=3, steps=201)
-    assert parts.collector.environments.num_collectors == 3
-    _same(train("parts", steps=400, num_collectors=2), straight)
-    train("more", **settings, steps=201)
-    _same(train("more", collectors="processes", steps=400), straight)
-
-
-@pytest.mark.parametrize("policy_lag", [0, 1])
-def test_a_collector_that_is_killed_is_brought_back_and_nothing_changes(
+def test_a_run_is_the_same_wherever_it_collects_and_whatever_is_killed(
     train: TrainRun, policy_lag: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"env": "Hopper-v5", "num_envs": 4, "group_size": 2, "rollout_steps": 5}
-    settings |= {"policy_lag": policy_lag, "exploration": "ornstein_uhlenbeck"}
+    settings |= {"policy_lag": policy_lag, "exploration": "ornstein_uhlenbeck", "steps": 300}
     straight = train("straight", **settings)
 
     class Kills(Callback):
@@ -147,22 +133,25 @@ def test_a_collector_that_is_killed_is_brought_back_and_nothing_changes(
         killed = 0
 
         def on_round(self, trainer: Any) -> None:
-            if trainer.steps % 60 == 0:
+            if trainer.steps % 40 == 0:
                 workers = workers_of(trainer.collector.environments)
                 workers[Kills.killed % len(workers)].kill()
                 Kills.killed += 1
 
-    processes = PROCESSES | settings
-    killed = train("killed", callbacks=[Kills()], **processes)
-    assert Kills.killed >= 6
-    assert caplog.text.count("its episodes are repeated") >= 6
-    _same(killed, straight)
+    first = settings | {"steps": 161, "collectors": "processes", "num_collectors": 2}
+    train("parts", callbacks=[Kills()], **first)
+    assert Kills.killed >= 4
+    assert caplog.text.count("its episodes are repeated") >= 4
+    train("parts", steps=221, collectors="here", num_collectors=0)
+    parts = train("parts", steps=300, collectors="processes", num_collectors=1)
+    assert parts.collector.environments.num_collectors == 1
+    _same(parts, straight)
 
 
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"memory": "gru", "memory_units": 8, "group_size": 2}, 1),
+        ({"memory": "gru", "memory_units": 8, "group_size": 2, "sequence_length": 4}, 1),
         ({"normalize_observations": True, "exploration": "ornstein_uhlenbeck"}, 2),
     ],
     ids=["memory", "one group"],
