@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -14,7 +15,8 @@ from eagerly.environments.workers import LostError, sendable
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 
-# Makes a host of groups, where it is called; is given how that tells of an environment that hangs.
+_PATIENCE = 5.0  # seconds that closing waits for a rollout that has begun
+# Returns a callable that builds a host of these groups in the process where it is called.
 HostMaker = Callable[[Mapping[int, range]], Callable[[], RemoteHost]]
 
 
@@ -30,10 +32,10 @@ class Elsewhere(ABC):
     One that is not there, at first or because it was lost, is started when its groups are asked.
 
     Args:
-        make: Makes what makes a collector's host.
+        make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are.
-        advice: Of a message about what cannot be sent to them: what else can be done.
+        advice: What an error message recommends if something cannot be sent to a collector.
     """
 
     def __init__(self, make: HostMaker, groups: Sequence[range], count: int, advice: str) -> None:
@@ -46,6 +48,8 @@ class Elsewhere(ABC):
         self._prepared: set[int] = set()
         self._policies: dict[int, RowPolicy] = {}  # that each has
         self._policy: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
+        self._waiting: set[int] = set()  # that have not answered what they were asked last
+        self._starting, self._closed = threading.Lock(), False
 
     def equip(self, acting: Mapping[int, ActsByItself]) -> None:
         """Takes what acts in each group."""
@@ -60,8 +64,11 @@ class Elsewhere(ABC):
         }
         asked = {collector: own for collector, own in asked.items() if own}
         lost: dict[int, LostError] = {}
+        for collector in self._waiting & asked.keys():  # something else failed meanwhile
+            lost[collector] = LostError(f"collector {collector} was asked, and not waited for")
+            self._forget(collector)
 
-        def each(collectors: Iterable[int], what: Callable[[int], Any]) -> dict[int, Any]:
+        def those(collectors: Iterable[int], what: Callable[[int], Any]) -> dict[int, Any]:
             found = {}
             for collector in collectors:
                 if collector in lost:
@@ -74,13 +81,24 @@ class Elsewhere(ABC):
             return found
 
         new = [collector for collector in asked if not self._is_there(collector)]
-        each(new, lambda collector: self._start(collector, self._contents[collector]))
-        each(new, self._started)
-        each(asked, lambda collector: self._give(collector, asked[collector], policy))
+        those(new, self._start_unless_closed)
+        those(new, self._started)
+        those(asked, lambda collector: self._give(collector, asked[collector], policy))
         answers: dict[int, Any] = {}
-        for found in each(asked, self._answer).values():
+        for found in those(asked, self._taken).values():
             answers |= found
-        return answers | {group: lost[each] for each in lost for group in asked[each]}
+        return answers | {group: why for each, why in lost.items() for group in asked[each]}
+
+    def _start_unless_closed(self, collector: int) -> None:
+        with self._starting:
+            if self._closed:
+                raise RunError(f"collector {collector} is not started: collectors are being closed")
+            self._start(collector, self._contents[collector])
+
+    def _taken(self, collector: int) -> dict[int, Any]:
+        answer = self._answer(collector)
+        self._waiting.discard(collector)
+        return answer
 
     def _give(self, collector: int, orders: Mapping[int, Order], policy: RowPolicy | None) -> None:
         acting, given = None, None
@@ -93,6 +111,7 @@ class Elsewhere(ABC):
                 self._policy = policy, self._shared(self._sent(policy))
             given = self._policy[1]
             self._policies[collector] = policy
+        self._waiting.add(collector)
         self._send(collector, acting, given, orders)
 
     def _sent(self, what: Any) -> bytes:
@@ -105,6 +124,7 @@ class Elsewhere(ABC):
 
     def _forget(self, collector: int) -> None:
         self._prepared.discard(collector)
+        self._waiting.discard(collector)
         self._policies.pop(collector, None)
         self._drop(collector)
 
@@ -138,10 +158,16 @@ class Elsewhere(ABC):
     def _drop(self, collector: int) -> None:
         """Clears away what is left of a collector that was lost."""
 
-    def hurry(self) -> None:
-        """Lets rollouts end as they are: no message reaches a process that is busy."""
-        return
+    def hurry(self) -> float | None:
+        """Says how long to wait for rollouts: no message reaches a process that is busy."""
+        return _PATIENCE
 
-    @abstractmethod
     def close(self) -> None:
         """Closes every environment and ends every collector."""
+        with self._starting:
+            self._closed = True
+        self._end()
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Does what `close` says."""

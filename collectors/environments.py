@@ -21,7 +21,6 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 
-_PATIENCE = 5.0  # seconds that closing waits for a rollout that has begun
 _NOT_REPEATED = "they did not come back to where they were"
 
 
@@ -253,9 +252,9 @@ class Environments:
     def close(self) -> None:
         """Closes every environment, once those of a rollout that has begun have made their step."""
         self._recovery.is_closing = True
-        self._collectors.hurry()
+        patience = self._collectors.hurry()
         if self._begun is not None:
-            wait([self._begun], _PATIENCE)
+            wait([self._begun], patience)
         self._collectors.close()
         if self._thread is not None:
             self._thread.shutdown()

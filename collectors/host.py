@@ -164,10 +164,11 @@ class Host:
             for index, order in orders.items()
         }
 
-    def hurry(self) -> None:
-        """Has rollouts end after their next step, because nobody waits for them."""
+    def hurry(self) -> float | None:
+        """Breaks off rollouts before their next step, however long the one they are in takes."""
         for group in self._groups.values():
             group.is_closing = True
+        return None
 
     def close(self) -> None:
         """Closes every environment."""
@@ -196,10 +197,15 @@ class RemoteHost(Host):
         hung: Callable[[str], None],
         info_keys: Sequence[str],
     ) -> None:
-        watchdog = Watchdog(timeout, lambda: "", tell=hung)
+        self._watchdog = Watchdog(timeout, lambda: "", tell=hung)
         # Not as they are made: that includes imports, and who waits for it knows a limit.
         super().__init__(
-            make, groups, seed, watchdog=watchdog, watches_making=False, info_keys=info_keys
+            make,
+            groups,
+            seed,
+            watchdog=self._watchdog,
+            watches_making=False,
+            info_keys=info_keys,
         )
 
     def take(
@@ -215,3 +221,8 @@ class RemoteHost(Host):
         if acting is not None:
             self.equip(cloudpickle.loads(acting))
         return self.ask(orders, None if policy is None else cloudpickle.loads(policy))
+
+    def close(self) -> None:
+        """Closes every environment, and watches no longer."""
+        super().close()
+        self._watchdog.close()

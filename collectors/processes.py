@@ -17,7 +17,7 @@ class Processes(Elsewhere):
     """Collectors that are processes of this machine.
 
     Args:
-        make: Makes what makes a collector's host.
+        make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are.
         timeout: Seconds that a collector may take to start, per environment, besides what the
@@ -63,8 +63,7 @@ class Processes(Elsewhere):
         if worker := self._workers.pop(collector, None):
             worker.kill()
 
-    def close(self) -> None:
-        """Closes every environment and ends every process."""
+    def _end(self) -> None:
         close_all(list(self._workers.values()))
 
 

@@ -6,8 +6,10 @@ import logging
 import os
 import socket
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
 from typing import Any
@@ -33,12 +35,12 @@ class _UnavailableError(LostError):
     """An actor does not answer, and Ray is about to start it again."""
 
 
-class Collector:
+class CollectorActor:
     """What an actor is: a host of groups, and what its bits depend on.
 
-    Ray starts an actor again whose process or node is lost, also between two messages, of which
-    nobody is told. So messages are numbered. Environments are called in a thread of their own, so
-    that a message is answered in place of one that hangs.
+    When the process or node of an actor is lost, Ray starts the actor again and tells nobody, even
+    between two messages. So messages are numbered. Environments are called in a thread of their
+    own, so that a message is answered in place of one that hangs.
 
     Args:
         content: What makes the host.
@@ -46,7 +48,7 @@ class Collector:
 
     def __init__(self, content: bytes) -> None:
         quiet_when_imported()  # an environment may import TensorFlow
-        self._content, self._answered = content, 0
+        self._content, self._answered = content, -1  # it does not answer before it has begun
         self._served, self._thread = Served(content), ThreadPoolExecutor(1, "environments")
 
     def begin(self) -> dict[str, str]:
@@ -60,8 +62,15 @@ class Collector:
         if number != self._answered:
             return None
         self._answered += 1
-        self._thread.submit(lambda: _answers.put(self._served.answer(message, *more)))
+        self._thread.submit(self._answer, message, more)
         return _answers.get()
+
+    def _answer(self, message: bytes, more: tuple[Any, ...]) -> None:
+        try:
+            answer = self._served.answer(message, *more)
+        except BaseException:  # such as SystemExit, or the panic of a simulator in Rust
+            answer = failure(f"it failed in its process:\n{traceback.format_exc()}")
+        _answers.put(answer)
 
     def close(self) -> None:
         """Closes the environments."""
@@ -82,7 +91,7 @@ class OnRay(Elsewhere):
     """Collectors that are actors of a Ray cluster.
 
     Args:
-        make: Makes what makes a collector's host.
+        make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are; 0: one for each group, at most as many as there are
             cores.
@@ -107,7 +116,9 @@ class OnRay(Elsewhere):
     ) -> None:
         self._ray, self._allow_different = _ray(), allow_different
         self._joined, self._reaper = not self._ray.is_initialized(), None
-        if self._joined:
+        if not self._joined:
+            _check_joined(self._ray, address)
+        else:
             before = descendants()
             _join(self._ray, address, count or min(len(groups), cores()))
             self._reaper = None if address else Reaper(descendants() - before)
@@ -119,7 +130,7 @@ class OnRay(Elsewhere):
             self._leave()
             raise
         self.count = count
-        self._class = self._ray.remote(num_cpus=1, max_restarts=-1)(Collector)
+        self._class = self._ray.remote(num_cpus=1, max_restarts=-1)(CollectorActor)
         self._actors: dict[int, Any] = {}
         self._there: set[int] = set()
         self._asked: dict[int, Any] = {}
@@ -145,6 +156,13 @@ class OnRay(Elsewhere):
             try:
                 found = self._got(collector, self._patience[collector])
                 break
+            except TimeoutError as error:
+                free = self._ray.cluster_resources().get("CPU", 0)
+                raise RunError(
+                    f"collector {collector} has not started for {self._patience[collector]:g} "
+                    f"seconds: each of the {self.count} --num-collectors takes a core, and the "
+                    f"cluster has {free:g}"
+                ) from error
             except _UnavailableError:  # Ray does not know yet that its node is lost
                 if time.monotonic() > deadline:
                     raise
@@ -175,7 +193,13 @@ class OnRay(Elsewhere):
 
     def _answer(self, collector: int) -> dict[int, Any]:
         timeout = 0.0 if collector in self._there else self._patience[collector]
-        answer = self._got(collector, timeout)
+        try:
+            answer = self._got(collector, timeout)
+        except TimeoutError as error:
+            raise RunError(
+                f"the environments of collector {collector} have not been made for {timeout:g} "
+                "seconds (--environment-timeout-seconds)"
+            ) from error
         if answer is None:
             raise LostError(f"collector {collector} was started again by Ray")
         found: dict[int, Any] = value_of(answer)
@@ -186,11 +210,7 @@ class OnRay(Elsewhere):
         try:
             return self._ray.get(self._asked[collector], timeout=timeout or None)
         except errors.GetTimeoutError as error:
-            free = self._ray.cluster_resources().get("CPU", 0)
-            raise RunError(
-                f"collector {collector} has not started for {timeout:g} seconds: each of the "
-                f"{self.count} --num-collectors takes a core, and the cluster has {free:g}"
-            ) from error
+            raise TimeoutError from error
         except errors.RayTaskError as error:  # not of an environment: that would be an answer
             raise RunError(f"collector {collector} failed: {error}") from error
         except errors.RayError as error:
@@ -205,13 +225,12 @@ class OnRay(Elsewhere):
         elif actor := self._actors.pop(collector, None):
             self._ray.kill(actor)
 
-    def close(self) -> None:
-        """Closes every environment, ends every actor, and leaves the cluster."""
+    def _end(self) -> None:
         try:
-            closing = [self._actors[each].close.remote() for each in self._there]
+            closing = [self._actors[each].close.remote() for each in list(self._there)]
             if closing:
                 self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSING)
-            for actor in self._actors.values():
+            for actor in list(self._actors.values()):
                 self._ray.kill(actor)
         finally:
             self._leave()
@@ -240,6 +259,23 @@ def _ray() -> Any:
             f"--collectors ray needs Ray, which cannot be imported ({error}): install eagerly[ray]"
         ) from error
     return ray
+
+
+def _check_joined(ray: Any, address: str) -> None:
+    """Checks that the cluster which this process has joined is the one at an address, if any."""
+    joined = ray.get_runtime_context().gcs_address
+    if address and _resolved(address) != _resolved(joined):
+        raise RunError(
+            f"--collectors ray:{address} asks for another Ray cluster than the one at {joined}, "
+            "which this process has joined: give --collectors ray, or leave it with ray.shutdown()"
+        )
+
+
+def _resolved(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        host = socket.gethostbyname(host)
+    return host, port
 
 
 def _join(ray: Any, address: str, num_cpus: int) -> None:

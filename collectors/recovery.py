@@ -40,8 +40,12 @@ class Collectors(Protocol):
             RunError: If an environment fails, in what way it does.
         """
 
-    def hurry(self) -> None:
-        """Has rollouts end early where they can, because nobody waits for them."""
+    def hurry(self) -> float | None:
+        """Breaks off rollouts where it can, because nobody needs them.
+
+        Returns:
+            How many seconds to wait for a rollout before closing; None: for as long as it takes.
+        """
 
     def close(self) -> None:
         """Closes every environment."""
@@ -100,10 +104,14 @@ class Recovery:
         while lost := {g: each for g, each in answers.items() if isinstance(each, LostError)}:
             tries.update(lost.keys())
             why = "; ".join(sorted({str(error) for error in lost.values()}))
-            if self.is_closing or max(tries.values()) == _TRIES:
+            if self.is_closing:
+                raise RunError(why)
+            if max(tries.values()) == _TRIES:
                 raise RunError(f"{why}, as it did {_TRIES} times in a row")
-            _log.warning("%s; it is started again, and its episodes are repeated", why)
             again = {group: wanted[group] for group in lost}
+            repeats = self._restorable and any(map(_moves, again.values()))
+            then = ", and its episodes are repeated" if repeats else ""
+            _log.warning("%s; it is started again%s", why, then)
             answers |= self._ask_again(again, observations, policy)
         return [answers[group] for group in wanted]
 
@@ -111,20 +119,27 @@ class Recovery:
         self, orders: dict[int, Order], observations: np.ndarray, policy: RowPolicy | None
     ) -> dict[int, Any]:
         """Brings groups back into their episodes, and asks what they were asked."""
-        moving = [group for group, order in orders.items() if isinstance(order, Act | Step)]
-        begins = {group: self._episodes.begin(self._groups[group]) for group in moving}
-        begun = self._collectors.ask(begins)
-        lost = {group: each for group, each in begun.items() if isinstance(each, LostError)}
-        for group in begun.keys() - lost.keys():
-            own, order = self._groups[group], orders[group]
-            fresh = self._differing(own, observations, *begun[group])
-            self._lost[own] = fresh
-            if fresh.any():
-                found = self._begin_afresh(group, fresh)
-                if isinstance(found, LostError):
-                    lost[group] = found
-                if isinstance(order, Act):
-                    orders[group] = replace(order, fresh=fresh)
+        moving = {group: self._groups[group] for group, order in orders.items() if _moves(order)}
+        fresh = {group: np.ones(len(numbers), bool) for group, numbers in moving.items()}
+        lost: dict[int, Any] = {}
+        if self._restorable:
+            begins = {group: self._episodes.begin(numbers) for group, numbers in moving.items()}
+            begun = self._collectors.ask(begins)
+            lost = {group: each for group, each in begun.items() if isinstance(each, LostError)}
+            fresh = {
+                group: self._differing(self._groups[group], observations, *begun[group])
+                for group in begun.keys() - lost.keys()
+            }
+        begins = {}
+        for group, where in fresh.items():
+            self._note_lost(self._groups[group], where)
+            if where.any():
+                begins[group] = self._episodes.begin(self._groups[group], where)
+                order = orders[group]
+                orders[group] = replace(order, fresh=where) if isinstance(order, Act) else order
+        for answer in self._collectors.ask(begins).values():
+            if isinstance(answer, LostError):  # with all groups of the collector
+                return dict.fromkeys(orders, answer)
         asked = {group: order for group, order in orders.items() if group not in lost}
         return lost | self._collectors.ask(asked, policy)
 
@@ -133,14 +148,16 @@ class Recovery:
     ) -> np.ndarray:
         """Says where a group did not come back to where it was, `[G]` bool."""
         own = slice(numbers.start, numbers.stop)
-        if not self._restorable:
-            return np.ones(len(numbers), bool)
         differ: np.ndarray = (observations != before[own]).any(axis=1)
         return differ | (returns != self._episodes.returns[own])
 
-    def _begin_afresh(self, group: int, fresh: np.ndarray) -> Any:
-        """Begins the next episode where `[G]` bool says so, and repeats the others once more."""
-        numbers = self._groups[group]
+    def _note_lost(self, numbers: range, fresh: np.ndarray) -> None:
+        """Keeps in which environments of a group, `[G]` bool, a fresh episode is to begin."""
+        self._lost[numbers] = fresh
         new = [number for number, begins in zip(numbers, fresh, strict=True) if begins]
-        _log.warning("environments %s do not come back into their episodes: fresh ones begin", new)
-        return self._collectors.ask({group: self._episodes.begin(numbers, fresh)})[group]
+        if new and self._restorable:
+            _log.warning("environments %s do not come back into their episodes", new)
+
+
+def _moves(order: Order) -> bool:
+    return isinstance(order, Act | Step)

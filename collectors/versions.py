@@ -23,7 +23,9 @@ def surroundings() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "none"
-    kernels = {each["architecture"] for each in threadpool_info() if "architecture" in each}
+    pools = [pool for pool in threadpool_info() if "architecture" in pool]
+    own = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy may bring another
+    kernels = {pool["architecture"] for pool in own or pools}
     config: Any = np.show_config(mode="dicts")
     extensions = config["SIMD Extensions"].get("found", [])
     found["instruction set"] = " ".join([platform.machine(), *sorted(kernels), *extensions])

@@ -23,7 +23,8 @@ class Rollout:
 
     Attributes:
         observations: `[T + 1, G, O]`, float32: what was acted upon, and last the current ones.
-        actions: `[T, G, A]`, float32, as the agent makes them, in [-1, 1].
+        actions: `[T, G, A]`, float32, as the agent makes them, in [-1, 1]; what was executed where
+            they were given.
         executed: `[T, G, ...]`, the same in the environments' units.
         rewards: `[T, G]`.
         terminated, truncated: `[T, G]` bool.
@@ -98,7 +99,7 @@ class EnvironmentGroup:
     Attributes:
         envs: The environments.
         observations: `[G, O]`, float32, the current ones.
-        is_closing: Whether a rollout is to end after its next step, because nobody waits for it.
+        is_closing: Whether a rollout is to be broken off, because nobody waits for it.
     """
 
     def __init__(
@@ -157,7 +158,11 @@ class EnvironmentGroup:
         return self.observations, returns
 
     def rollout(self, steps: int, acting: Acts) -> Rollout:
-        """Acts and steps T times, and resets what ends on the way."""
+        """Acts and steps T times, and resets what ends on the way.
+
+        Raises:
+            RunError: If it is broken off.
+        """
         count, size = self.observations.shape
         observations = np.empty((steps + 1, count, size), np.float32)
         observations[0] = self.observations
@@ -173,6 +178,8 @@ class EnvironmentGroup:
             executed.append(made)
             current = self.observations = observations[step + 1]
             for place, (env, action) in enumerate(zip(self.envs, made, strict=True)):
+                if self.is_closing:
+                    raise RunError("a rollout was broken off: its environments are being closed")
                 found, reward, terminates, truncates, info = env.step(action)
                 current[place] = found
                 rewards[step, place] = reward
@@ -186,8 +193,6 @@ class EnvironmentGroup:
                     current[place] = self._reset(place)
             ended = terminated[step] | truncated[step]
             acting.stepped(ended)
-            if self.is_closing:
-                break
         actions = np.array(acted)
         return Rollout(
             observations,

@@ -15,7 +15,7 @@ STARTING = 120.0  # seconds that a process may take to start and import, besides
 
 
 class _Told:
-    """An environment, of which is told what it does: of `info` the mask of the next action."""
+    """An environment that is called from another process; of `info` only the mask is sent."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
         self._env = make()

@@ -37,7 +37,7 @@ _TOLD: tuple[type[Exception], ...] = (RunError, FloatingPointError)
 
 
 class LostError(Exception):
-    """What an object was asked is not answered: it is no more, or its process is not."""
+    """An object does not answer, because it or its process no longer exists."""
 
 
 class Served:

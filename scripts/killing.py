@@ -61,12 +61,13 @@ class Trial:
 
     Attributes:
         collectors: What it collects with, "" for what the command says.
+        most_collectors: How many there can be.
         cluster: Where it does that on Ray.
     """
 
     def __init__(self, command: list[str], run: Path, draw: random.Random, seconds: float) -> None:
         self._command, self._run, self._draw, self._seconds = command, run, draw, seconds
-        self.collectors = ""
+        self.collectors, self.most_collectors = "", 1
         self.cluster: RayCluster | None = None
         self._training: Training | None = None
         self._starts, self._startup = 0, 0.0
@@ -108,7 +109,7 @@ class Trial:
             return self._training, False
         words = []
         if self.collectors:
-            count = _COUNTS[self._starts % len(_COUNTS)]
+            count = min(_COUNTS[self._starts % len(_COUNTS)], self.most_collectors)
             words = ["--collectors", self.collectors, "--num-collectors", str(count)]
         self._starts += 1
         env = self.cluster.environment if self.cluster else None
@@ -139,13 +140,13 @@ class Trial:
 
     def _kill(self, training: Training, victim: str) -> str:
         """Kills the learner, a collector or a node, and returns what it was."""
-        if victim == _NODE and self.cluster and self._collecting(training):
-            self.cluster.kill_node(self._draw.randrange(2))
-            return victim
-        if victim == _COLLECTOR and (found := self._collecting(training)):
-            with suppress(psutil.NoSuchProcess):
+        while victim != _LEARNER and (found := self._collecting(training)):
+            if victim == _NODE and self.cluster:
+                self.cluster.kill_node(self._draw)
+                return victim
+            with suppress(psutil.NoSuchProcess):  # it has just ended: another one is looked for
                 self._draw.choice(found).kill()
-            return victim
+                return victim
         training.kill()
         training.wait()
         self._training = None

@@ -89,6 +89,7 @@ def main(
     with ExitStack() as opened:
         trial = Trial([*command, str(run)], run, random.Random(kill_seed), seconds)
         trial.collectors = collectors or ""
+        trial.most_collectors = _most_collectors(folder / "straight")
         if collectors == "ray":
             trial.cluster = opened.enter_context(RayCluster(folder))
             trial.collectors = f"ray:{trial.cluster.address}"
@@ -107,6 +108,15 @@ def main(
         raise click.ClickException(f"the runs differ; both are in {folder}")
     if run_dir is None:
         shutil.rmtree(folder)
+
+
+def _most_collectors(run: Path) -> int:
+    """Returns how many collectors have something to do elsewhere, for the settings of a run."""
+    from eagerly.storage.config import RunConfig
+    from eagerly.storage.run import read_document_of
+
+    settings = read_document_of(run)["run"] | {"collectors": "processes"}
+    return RunConfig.from_flat(**settings).most_collectors
 
 
 def _compared(folder: Path) -> dict[str, Any]:

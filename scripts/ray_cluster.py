@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import socket
 import subprocess
@@ -81,19 +82,17 @@ class RayCluster:
                 )
             time.sleep(0.05)
 
-    def kill_node(self, number: int) -> int:
-        """Kills a node with everything on it, starts another in its place, and returns its pid."""
-        node = self._nodes.pop(1 + number % (len(self._nodes) - 1))
+    def kill_node(self, draw: random.Random) -> None:
+        """Kills a node that collects with everything on it, and starts another in its place."""
+        busy = [node for node in self._nodes if collectors_of(node.pid)]
+        node = draw.choice(busy or self._nodes[1:])
+        self._nodes.remove(node)
         _kill(node)
         self.add_node()
-        return node.pid
 
     def collectors(self) -> list[psutil.Process]:
         """Returns the processes of actors that collect."""
-        found = []
-        for node in self._nodes:
-            found += [each for each in _descendants(node.pid) if _is_collector(each)]
-        return found
+        return [each for node in self._nodes for each in collectors_of(node.pid)]
 
     def close(self) -> None:
         """Ends every node."""
@@ -113,7 +112,7 @@ class RayCluster:
 
 
 def collectors_of(pid: int) -> list[psutil.Process]:
-    """Returns the processes that collect for a process which trains, and are its children."""
+    """Returns the processes that collect among those which a process has started."""
     return [each for each in _descendants(pid) if _is_collector(each)]
 
 

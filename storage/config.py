@@ -49,7 +49,7 @@ class RunConfig(Settings):
     )
     group_size: int = setting(
         0,
-        "Of them that act together, with one call of the policy; 0: all",
+        "How many of them act together, with one call of the policy; 0: all",
         unit="environments",
         at_most=4096,
     )
@@ -68,7 +68,7 @@ class RunConfig(Settings):
         at_most=1,
     )
     collectors: str = setting(
-        "here",
+        HERE,
         "Where groups are stepped: in this process, in processes, or on a Ray cluster, which ray "
         "starts here and ray:HOST:PORT finds there; the run is the same",
         unit="here|processes|ray|ray:HOST:PORT",
@@ -200,7 +200,7 @@ class RunConfig(Settings):
             )
 
         every, steps = self.evaluate_every_steps, self.steps_per_round
-        if self.rollout_steps > 1 and 0 < every < steps:
+        if self.rollout_steps > 1 and every < steps:
             raise ValueError(
                 f"rollout_steps {self.rollout_steps} of num_envs {self.num_envs} make rounds of "
                 f"{steps} steps, which cannot be evaluated every {every}: give fewer, or "
@@ -211,15 +211,13 @@ class RunConfig(Settings):
                 f"group_size must be at most num_envs ({self.num_envs}); got {self.group_size}"
             )
 
-        groups = -(-self.num_envs // self.group_size) if self.group_size else 1
-        most = groups if self.groups_act else self.num_envs
-        if self.collectors == HERE:
-            most = 1
-        if self.num_collectors > most:
+        if self.num_collectors > self.most_collectors:
             raise ValueError(
-                f"num_collectors must be at most {most} with num_envs {self.num_envs}, group_size "
-                f"{self.group_size}, policy_lag {self.policy_lag} and collectors "
-                f"{self.collectors}; got {self.num_collectors}. A group that acts is not divided"
+                f"num_collectors must be at most {self.most_collectors} with num_envs "
+                f"{self.num_envs}, group_size {self.group_size}, policy_lag {self.policy_lag} and "
+                f"collectors {self.collectors}; got {self.num_collectors}. A group that acts is "
+                "not divided; "
+                "0 gives as many as are useful"
             )
 
     @property
@@ -230,6 +228,14 @@ class RunConfig(Settings):
         actions are chosen here, and collectors only step.
         """
         return self.collectors == HERE or bool(self.group_size) or bool(self.policy_lag)
+
+    @property
+    def most_collectors(self) -> int:
+        """How many collectors have something to do."""
+        if self.collectors == HERE:
+            return 1
+        groups = -(-self.num_envs // self.group_size) if self.group_size else 1
+        return groups if self.groups_act else self.num_envs
 
     @property
     def steps_per_round(self) -> int:

@@ -95,6 +95,14 @@ class Tell:
         return [env.get_wrapper_attr(self.method)() for env in group.envs]
 
 
+@dataclass(frozen=True)
+class Interrupt:
+    """An order to a group of environments that raises what is no `Exception`."""
+
+    def done(self, group: Any, acting: Any, policy: Any) -> Any:
+        raise KeyboardInterrupt("enough")
+
+
 class Regulator(gymnasium.Env):
     """x' = x + u / 2, reward -(x² + u² / 4), 10 steps: the one-dimensional LQR problem."""
 

@@ -87,14 +87,16 @@ class Collector:
             )
         self._agent, self._behavior = agent, agent.behavior(discount)
         self._rollout_steps = rollout_steps
-        self._groups_act = environments.acting and agent.rollout_policy() is not None
+        policy = agent.rollout_policy()
+        self._groups_act = environments.acting and policy is not None
         if self._groups_act:
             acting = [
                 RolloutPolicy(agent.exploration(numbers.start), agent.actions)
                 for numbers in environments.groups
             ]
             environments.equip(acting)
-        if policy_lag and (agent.refuses_policy_lag or not self._groups_act):
+        can_lag = self._groups_act and isinstance(policy, NumpyActor)  # which a checkpoint can hold
+        if policy_lag and (agent.refuses_policy_lag or not can_lag):
             why = agent.refuses_policy_lag or "its policy does not act in NumPy without a memory"
             raise ValueError(f"--policy-lag must be 0 for this {type(agent).__name__}: {why}")
         self._policy_lag = policy_lag
@@ -202,8 +204,8 @@ class Collector:
             return
         waiting, self._in_flight = self._in_flight is not None, None
         made = None if waiting else self._next_round(self._agent.rollout_policy())
-        for left, (actions, step) in enumerate(environments.rollout(made)):
-            if left == 0 and environments.lost.any():
+        for number, (actions, step) in enumerate(environments.rollout(made)):
+            if number == 0 and environments.lost.any():
                 behavior.begin_episodes(environments.lost)
                 self._begin_in_buffer(environments.lost)
             behavior.count(step.acted_upon, step.rewards, step.ended)

@@ -59,6 +59,8 @@ class Trainer:
         self._callbacks = Callbacks(callbacks)
         self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
         self._opened.callback(run.unlock)
+        # A round that was begun goes on in a thread, whatever is done here meanwhile.
+        self._opened.enter_context(single_blas_thread())
         try:
             self._build()
             self._begin(newest)
@@ -82,8 +84,7 @@ class Trainer:
     def _begin(self, newest: Checkpoint | None) -> None:
         run = self.run
         try:
-            with single_blas_thread():
-                saved = self.checkpoints.begin(newest)
+            saved = self.checkpoints.begin(newest)
             # Until here nothing on disk was touched: what cannot be continued stays as it was.
             run.write(self.steps)  # from here on a path that was made up is settled
             self.checkpoints.open(saved)
@@ -161,7 +162,7 @@ class Trainer:
         self.stop_reason = ""
         self.checkpoints.start_clock()
         missing = "No checkpoint was written from it."
-        with StopSignals() as signals, single_blas_thread():
+        with StopSignals() as signals:
             try:
                 self._tell("on_begin")
                 while not (self.has_ended or signals.received or self.stop_reason):
@@ -183,7 +184,7 @@ class Trainer:
         return signals
 
     def _round(self, signals: StopSignals) -> None:
-        """Steps every environment once, makes the updates owed, and does what is due."""
+        """Collects a round, makes the updates owed, and does what is due."""
         if not self.in_round:  # else a round that was stopped is completed first
             self._collect()
         while self.in_round:

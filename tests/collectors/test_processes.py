@@ -188,6 +188,26 @@ def test_more_collectors_than_there_is_to_do_are_refused(
         RunConfig(**settings, num_collectors=most + 1)
 
 
+def test_an_answer_that_was_not_taken_is_not_taken_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(self: Any, timeout: float = 0.0) -> Any:
+        raise KeyboardInterrupt
+
+    make = environment_maker("Pendulum-v1")
+    here, there = Environments(make, 2, 0, group_size=1), processes(make, 2)
+    for environments in (here, there):
+        environments.start()
+    with monkeypatch.context() as patch:
+        patch.setattr("eagerly.environments.workers.Worker.receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            there.step(np.full((2, 1), 2.0, np.float32))
+    for _ in range(2):
+        one, other = (environments.step(STILL[:, :1]) for environments in (here, there))
+        np.testing.assert_array_equal(one.observations, other.observations)
+    there.close()
+
+
 def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_lost() -> None:
     environments = processes(environment_maker("Noisy-v0"), 2)
     environments.start()

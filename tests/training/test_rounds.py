@@ -139,10 +139,13 @@ def test_updates_are_made_after_a_round_for_all_of_its_steps(
     [
         {"exploration": "ornstein_uhlenbeck", "normalize_observations": True, "n_step": 3},
         {"exploration": "ornstein_uhlenbeck", "normalize_observations": True, "policy_lag": 1},
+        # So many rows in layers so wide that a product would be shared between cores.
+        {"policy_lag": 1, "num_envs": 16, "group_size": 16, "rollout_steps": 3}
+        | {"hidden_sizes": (256, 256), "env": "HalfCheetah-v5"},
         pytest.param({"memory": "gru", "sequence_length": 4}, marks=pytest.mark.long),
         pytest.param({"normalize_rewards": True, "env": "Hopper-v5"}, marks=pytest.mark.long),
     ],
-    ids=["noise", "lag", "memory", "rewards"],
+    ids=["noise", "lag", "wide", "memory", "rewards"],
 )
 def test_a_run_that_was_extended_equals_one_that_was_not(
     train: TrainRun, settings: dict[str, Any]
@@ -192,8 +195,14 @@ def test_whoever_closes_waits_for_a_step_and_not_for_a_round() -> None:
     collector.begin()
     collector._begin_round(agent.rollout_policy())
     collector.close()
-    made = collector.environments._begun.result()
-    assert [len(steps) < 10**8 for steps in made] == [True, True]
+    with pytest.raises(RunError, match="a rollout was broken off"):
+        collector.environments._begun.result()
+
+
+def test_a_lag_needs_a_policy_that_a_checkpoint_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TD3, "rollout_policy", lambda agent: lambda rows: rows)
+    with pytest.raises(ValueError, match="--policy-lag must be 0 for this TD3"):
+        collector_of(2, 4, policy_lag=1)
 
 
 def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_a_round(
