@@ -48,7 +48,7 @@ class Elsewhere(ABC):
         self._prepared: set[int] = set()
         self._policies: dict[int, RowPolicy] = {}  # that each has
         self._policy: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
-        self._waiting: set[int] = set()  # that have not answered what they were asked last
+        self._untold: set[int] = set()  # that were asked, and of which nothing was told
         self._starting, self._closed = threading.Lock(), False
 
     def equip(self, acting: Mapping[int, ActsByItself]) -> None:
@@ -64,9 +64,10 @@ class Elsewhere(ABC):
         }
         asked = {collector: own for collector, own in asked.items() if own}
         lost: dict[int, LostError] = {}
-        for collector in self._waiting & asked.keys():  # something else failed meanwhile
+        for collector in self._untold & asked.keys():  # the call before raised an error
             lost[collector] = LostError(f"collector {collector} was asked, and not waited for")
             self._forget(collector)
+        self._untold |= asked.keys()
 
         def those(collectors: Iterable[int], what: Callable[[int], Any]) -> dict[int, Any]:
             found = {}
@@ -85,8 +86,9 @@ class Elsewhere(ABC):
         those(new, self._started)
         those(asked, lambda collector: self._give(collector, asked[collector], policy))
         answers: dict[int, Any] = {}
-        for found in those(asked, self._taken).values():
+        for found in those(asked, self._answer).values():
             answers |= found
+        self._untold -= asked.keys()
         return answers | {group: why for each, why in lost.items() for group in asked[each]}
 
     def _start_unless_closed(self, collector: int) -> None:
@@ -94,11 +96,6 @@ class Elsewhere(ABC):
             if self._closed:
                 raise RunError(f"collector {collector} is not started: collectors are being closed")
             self._start(collector, self._contents[collector])
-
-    def _taken(self, collector: int) -> dict[int, Any]:
-        answer = self._answer(collector)
-        self._waiting.discard(collector)
-        return answer
 
     def _give(self, collector: int, orders: Mapping[int, Order], policy: RowPolicy | None) -> None:
         acting, given = None, None
@@ -111,7 +108,6 @@ class Elsewhere(ABC):
                 self._policy = policy, self._shared(self._sent(policy))
             given = self._policy[1]
             self._policies[collector] = policy
-        self._waiting.add(collector)
         self._send(collector, acting, given, orders)
 
     def _sent(self, what: Any) -> bytes:
@@ -124,7 +120,6 @@ class Elsewhere(ABC):
 
     def _forget(self, collector: int) -> None:
         self._prepared.discard(collector)
-        self._waiting.discard(collector)
         self._policies.pop(collector, None)
         self._drop(collector)
 

@@ -88,8 +88,9 @@ def main(
     run = folder / "killed"
     with ExitStack() as opened:
         trial = Trial([*command, str(run)], run, random.Random(kill_seed), seconds)
-        trial.collectors = collectors or ""
-        trial.most_collectors = _most_collectors(folder / "straight")
+        if collectors:
+            trial.collectors = collectors
+            trial.most_collectors = _most_collectors(folder / "straight")
         if collectors == "ray":
             trial.cluster = opened.enter_context(RayCluster(folder))
             trial.collectors = f"ray:{trial.cluster.address}"

@@ -216,8 +216,7 @@ class RunConfig(Settings):
                 f"num_collectors must be at most {self.most_collectors} with num_envs "
                 f"{self.num_envs}, group_size {self.group_size}, policy_lag {self.policy_lag} and "
                 f"collectors {self.collectors}; got {self.num_collectors}. A group that acts is "
-                "not divided; "
-                "0 gives as many as are useful"
+                "not divided; 0 gives as many as are useful"
             )
 
     @property

@@ -188,8 +188,9 @@ def test_more_collectors_than_there_is_to_do_are_refused(
         RunConfig(**settings, num_collectors=most + 1)
 
 
+@pytest.mark.parametrize("as_it_starts", [False, True])
 def test_an_answer_that_was_not_taken_is_not_taken_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, as_it_starts: bool
 ) -> None:
     def interrupted(self: Any, timeout: float = 0.0) -> Any:
         raise KeyboardInterrupt
@@ -198,6 +199,9 @@ def test_an_answer_that_was_not_taken_is_not_taken_for_the_next(
     here, there = Environments(make, 2, 0, group_size=1), processes(make, 2)
     for environments in (here, there):
         environments.start()
+    for worker in workers_of(there)[: 1 if as_it_starts else 0]:
+        worker.kill()
+        worker.join()
     with monkeypatch.context() as patch:
         patch.setattr("eagerly.environments.workers.Worker.receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
