@@ -11,10 +11,12 @@ from typing import Any
 import cloudpickle
 
 from eagerly.collectors.host import ActsByItself, Order, RemoteHost
+from eagerly.environments.remote import STARTING
 from eagerly.environments.workers import LostError, sendable
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 
+_ADVICE = "or use --collectors here"  # where something cannot be sent
 _PATIENCE = 5.0  # seconds that closing waits for a rollout that has begun
 # Returns a callable that builds a host of these groups in the process where it is called.
 HostMaker = Callable[[Mapping[int, range]], Callable[[], RemoteHost]]
@@ -35,14 +37,22 @@ class Elsewhere(ABC):
         make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are.
-        advice: What an error message recommends if something cannot be sent to a collector.
+        timeout: Seconds that a collector may take to start, per environment, besides what the
+            process itself takes; 0: for ever.
+
+    Attributes:
+        count: As given.
     """
 
-    def __init__(self, make: HostMaker, groups: Sequence[range], count: int, advice: str) -> None:
+    def __init__(
+        self, make: HostMaker, groups: Sequence[range], count: int, timeout: float
+    ) -> None:
+        self.count = count
         self._groups = divided(range(len(groups)), count)
-        self._advice = advice
+        environments = [sum(len(groups[group]) for group in own) for own in self._groups]
+        self._patience = [timeout and STARTING + timeout * each for each in environments]
         self._contents = [
-            sendable(make({group: groups[group] for group in own}), advice) for own in self._groups
+            sendable(make({group: groups[group] for group in own}), _ADVICE) for own in self._groups
         ]
         self._acting: Mapping[int, ActsByItself] = {}
         self._prepared: set[int] = set()
@@ -115,13 +125,20 @@ class Elsewhere(ABC):
             return cloudpickle.dumps(what)
         except Exception as error:  # whatever the objects say that it holds
             raise RunError(
-                f"the policy cannot be sent to another process ({error}): {self._advice}"
+                f"the policy cannot be sent to another process ({error}): {_ADVICE}"
             ) from error
 
     def _forget(self, collector: int) -> None:
         self._prepared.discard(collector)
         self._policies.pop(collector, None)
         self._drop(collector)
+
+    def _not_made(self, collector: int) -> RunError:
+        """Returns the error of a collector whose environments take too long to be made."""
+        return RunError(
+            f"the environments of collector {collector} have not been made for "
+            f"{self._patience[collector]:g} seconds (--environment-timeout-seconds)"
+        )
 
     def _shared(self, policy: bytes) -> Any:
         """Returns what of a policy is sent to every collector."""

@@ -8,9 +8,7 @@ from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
 from eagerly.collectors.host import Order
-from eagerly.environments.remote import STARTING
 from eagerly.environments.workers import Worker, close_all, message_of
-from eagerly.errors import RunError
 
 
 class Processes(Elsewhere):
@@ -27,10 +25,8 @@ class Processes(Elsewhere):
     def __init__(
         self, make: HostMaker, groups: Sequence[range], count: int, *, timeout: float = 0.0
     ) -> None:
-        super().__init__(make, groups, count, "or use --collectors here")
+        super().__init__(make, groups, count, timeout)
         self._workers: dict[int, Worker] = {}
-        self._environments = [sum(len(groups[each]) for each in own) for own in self._groups]
-        self._timeout = timeout
 
     def _is_there(self, collector: int) -> bool:
         return collector in self._workers
@@ -41,14 +37,10 @@ class Processes(Elsewhere):
         worker.send(message_of("take", None, {}, None))  # makes the environments
 
     def _started(self, collector: int) -> None:
-        timeout = self._timeout and STARTING + self._timeout * self._environments[collector]
         try:
-            self._workers[collector].receive(timeout)
+            self._workers[collector].receive(self._patience[collector])
         except TimeoutError as error:
-            raise RunError(
-                f"the environments of collector {collector} have not been made for {timeout:g} "
-                "seconds (--environment-timeout-seconds)"
-            ) from error
+            raise self._not_made(collector) from error
 
     def _send(
         self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]

@@ -125,18 +125,15 @@ class OnRay(Elsewhere):
         try:
             there = int(self._ray.cluster_resources().get("CPU", 1))
             count = count or max(1, min(len(groups), there))
-            super().__init__(make, groups, count, "or use --collectors here")
+            super().__init__(make, groups, count, timeout)
         except BaseException:
             self._leave()
             raise
-        self.count = count
         self._class = self._ray.remote(num_cpus=1, max_restarts=-1)(CollectorActor)
         self._actors: dict[int, Any] = {}
         self._there: set[int] = set()
         self._asked: dict[int, Any] = {}
         self._sent_messages: dict[int, int] = {}
-        environments = [sum(len(groups[each]) for each in own) for own in self._groups]
-        self._patience = [timeout and STARTING + timeout * each for each in environments]
 
     def _is_there(self, collector: int) -> bool:
         return collector in self._there
@@ -196,10 +193,7 @@ class OnRay(Elsewhere):
         try:
             answer = self._got(collector, timeout)
         except TimeoutError as error:
-            raise RunError(
-                f"the environments of collector {collector} have not been made for {timeout:g} "
-                "seconds (--environment-timeout-seconds)"
-            ) from error
+            raise self._not_made(collector) from error
         if answer is None:
             raise LostError(f"collector {collector} was started again by Ray")
         found: dict[int, Any] = value_of(answer)

@@ -103,6 +103,13 @@ def test_what_ends_a_program_there_is_told_and_not_waited_for() -> None:
     environments.close()
 
 
+def test_another_cluster_than_the_one_that_was_joined_is_refused() -> None:
+    with pytest.raises(RunError, match=r"ray:127\.0\.0\.1:1 asks for another Ray cluster than"):
+        on_actors(environment_maker("Long-v0"), collectors="ray:127.0.0.1:1")
+    joined = on_ray._ray().get_runtime_context().gcs_address
+    on_actors(environment_maker("Long-v0"), collectors=f"ray:{joined}").close()
+
+
 def test_a_package_that_is_missing_there_is_named() -> None:
     make = environment_maker(toys.Elsewhere, {"only_in": os.getpid()})
     with pytest.raises(RunError, match="needs a package that is missing: no module 'simulator'"):
@@ -124,7 +131,7 @@ def test_a_collector_that_differs_is_refused_or_allowed(
 def test_more_collectors_than_cores_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(on_ray, "STARTING", 5.0)
+    monkeypatch.setattr("eagerly.collectors.elsewhere.STARTING", 5.0)
     settings = {"group_size": 1, "collectors": "ray", "num_collectors": 5, "timeout": 1.0}
     message = r"has not started for 6 seconds: each of the 5 --num-collectors takes a core"
     with pytest.raises(RunError, match=message):

@@ -273,7 +273,7 @@ def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eagerly.collectors.processes.STARTING", 1.0)
+    monkeypatch.setattr("eagerly.collectors.elsewhere.STARTING", 1.0)
     stuck = environment_maker(toys.Slow, {"seconds": 600.0})
     with pytest.raises(RunError, match=r"of collector 0 have not been made for 1\.2 seconds"):
         processes(stuck, 2, timeout=0.2)
