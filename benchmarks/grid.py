@@ -13,7 +13,7 @@ from typing import Any
 
 SEEDS = (0, 1, 2, 3, 4)
 CHEETAH, WALKER, REACHER = "HalfCheetah-v5", "Walker2d-v5", "Reacher-v5"
-HOPPER = "Hopper-v5"
+HOPPER, ANT, HUMANOID = "Hopper-v5", "Ant-v5", "Humanoid-v5"
 # Tasks that are solved within minutes, with the presets of their environments, and the returns that
 # count as solved; the best that can be had of the pendulums is about 9360 and 1000.
 SOLVED = {
@@ -55,6 +55,9 @@ TD7: tuple[tuple[str, str, int, tuple[int, ...], dict[str, Any]], ...] = (
     ("td7-short-warm-up", CHEETAH, 40_000, (0, 1), {"warmup_steps": 10_000}),
     ("td7-untrained", CHEETAH, 40_000, (0, 1), {"checkpoint_untrained": True}),
 )
+# One million steps with the preset of each environment, the length of the published results. The
+# label differs from `td3`, which names the shorter runs.
+MILLION, LOCOMOTION = 1_000_000, (CHEETAH, HOPPER, WALKER, ANT)
 # Rounds of 25 steps of four environments, each acting by itself.
 _ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
 # Models of every kind; those of PyTorch need the extra `torch`.
@@ -325,4 +328,10 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             evaluation_episodes=5,
             **_SMALL,
         ),
+        # About 50 core-hours. TD7 shows whether it leaves the policy that only keeps standing.
+        "million": [
+            *(cell for env in LOCOMOTION for cell in cells("td3-million", env, MILLION, three)),
+            *cells("td3-million", HUMANOID, MILLION, [s for s in seeds if s == 0]),
+            *cells("td7-long", HOPPER, 300_000, [s for s in seeds if s in (0, 1)]),
+        ],
     }

@@ -57,10 +57,11 @@ def main(
 
     Parts: td3 and ddpg (beside Stable-Baselines3), walker, solved, pendulum, normalization,
     quantization, replay, td7, vector, memory, flickering, own (models), discrete, pixels, goals,
-    box2d, dm_control; all of them by default. The last three need packages that
-    docs/environments.md names.
-    Takes several hours. Stopped and typed again it goes on where it was; a run that is complete
-    leaves a table. At the end it is said what the tables show and whether that is what they must;
+    box2d, dm_control, million; all of them by default. Goals, box2d and dm_control need packages
+    that docs/environments.md names.
+    Takes several hours, and about 50 core-hours more for million. Stopped and typed again it goes
+    on where it was; a run that is complete leaves a table. At the end it is said what the tables
+    show and whether that is what they must;
     the exit code is 1 where it is not.
     """
     with quiet_tensorflow():
