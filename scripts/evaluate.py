@@ -32,6 +32,11 @@ from eagerly.training.signals import terminated_by_signals
     help="Seed of the episodes. [default: as in training, which repeats its evaluation]",
 )
 @click.option(
+    "--steps-limit",
+    type=click.IntRange(min=1),
+    help="An episode that lasts longer is ended. [default: --evaluation-steps-limit of the run]",
+)
+@click.option(
     "--video",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also record the first episode in this .mp4; no display is needed.",
@@ -43,6 +48,7 @@ def main(
     episodes: int | None,
     which: str | None,
     seed: int | None,
+    steps_limit: int | None,
     video: Path | None,
     as_json: bool,
     trust: bool,
@@ -57,7 +63,11 @@ def main(
             from eagerly.environments.watchdog import Watchdog
             from eagerly.storage.loading import policy_of
             from eagerly.storage.run import open_run
-            from eagerly.training.evaluation import evaluate, evaluation_seeds
+            from eagerly.training.evaluation import (
+                episodes_at_limit,
+                evaluate,
+                evaluation_seeds,
+            )
             from eagerly.training.video import Camera
         run = open_run(run_dir, None, {}, trust=trust)
         make = run.environment()
@@ -69,6 +79,7 @@ def main(
             episodes or run.config.evaluation_episodes,
         )
         timeout = run.config.environment_timeout_seconds
+        steps_limit = steps_limit or run.config.evaluation_steps_limit
         with stdout_to_stderr() if as_json else nullcontext(), ExitStack() as opened:
             # A file that is half written, or a process, must not be left behind.
             opened.enter_context(terminated_by_signals())
@@ -87,7 +98,11 @@ def main(
                 def begin(episode: int) -> None:
                     bar.set_description_str(f"episode {episode + 1} of {len(seeds)}")
 
-                evaluation = evaluate(policy, env, seeds, watch=bar.update, begin=begin)
+                evaluation = evaluate(
+                    policy, env, seeds, steps_limit=steps_limit, watch=bar.update, begin=begin
+                )
+            if evaluation.at_limit:
+                echo(episodes_at_limit(evaluation, steps_limit), err=True)
             about = {"run_dir": str(run_dir), "env": run.config.env, "which": policy.which}
             if not as_json:
                 _print(evaluation, policy.steps, about)
@@ -96,7 +111,9 @@ def main(
                 with tqdm(
                     desc="video", total=pictures, unit=" pictures", disable=silent, leave=False
                 ) as bar:
-                    filmed = camera.record(policy, seeds[0], video, watch=bar.update)
+                    filmed = camera.record(
+                        policy, seeds[0], video, steps_limit=steps_limit, watch=bar.update
+                    )
                 line = (
                     f"video of an episode with return {format_return(filmed.returns[0])}: {video}"
                 )

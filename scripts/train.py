@@ -31,6 +31,7 @@ from eagerly.scripts.seeds import Plan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
+from eagerly.training.signals import StopSignals
 
 
 class _Commands(Group):
@@ -137,19 +138,23 @@ def _train(
             plan = Plan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
             train_seeds(plan, progress=progress)
             return
-        with quiet_tensorflow():
-            from eagerly.storage.run import open_run
-            from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
-        run = open_run(run_dir, agent, typed, override=override, trust=trust)
-        try:
-            _train_run(run, progress, profile_calls, report_to)
-        finally:
-            run.unlock()
+        # Ctrl-C ends the start at once. A cluster's SIGTERM waits until the run has advanced.
+        with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
+            with quiet_tensorflow():
+                from eagerly.storage.run import open_run
+                from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
+            run = open_run(run_dir, agent, typed, override=override, trust=trust)
+            try:
+                _train_run(run, signals, progress, profile_calls, report_to)
+            finally:
+                run.unlock()
     except RunError as error:
         raise Failure(error) from error
 
 
-def _train_run(run: Any, progress: bool, profile_calls: int, report_to: int | None) -> None:
+def _train_run(
+    run: Any, signals: StopSignals, progress: bool, profile_calls: int, report_to: int | None
+) -> None:
     from eagerly.storage.checkpoint_reader import newest_checkpoint
     from eagerly.storage.manifest import is_finished
     from eagerly.training.callbacks import ProgressBar, ProgressReports
@@ -176,8 +181,9 @@ def _train_run(run: Any, progress: bool, profile_calls: int, report_to: int | No
         _print_start(trainer)
         started = time.monotonic()
         try:
+            signals.listen(signal.SIGINT)
             with closing(bar):
-                signals = trainer.train()
+                trainer.train(signals)
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
         except KeyboardInterrupt:  # the second one

@@ -94,7 +94,7 @@ class CheckpointWriter:
         Args:
             contents: What is kept.
             **about: The other fields of the manifest, as `Manifest` describes them: steps, updates,
-                in_round, spaces, conditions, config.
+                in_round, pending, spaces, conditions, config.
 
         Raises:
             FloatingPointError: If a variable is not finite; nothing is published then.
@@ -104,11 +104,14 @@ class CheckpointWriter:
         if self._published is None:
             self._published = published(self._files.path)
         previous = self._published
-        folder = folder_name(about["steps"], about["updates"])
-        if previous and previous[-1].folder == folder:
-            # Not only to save time: a finished run may have been evaluated at its end, after this
-            # checkpoint. Saved again, it would keep that evaluation when it is extended.
-            return
+        steps, updates, revision = about["steps"], about["updates"], 0
+        if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
+            if previous[-1].pending == about["pending"]:
+                # Not only to save time: a finished run may have been evaluated at its end, after
+                # this checkpoint. Saved again, it would keep that evaluation when it is extended.
+                return
+            revision = previous[-1].revision + 1
+        folder = folder_name(steps, updates, revision)
         states = {name: split(part.state()) for name, part in contents.components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
         try:
@@ -122,6 +125,7 @@ class CheckpointWriter:
                     if GROWING.fullmatch(name) and self._files.is_file(name)
                 },
                 state={name: document for name, (document, _) in states.items()},
+                revision=revision,
                 **about,
             )
             for name in ("", "checkpoints", folder):

@@ -125,6 +125,13 @@ class RunConfig(Settings):
     evaluation_episodes: int = setting(
         10, "Per evaluation (paper)", unit="episodes", at_least=1, at_most=MOST_EPISODES
     )
+    evaluation_steps_limit: int = setting(
+        100_000,
+        "An evaluation episode or video that lasts longer is ended, with a warning",
+        unit="steps",
+        at_least=1,
+        at_most=MOST_STEPS,
+    )
     evaluation_seed: int = setting(
         0,
         "Seed of the evaluation episodes, the same ones each time",
@@ -240,6 +247,15 @@ class RunConfig(Settings):
     def steps_per_round(self) -> int:
         """Steps between two decisions of what to do next, counting every environment."""
         return self.num_envs * self.rollout_steps
+
+    def is_due(self, every: int, steps: int) -> bool:
+        """Returns whether the round that ended at `steps` reached a multiple of `every` steps.
+
+        Args:
+            every: Interval in steps; 0 is never due.
+            steps: Environment steps at the end of the round.
+        """
+        return every > 0 and steps % every < self.steps_per_round
 
     def is_reached(self, steps: int, best_return: float) -> bool:
         """Whether a run is finished: it has its steps, or the return at which it stops.

@@ -18,6 +18,7 @@ from eagerly.storage.files import RunFiles
 _LARGEST = 2**26  # bytes: of a million evaluations
 _LONGEST = 2**20  # bytes: of their header
 SUCCESS = "success_rate"  # a column of what says in `info` whether it succeeded
+AT_LIMIT = "episodes_at_limit"  # ended by --evaluation-steps-limit, not by the environment
 LAST = 3  # evaluations whose mean is the score of a run
 
 

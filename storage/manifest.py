@@ -18,7 +18,7 @@ from eagerly.storage.files import RunFiles
 
 FORMAT = 4
 # Names are compared with these before anything is opened: none leads out of the run directory.
-FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}")
+FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}(-[1-9])?")
 PART = re.compile(
     rf"{FOLDER.pattern}/(networks\.(index|data-00000-of-00001)|[a-z_]{{1,40}}\.npz)"
     r"|replay/\d{12}-\d{12}\.npy"
@@ -45,7 +45,8 @@ class Manifest:
         steps: Environment steps done.
         updates: Updates done.
         parts: Size and checksum of every file that belongs to it.
-        in_round: Whether a signal stopped the run inside a round, with calls still owed.
+        in_round: Whether the run was inside a round, with updates, an evaluation or a video still
+            to be made.
         replay: The segments that together hold the replay buffer.
         growing: Event files and tables, with the size and the checksum that they had: what a
             continued run cuts them back to.
@@ -53,6 +54,9 @@ class Manifest:
         spaces: Those of the environment, see `spaces.serialization`.
         conditions: What bit-exact continuation relies on: versions, threads, device.
         config: What `config.json` held.
+        pending: Which of "evaluation" and "video" the round still owes, once its updates are made.
+        revision: How many checkpoints of the same steps and updates, with more pending, came
+            before.
     """
 
     steps: int
@@ -65,16 +69,19 @@ class Manifest:
     spaces: dict[str, Any]
     conditions: dict[str, Any]
     config: dict[str, Any]
+    pending: tuple[str, ...] = ()
+    revision: int = 0
 
     @property
     def folder(self) -> str:
         """The checkpoint's own directory."""
-        return folder_name(self.steps, self.updates)
+        return folder_name(self.steps, self.updates, self.revision)
 
 
-def folder_name(steps: int, updates: int) -> str:
+def folder_name(steps: int, updates: int, revision: int = 0) -> str:
     """Names the directory of a checkpoint; names sort as the checkpoints came."""
-    return f"checkpoints/{steps:012d}-{updates:012d}"
+    name = f"checkpoints/{steps:012d}-{updates:012d}"
+    return f"{name}-{revision}" if revision else name
 
 
 def encoded(manifest: Manifest) -> bytes:
@@ -101,6 +108,7 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
     try:
         check_format(document.pop("format"), FORMAT, str(files.path / folder))
         document["replay"] = tuple(Segment(**segment) for segment in document["replay"])
+        document["pending"] = tuple(document.get("pending", ()))
         manifest = Manifest(**document)
         _check(manifest, folder)
     except (KeyError, TypeError, AttributeError) as error:
@@ -159,9 +167,9 @@ def published(run: Path) -> list[Manifest]:
 
 def _check(manifest: Manifest, folder: str) -> None:
     """Checks what is believed before a part is opened; the parts check the rest."""
-    for count in (manifest.steps, manifest.updates):
+    for count in (manifest.steps, manifest.updates, manifest.revision):
         if not isinstance(count, int) or not 0 <= count < _LARGEST:
-            raise ValueError(f"it counts {count!r} steps or updates")
+            raise ValueError(f"it counts {count!r} steps, updates or revisions")
     if manifest.folder != folder:
         raise ValueError(f"it belongs to {manifest.folder}")
     for names, allowed in ((manifest.parts, PART), (manifest.growing, GROWING)):
@@ -185,3 +193,7 @@ def _check(manifest: Manifest, folder: str) -> None:
             raise ValueError(f"its {name} is not a JSON object")
     if not isinstance(manifest.in_round, bool):
         raise ValueError("it does not say whether a round is complete")
+    if list(manifest.pending) not in ([], ["evaluation"], ["video"], ["evaluation", "video"]):
+        raise ValueError(f"pending must hold 'evaluation', 'video' or both, got {manifest.pending}")
+    if manifest.pending and not manifest.in_round:
+        raise ValueError(f"a complete round owes {manifest.pending}")

@@ -11,6 +11,7 @@ from typing import Any
 from eagerly import Trainer, open_run
 from eagerly.storage.digests import curves
 from eagerly.training.callbacks import Callback
+from eagerly.training.signals import StopSignals
 from tests import toys
 
 toys.register()
@@ -82,8 +83,8 @@ def train_in(
     given = small | settings if is_new else settings
     with logged() as lines:
         run = open_run(path, agent if is_new else None, given, override=override)
-        with Trainer(run, callbacks) as trainer:
-            trainer.train()
+        with Trainer(run, callbacks) as trainer, StopSignals() as signals:
+            trainer.train(signals)
     trainer.lines = lines
     return trainer
 

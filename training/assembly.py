@@ -189,7 +189,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         collector,
         budget,
         Policies(agent.policy_weights),
-        Summaries(config.steps_per_round, config),
+        Summaries(config),
         guarded,
         camera,
     )

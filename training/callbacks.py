@@ -97,7 +97,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
-        self._failed: tuple[str, Exception] | None = None  # a method, and what it raised
+        self._failed: tuple[str, BaseException] | None = None  # a method, and what it raised
 
     def tell(self, event: str, training: Training, *about: Any) -> str:
         """Calls the method `event` of each; returns why the run must stop, or ""."""
@@ -106,7 +106,9 @@ class Callbacks:
                 break
             try:
                 getattr(callback, event)(training, *about)
-            except Exception as error:
+            except KeyboardInterrupt:  # a second signal ends the run at once
+                raise
+            except BaseException as error:  # `SystemExit`, too: everything is saved first
                 self._failed = f"{type(callback).__name__}.{event}", error
                 return f"{self._failed[0]} raised {type(error).__name__}"
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -132,16 +132,23 @@ class Checkpoints:
         self._last = time.monotonic()
 
     @property
+    def is_due(self) -> bool:
+        """Whether a checkpoint is due at the end of this round."""
+        config, steps = self._run.config, self._parts.collector.steps
+        return config.is_due(config.checkpoint_every_steps, steps) or self.waited_long
+
+    @property
     def waited_long(self) -> bool:
-        """Whether the last one is so many minutes ago that the next one is due."""
+        """Whether the last checkpoint was written `checkpoint_every_minutes` ago."""
         minutes = self._run.config.checkpoint_every_minutes
         return minutes > 0 and time.monotonic() - self._last >= 60.0 * minutes
 
-    def save(self, *, in_round: bool) -> None:
+    def save(self, *, in_round: bool, pending: Sequence[str] = ()) -> None:
         """Saves everything; what is not finite is reported and not saved.
 
         Args:
-            in_round: Whether a call of the train body is owed.
+            in_round: Whether the newest round is incomplete.
+            pending: What it still owes after its updates: "evaluation", "video".
 
         Raises:
             FloatingPointError: If a weight is not finite.
@@ -150,11 +157,13 @@ class Checkpoints:
         began = time.monotonic()
         try:
             self._run.check_lock()
+            self._parts.summaries.flush()
             self._writer.save(
                 self._contents,
                 steps=self._parts.collector.steps,
                 updates=self._parts.agent.updates,
                 in_round=in_round,
+                pending=tuple(pending),
                 spaces=self._spaces,
                 conditions=conditions(),
                 config=self._run.document(),

@@ -105,7 +105,7 @@ class Collector:
         self._warmup_steps, self._discount = warmup_steps, discount
         self._whole_episodes = agent.warmup_ends_with_episode
         self._warming_up = warmup_steps > 0
-        self._begun, self._opened = False, ExitStack()
+        self._begun, self._in_round, self._opened = False, False, ExitStack()
         self.steps = self.owing = 0
         self.episodes: list[FinishedEpisode] = []
 
@@ -179,7 +179,7 @@ class Collector:
         """
         if not self._begun:
             self.begin()
-        self.episodes = []
+        self.episodes, self._in_round = [], True
         for actions, step in self._made():
             self._store(actions, step)
             self._count(len(step.ended))
@@ -187,6 +187,7 @@ class Collector:
             yield step
         if self._whole_episodes and self.steps >= self._warmup_steps and self.episodes:
             self._warming_up = False
+        self._in_round = False
         if self._policy_lag:
             self._begin_round(self._agent.rollout_policy())
 
@@ -285,7 +286,12 @@ class Collector:
         Under "accumulator" it has the accumulator's state, unless that is empty; under "warming_up"
         whether actions are still random, where the number of steps does not say it; under
         "in_flight" the weights with which the round that has begun is collected.
+
+        Raises:
+            RunError: If the steps of a round have not all been taken.
         """
+        if self._in_round:
+            raise RunError("a round is being collected: save in on_round instead of on_step")
         state = {
             "steps": self.steps,
             "behavior": self._behavior.state(),

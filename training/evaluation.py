@@ -14,18 +14,23 @@ from threadpoolctl import threadpool_limits
 from eagerly.environments.group import numeric_items
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
-from eagerly.storage.evaluations import SUCCESS
+from eagerly.storage.evaluations import AT_LIMIT, SUCCESS
+
+
+class InterruptedEvaluationError(Exception):
+    """Raised by `watch` to end an evaluation or a video between two steps."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What E whole episodes gave.
+    """Returns and lengths of E evaluation episodes.
 
     Attributes:
         returns: `[E]`.
         lengths: `[E]`.
         infos: The numbers in `info` at the end of each episode, such as `is_success`.
         others: Evaluations of the agent's other policies, by name, from the same seeds.
+        at_limit: How many episodes were ended at the limit of steps.
 
     Raises:
         ValueError: If a name is no identifier, or "info", which curves have.
@@ -35,6 +40,7 @@ class Evaluation:
     lengths: np.ndarray
     infos: list[dict[str, float]] = field(default_factory=list)
     others: Mapping[str, Evaluation] = field(default_factory=dict)
+    at_limit: int = 0
 
     def __post_init__(self) -> None:
         for name in self.others:
@@ -70,11 +76,11 @@ class Evaluation:
         return None
 
     def columns(self) -> dict[str, float]:
-        """Returns `summary`, and that of each of `others` with its name and "_" in front."""
-        return self.summary() | {
+        """Returns `summary` and `at_limit`; those of `others` have their name and "_" in front."""
+        return {**self.summary(), AT_LIMIT: self.at_limit} | {
             f"{name}_{figure}": value
             for name, other in self.others.items()
-            for figure, value in other.summary().items()
+            for figure, value in other.columns().items()
         }
 
     def row(self, steps: int, updates: int) -> dict[str, float]:
@@ -96,6 +102,15 @@ class Evaluation:
 def evaluation_seeds(seed: int, episodes: int) -> list[int]:
     """Derives the reset seeds of evaluation episodes; more episodes keep the first ones' seeds."""
     return [seed_word(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
+
+
+def episodes_at_limit(evaluation: Evaluation, steps_limit: int) -> str:
+    """Returns the warning about episodes that were ended at the limit of steps."""
+    return (
+        f"{evaluation.at_limit} of {len(evaluation.returns)} evaluation episodes did not end "
+        f"within {steps_limit} steps and were ended there: give the environment a time limit, or "
+        "raise the limit of steps (--evaluation-steps-limit, or --steps-limit of evaluate)"
+    )
 
 
 def single_blas_thread() -> threadpool_limits:
@@ -138,6 +153,7 @@ def evaluate(
     env: gymnasium.Env[Any, Any],
     seeds: list[int],
     *,
+    steps_limit: int | None = None,
     watch: Callable[[], object] | None = None,
     begin: Callable[[int], object] | None = None,
 ) -> Evaluation:
@@ -149,6 +165,7 @@ def evaluate(
         env: An environment that nothing else steps. All numbers in its observations must be finite;
             those in entries that a `Policy` ignores need not be.
         seeds: Reset seeds.
+        steps_limit: Steps at which an episode that has not ended is ended; None: no limit.
         watch: Called after every reset and step.
         begin: Called before every episode with its number, from 0 on.
 
@@ -157,22 +174,28 @@ def evaluate(
         FloatingPointError: If an observation or reward is NaN or infinite.
     """
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-    infos = []
+    infos, at_limit = [], 0
     with single_blas_thread():
         for episode, seed in enumerate(seeds):
             if begin:
                 begin(episode)
-            returns[episode], lengths[episode], info = _episode(policy, env, seed, watch)
+            returns[episode], lengths[episode], info, ended = _episode(
+                policy, env, seed, steps_limit, watch
+            )
             infos.append(info)
+            at_limit += not ended
             if not np.isfinite(returns[episode]):
                 raise FloatingPointError(
                     f"the return of evaluation episode {episode} became {returns[episode]}"
                 )
-    return Evaluation(returns, lengths, infos)
+    return Evaluation(returns, lengths, infos, at_limit=at_limit)
 
 
 def evaluate_all(
-    policies: Mapping[str, PolicyLike], env: gymnasium.Env[Any, Any], seeds: list[int]
+    policies: Mapping[str, PolicyLike],
+    env: gymnasium.Env[Any, Any],
+    seeds: list[int],
+    **more: Any,
 ) -> Evaluation:
     """Evaluates policies one after the other, from the same seeds.
 
@@ -180,13 +203,16 @@ def evaluate_all(
         policies: The first one's evaluation is returned, with the `others` by name.
         env: As `evaluate` takes it.
         seeds: As well.
+        **more: As well.
 
     Raises:
         RunError: If a policy refuses what the environment gave, or its name is none.
         FloatingPointError: As `evaluate` does.
     """
     try:
-        first, *others = ((name, evaluate(each, env, seeds)) for name, each in policies.items())
+        first, *others = (
+            (name, evaluate(each, env, seeds, **more)) for name, each in policies.items()
+        )
         return dataclasses.replace(first[1], others=dict(others))
     except ValueError as error:
         raise RunError(str(error)) from error
@@ -196,14 +222,16 @@ def _episode(
     policy: PolicyLike,
     env: gymnasium.Env[Any, Any],
     seed: int,
+    steps_limit: int | None,
     watch: Callable[[], object] | None,
-) -> tuple[float, int, dict[str, float]]:
+) -> tuple[float, int, dict[str, float], bool]:
+    """Plays an episode; returns its return, length and last numbers, and whether it ended."""
     # What it does not read may be anything.
     act, parts = _acting(policy), policy.parts if isinstance(policy, ReadsParts) else _whole
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
     reward: Any = None
-    while not ended:
+    while not ended and length != steps_limit:
         if watch:
             watch()
         masked = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
@@ -222,7 +250,7 @@ def _episode(
         ended = terminated or truncated
     if watch:
         watch()
-    return total, length, numeric_items(info)
+    return total, length, numeric_items(info), bool(ended)
 
 
 def _is_finite(observation: Any) -> bool:

@@ -7,17 +7,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+_ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
     """A signal that ends the process as Ctrl-C does: what is open is closed, and nothing stays.
 
+    Args:
+        number: The signal.
+        text: What had happened by then; "" if there is nothing to add.
+
     Attributes:
         number: The signal.
     """
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
+    def __init__(self, number: int, text: str = "") -> None:
+        super().__init__(text or number)
         self.number = number
 
 
@@ -49,32 +56,53 @@ class StopSignals:
     """While entered, turns the first SIGINT, SIGTERM or SIGHUP into a request to stop.
 
     The loop reads `received` where it can stop without losing anything. A second signal ends the
-    process at once. Outside the main thread, where Python delivers no signals, it does
-    nothing.
+    process at once. Outside the main thread, where Python delivers no signals, it does nothing.
+
+    Args:
+        numbers: The signals to handle from the beginning; all three by default.
 
     Attributes:
-        received: The signal that asked, or None.
+        received: The first signal, None while there was none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *numbers: signal.Signals) -> None:
         self.received: signal.Signals | None = None
-        self._previous: dict[signal.Signals, object] = {}
+        self._numbers = numbers or _ALL
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(received={self.received and self.received.name})"
 
     def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                    continue  # as `nohup` wants it
-                self._previous[number] = signal.signal(number, self._receive)
+        self.listen(*self._numbers)
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
         self._previous.clear()
+
+    def listen(self, *numbers: signal.Signals) -> None:
+        """Handles these signals, too, until exit."""
+        if self.received or threading.current_thread() is not threading.main_thread():
+            return
+        for number in numbers:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # set by `nohup`
+            self._previous.setdefault(number, signal.getsignal(number))
+            signal.signal(number, self._receive)
+
+    def raise_received(self, text: str) -> None:
+        """Raises the exception of the signal that was received, if there was one.
+
+        Raises:
+            KeyboardInterrupt: On SIGINT.
+            Terminated: On SIGTERM and SIGHUP; it is a `KeyboardInterrupt`.
+        """
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt(text)
+        if self.received:
+            raise Terminated(self.received, text)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)

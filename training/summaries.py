@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as layout_summary
@@ -23,6 +22,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from eagerly.agents.agent import Agent
 from eagerly.collectors.steps import VectorStep
 from eagerly.settings import settings_of, situation_of
+from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
@@ -82,8 +82,7 @@ class Summaries(Callback):
     window share a point.
 
     Args:
-        steps_per_round: Steps between two rounds, counting every environment.
-        config: Says how often points are written, and whether histograms are.
+        config: Determines how often points are written, and whether histograms are.
 
     Attributes:
         log: The event file, which `open` opens before anything is written.
@@ -93,9 +92,8 @@ class Summaries(Callback):
     log: EventLog
     table: EvaluationTable
 
-    def __init__(self, steps_per_round: int, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
-        self._steps_per_round = steps_per_round
         self._sums: dict[str, list[float]] = {}  # tag: [sum, count]
         self._last = (time.perf_counter(), 0, 0)
 
@@ -138,16 +136,22 @@ class Summaries(Callback):
             ),
         )
 
-    def begin(self, graph: tf.Graph | None) -> None:
-        """Writes which curves belong together, for the tab Custom Scalars, and a graph.
+    def begin(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:
+        """Writes the settings if they are new, and in a new run the layout and the update's graph.
 
         Args:
-            graph: That of one update, if there is one.
+            run: The run.
+            agent: Its agent.
+            steps: Environment steps done.
+            saved: The checkpoint from which the run continues, None in a new one.
         """
-        self._add_all(0, _layout())
-        if graph is not None:
-            definition = graph.as_graph_def(add_shapes=True)
-            self.log.add(0, graph_def=definition.SerializeToString())
+        if not saved:
+            self._add_all(0, _layout())
+            if (graph := agent.learner.graph()) is not None:
+                definition = graph.as_graph_def(add_shapes=True)
+                self.log.add(0, graph_def=definition.SerializeToString())
+        if not saved or saved.manifest.config.get("history") != run.history:
+            self.settings(run, agent, steps)
 
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
         """Shows an animation, width, height and GIF, under Images."""
@@ -191,7 +195,7 @@ class Summaries(Callback):
     def on_round(self, training: Training) -> None:
         """Writes a point of the curves where one is due: means since the last one, and speed."""
         steps = training.steps
-        if steps % self._every >= self._steps_per_round:
+        if not training.run.config.is_due(self._every, steps):
             return
         updates = training.updates
         training.run.check_lock()

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
 
 import tensorflow as tf
 
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError, RunStoppedError
-from eagerly.policies.episodes import EpisodePolicy
-from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.run import Run
 from eagerly.training.assembly import assemble
 from eagerly.training.callbacks import Callback, Callbacks
 from eagerly.training.checkpointing import Checkpoints, spared_by_a_full_disk
-from eagerly.training.evaluation import evaluate_all, evaluation_seeds, single_blas_thread
+from eagerly.training.evaluation import InterruptedEvaluationError, single_blas_thread
+from eagerly.training.evaluator import Evaluator
 from eagerly.training.profiling import Profile
 from eagerly.training.signals import StopSignals
-from eagerly.training.video import record_in_run
 
 
 class Trainer:
@@ -58,6 +56,7 @@ class Trainer:
         self.run, self.config = run, run.config
         self._callbacks = Callbacks(callbacks)
         self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
+        self._signals, self._training = StopSignals(), False
         self._opened.callback(run.unlock)
         # A round that was begun goes on in a thread, whatever is done here meanwhile.
         self._opened.enter_context(single_blas_thread())
@@ -78,22 +77,20 @@ class Trainer:
         self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
         self.observations, self.actions = self.agent.observations, self.agent.actions
         self._budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
-        self._evaluation_env, self._camera = parts.evaluation_env, parts.camera
+        self._evaluator = Evaluator(run, parts, self._between_steps)
         self.checkpoints = Checkpoints(run, parts)
 
     def _begin(self, newest: Checkpoint | None) -> None:
         run = self.run
         try:
             saved = self.checkpoints.begin(newest)
+            self._evaluator.restore(saved.manifest.pending if saved else ())
             # Until here nothing on disk was touched: what cannot be continued stays as it was.
             run.write(self.steps)  # from here on a path that was made up is settled
             self.checkpoints.open(saved)
             self.summaries.open(run)
             self._opened.callback(self.summaries.log.close)
-            if not saved:
-                self.summaries.begin(self.agent.learner.graph())
-            if not saved or saved.manifest.config.get("history") != run.history:
-                self.summaries.settings(run, self.agent, self.steps)
+            self.summaries.begin(run, self.agent, self.steps, saved)
         except FloatingPointError as error:
             raise RunError(f"before step {self.steps + 1}: {error}") from error
         except (OSError, tf.errors.OpError) as error:
@@ -117,10 +114,7 @@ class Trainer:
     @property
     def policy(self) -> Policy:
         """The deterministic policy as it is now."""
-        return self._policy(self.agent.policy)
-
-    def _policy(self, act: RowPolicy | EpisodePolicy) -> Policy:
-        return Policy(act, self.observations, self.actions, self.steps)
+        return self._evaluator.policy()
 
     @property
     def finished(self) -> bool:
@@ -135,68 +129,88 @@ class Trainer:
 
     @property
     def in_round(self) -> bool:
+        """Whether the newest round still owes updates, an evaluation or a video."""
+        return self._is_call_due or bool(self._evaluator.pending)
+
+    @property
+    def _is_call_due(self) -> bool:
         """Whether a call of the train body is owed, and can be made: a buffer may wait for rows."""
         return self._budget.is_call_due and len(self.buffer) > 0
 
-    def stop(self, reason: str) -> None:
-        """Ends `train` at the next place where nothing is lost; everything is saved.
+    @property
+    def _is_stopping(self) -> bool:
+        """Whether a signal or a callback has asked to stop."""
+        return bool(self._signals.received or self.stop_reason)
 
-        Args:
-            reason: Why, for the log; the run goes on when it is continued.
-        """
+    def stop(self, reason: str) -> None:
+        """Saves and ends `train` after the current call or evaluation step; logs the reason."""
         self.stop_reason = reason or "asked to stop"
 
-    def train(self) -> StopSignals:
+    def train(self, signals: StopSignals | None = None) -> None:
         """Runs until the run is finished, or a signal or a callback asks to stop; then saves.
 
-        Returns:
-            The signals, whose `received` says which one asked.
+        Args:
+            signals: Of a caller that reads `received` afterwards; None: they are raised here.
 
         Raises:
-            RunError: If something is NaN or infinite, naming it and the step, cannot be written,
-                or an environment in a process fails. The newest checkpoint stays the last one.
-                If a callback raised: everything was saved then. Also if the trainer is closed: the
-                directory may be another's by now.
+            KeyboardInterrupt: "saved at step N", on SIGINT; its subclass `Terminated` on SIGTERM
+                and SIGHUP.
+            RunError: If a value is not finite, a file cannot be written, or an environment fails:
+                the newest checkpoint stays. If a callback raised: everything is saved.
         """
         self._check_open()
+        if self._training:
+            raise RunError("train() is running: a callback must not call it; use stop() to end it")
+        self._training = True
+        try:
+            with nullcontext(signals) if signals else StopSignals() as self._signals:
+                self._train()
+        finally:
+            self._training = False
+        self._callbacks.check(self.steps)
+        if signals is None:
+            self._signals.raise_received(f"saved at step {self.steps}")
+
+    def _train(self) -> None:
         self.stop_reason = ""
         self.checkpoints.start_clock()
         missing = "No checkpoint was written from it."
-        with StopSignals() as signals:
-            try:
-                self._tell("on_begin")
-                while not (self.has_ended or signals.received or self.stop_reason):
-                    self._round(signals)
-                self.checkpoint()
-                missing = "Everything is saved."
-                if not (self.finished or signals.received or self.stop_reason):
-                    missing = "Only the evaluation at its end is missing."
-                    # After the checkpoint: whatever extends the run cuts it off again.
-                    self._evaluate()
-                self._tell("on_end")
-            except (
-                FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
-            ) as error:  # fmt: skip
-                what = str(error).rstrip(".\n")
-                what += "\n" if "\n" in what else ". "  # a traceback stands by itself
-                raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
-        self._callbacks.check(self.steps)
-        return signals
+        try:
+            self._tell("on_begin")
+            if self._signals.received and not (self.has_ended or self.stop_reason):
+                # A job that is always preempted while it starts advances by a round all the same.
+                received, self._signals.received = self._signals.received, None
+                self._round()
+                self._signals.received = received
+            while not (self.has_ended or self._is_stopping):
+                self._round()
+            self.checkpoint()
+            missing = "Everything is saved."
+            if not (self.finished or self._is_stopping):
+                missing = "Only the evaluation at its end is missing."
+                # After the checkpoint: whatever extends the run cuts it off again.
+                with suppress(InterruptedEvaluationError):
+                    self._tell("on_evaluation", *self._evaluator.evaluate())
+            self._tell("on_end")
+        except (
+            FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
+        ) as error:  # fmt: skip
+            what = str(error).rstrip(".\n")
+            what += "\n" if "\n" in what else ". "  # a traceback stands by itself
+            raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
 
-    def _round(self, signals: StopSignals) -> None:
+    def _round(self) -> None:
         """Collects a round, makes the updates owed, and does what is due."""
         if not self.in_round:  # else a round that was stopped is completed first
             self._collect()
-        while self.in_round:
-            if signals.received or self.stop_reason:
+        while self._is_call_due:
+            if self._is_stopping:
                 return
             self._learn()
-        if self._due(self.config.evaluate_every_steps):
-            self._evaluate()
-        if self._due(self.config.video_every_steps):
-            self._record()
+        if not self._evaluator.complete(self._tell):
+            return
         self._tell("on_round")
-        if self._due(self.config.checkpoint_every_steps) or self.checkpoints.waited_long:
+        if self.checkpoints.is_due:
             with spared_by_a_full_disk(self.steps):
                 self.checkpoint()
 
@@ -209,6 +223,7 @@ class Trainer:
             self._tell("on_step", step)
         if episodes := self.collector.episodes:
             self.agent.episodes_ended(episodes)
+        self._evaluator.schedule()
 
     def _learn(self) -> None:
         """Makes the updates of one call of the train body."""
@@ -223,47 +238,30 @@ class Trainer:
         if reason := self._callbacks.tell(event, self, *about):
             self.stop(reason)
 
-    def _due(self, every: int) -> bool:
-        """Says whether a multiple of `every` steps was reached in this round; 0 is never."""
-        return every > 0 and self.steps % every < self.config.steps_per_round
-
-    def _evaluate(self) -> None:
-        seeds = evaluation_seeds(self.config.evaluation_seed, self.config.evaluation_episodes)
-        policies = {"": self.agent.policy, **self.agent.evaluated_policies()}
-        acting = {name: self._policy(act) for name, act in policies.items()}
-        evaluation = evaluate_all(acting, self._evaluation_env, seeds)
-        updates = self.agent.acting_updates
-        is_best = self.policies.evaluated(self.steps, updates, evaluation.returns.mean())
-        self._tell("on_evaluation", evaluation, is_best)
-
-    def _record(self) -> None:
-        """Records the first evaluation episode as it would be played now."""
-        assert self._camera is not None
-        (seed,) = evaluation_seeds(self.config.evaluation_seed, 1)
-        self.run.check_lock()
-        if preview := record_in_run(self._camera, self.policy, seed, self.run.path):
-            self.summaries.video(preview, self.steps)
+    def _between_steps(self) -> None:
+        """Interrupts an evaluation or a video on request, and saves in time if it takes long."""
+        if self._is_stopping:
+            raise InterruptedEvaluationError
+        if self.checkpoints.waited_long:
+            with spared_by_a_full_disk(self.steps):
+                self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Saves everything; what is not finite is reported and not saved.
+        """Saves everything.
 
         Raises:
             FloatingPointError: If a weight is not finite.
             OSError: If something cannot be written. The newest checkpoint stays the last one.
-            RunError: If the trainer is closed.
+            RunError: If the trainer is closed, or a round is being collected, as in `on_step`.
         """
         self._check_open()
-        self.run.check_lock()
-        self.summaries.flush()
-        self.checkpoints.save(in_round=self.in_round)
+        self.checkpoints.save(in_round=self.in_round, pending=sorted(self._evaluator.pending))
         self._tell("on_checkpoint")
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RunError(
-                f"this trainer of {self.run.path} is closed: make another one, with "
-                f"Trainer(open_run({str(self.run.path)!r}, None, {{}}))"
-            )
+            again = f"Trainer(open_run({str(self.run.path)!r}, None, {{}}))"
+            raise RunError(f"this trainer of {self.run.path} is closed: make another one, {again}")
 
     def __enter__(self) -> Trainer:
         return self

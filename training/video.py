@@ -24,7 +24,12 @@ from eagerly.environments.remote import RemoteEnvironment
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
-from eagerly.training.evaluation import Evaluation, PolicyLike, evaluate
+from eagerly.training.evaluation import (
+    Evaluation,
+    InterruptedEvaluationError,
+    PolicyLike,
+    evaluate,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +50,11 @@ class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             modes = self.env.metadata.get("render_modes")
             return f"it gives no picture in render mode rgb_array; it declares {modes}"
+        if frame.shape[2] not in (1, 3, 4) or frame.dtype != np.uint8:
+            return (
+                "an image must have shape [height, width, 3] and dtype uint8, got "
+                f"{list(frame.shape)} and {frame.dtype}: let `render` return such an array"
+            )
         return frame
 
 
@@ -109,11 +119,12 @@ def _let_camera_follow(env: gymnasium.Env[Any, Any]) -> None:
         renderer.camera_id = camera
 
 
-def preview(video: Path) -> tuple[int, int, bytes]:
-    """Makes a small animation of a video that was recorded.
+def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple[int, int, bytes]:
+    """Creates a small animation of a video that was recorded.
 
     Args:
         video: The MP4.
+        watch: Called after every image that was read.
 
     Returns:
         Width, height, and a GIF of at most 100 frames that lasts as long as the video, or 20
@@ -128,14 +139,18 @@ def preview(video: Path) -> tuple[int, int, bytes]:
             rate = reader.get_meta_data()["fps"]
             every = max(1, math.ceil(reader.count_frames() / _PREVIEW_FRAMES))
             side = math.ceil(max(reader.get_meta_data()["size"]) / _PREVIEW_PIXELS)
-            small = [
-                frame[::side, ::side] for number, frame in enumerate(reader) if number % every == 0
-            ]
+            small = []
+            for number, frame in enumerate(reader):
+                if number % every == 0:
+                    small.append(frame[::side, ::side])
+                watch()
         if not small:
             raise ValueError("it has no pictures")
         content = BytesIO()
         duration = 1000 * min(every / rate, _PREVIEW_SECONDS / len(small))
         imageio.mimsave(content, small, format="GIF", duration=duration, loop=0)
+    except InterruptedEvaluationError:
+        raise
     except Exception as error:  # readers fail in ways of their own
         raise RunError(f"no preview can be made of {video}: {error}") from error
     height, width = small[0].shape[:2]
@@ -173,6 +188,7 @@ class Camera:
         seed: int,
         path: Path,
         *,
+        steps_limit: int | None = None,
         watch: Callable[[], object] = lambda: None,
     ) -> Evaluation:
         """Records one episode as an MP4 (H.264), replacing what stands there.
@@ -183,10 +199,11 @@ class Camera:
             policy: As `evaluate` takes it.
             seed: Reset seed of the episode.
             path: The video, ending in `.mp4`.
-            watch: Called after every picture.
+            steps_limit: As `evaluate` takes it.
+            watch: Called after every image.
 
         Raises:
-            RunError: If the path has another ending, or the file cannot be written.
+            RunError: If the path has another ending, or the video cannot be encoded or written.
         """
         if path.suffix != ".mp4":
             raise RunError(f"a video must end in .mp4; got {path}")
@@ -199,10 +216,19 @@ class Camera:
                 with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
 
                     def film() -> None:
-                        writer.append_data(self._picture())
+                        picture = self._picture()
+                        try:
+                            writer.append_data(picture)
+                        except Exception as error:  # encoders fail in ways of their own
+                            raise RunError(
+                                f"the video cannot be encoded: an image of shape {picture.shape} "
+                                f"and {picture.dtype} was not accepted: {error}"
+                            ) from error
                         watch()
 
-                    evaluation = evaluate(policy, self._env, [seed], watch=film)
+                    evaluation = evaluate(
+                        policy, self._env, [seed], steps_limit=steps_limit, watch=film
+                    )
                 # Whatever stands there, a link for example, is replaced and not written through.
                 RunFiles(path.parent).write(path.name, [made.read_bytes()])
         except OSError as error:
@@ -221,25 +247,35 @@ class Camera:
 
 
 def record_in_run(
-    camera: Camera, policy: Policy, seed: int, path: Path
+    camera: Camera,
+    policy: Policy,
+    seed: int,
+    path: Path,
+    *,
+    steps_limit: int | None = None,
+    watch: Callable[[], object] = lambda: None,
 ) -> tuple[int, int, bytes] | None:
-    """Records an episode into the folder of videos of a run, and returns its `preview`.
+    """Records an episode into the `videos` folder of a run, and returns its `preview`.
 
-    A video is no reason to end a run: where there is none, a warning is logged.
+    A video never ends a run: where it cannot be recorded, a warning is logged.
 
     Args:
         camera: Records it.
-        policy: Acts in it, and says of which step it is.
+        policy: Acts in it, and holds the step of which it is.
         seed: Reset seed of the episode.
         path: The run directory.
+        steps_limit: As `evaluate` takes it.
+        watch: Called after every image; may raise `InterruptedEvaluationError`.
     """
     try:
         RunFiles(path).make_folder("videos")
         video = path / "videos" / f"step-{policy.steps:012d}.mp4"
-        camera.record(policy, seed, video)
-        return preview(video)
-    except RunError as error:
-        _log.warning("no video of step %s: %s", policy.steps, error)
-    except OSError as error:
-        _log.warning("no video of step %s: it cannot be written: %s", policy.steps, error)
+        camera.record(policy, seed, video, steps_limit=steps_limit, watch=watch)
+        return preview(video, watch=watch)
+    except InterruptedEvaluationError:
+        raise
+    except Exception as error:  # environments and encoders fail in ways of their own
+        watch()  # Ctrl-C reaches the encoder's process, too: then the video is interrupted
+        what = f"it cannot be written: {error}" if isinstance(error, OSError) else error
+        _log.warning("no video of step %s: %s", policy.steps, what)
     return None

@@ -51,7 +51,7 @@ def test_a_point_that_was_written_twice_is_seen(train: TrainRun, tmp_path: Path)
 
     train(steps=200)
     before = digests(tmp_path / "run")
-    summaries = Summaries(1, RunConfig(env="Pendulum-v1"))
+    summaries = Summaries(RunConfig(env="Pendulum-v1"))
     summaries.log = EventLog(tmp_path / "run")
     summaries._scalars({"losses/critic": 0.0}, 150)
     summaries.log.close()

@@ -15,6 +15,7 @@ from eagerly.storage.files import RunFiles
 from eagerly.storage.listing import summary
 from eagerly.storage.manifest import is_finished
 from eagerly.training.best_policy import Policies
+from eagerly.training.evaluator import Evaluator
 from eagerly.training.summaries import BEST
 from tests.small_runs import SMALL, TrainRun, scalars
 from tests.training.test_callbacks import Diary, trained
@@ -118,7 +119,7 @@ def _dies(*_: Any) -> None:
 def test_a_run_that_dies_in_its_last_evaluation_makes_up_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kind, method in ((Trainer, "_evaluate"), (EvaluationTable, "add")):
+    for kind, method in ((Evaluator, "evaluate"), (EvaluationTable, "add")):
         with monkeypatch.context() as patched:
             patched.setattr(kind, method, _dies)
             with pytest.raises(KeyboardInterrupt):
@@ -184,10 +185,10 @@ def test_no_checkpoint_takes_the_evaluation_at_the_end_in(tmp_path: Path) -> Non
 def test_what_fails_in_the_last_evaluation_is_said_and_everything_else_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RunError("the environment is gone")
 
-    monkeypatch.setattr("eagerly.training.trainer.evaluate_all", fails)
+    monkeypatch.setattr("eagerly.training.evaluator.evaluate_all", fails)
     with pytest.raises(RunError, match=r"is gone\. Only the evaluation at its end is missing"):
         trained(tmp_path / "run", **SHORT)
     assert required_checkpoint(tmp_path / "run").manifest.steps == 200

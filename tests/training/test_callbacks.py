@@ -97,26 +97,42 @@ def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(tmp_path: Path, ev
 
 
 class Fails(Callback):
-    """Raises in a step."""
+    """Raises in a step, or calls what a callback must not call there."""
+
+    def __init__(self, fault: BaseException | str) -> None:
+        self._fault = fault
 
     def on_step(self, training: Training, step: VectorStep) -> None:
         if training.steps == 170:
-            raise OSError("no route to the dashboard")
+            if isinstance(self._fault, str):
+                getattr(training, self._fault)()
+            else:
+                raise self._fault
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (OSError("no route to the dashboard"), "raise self._fault\nOSError: no route to the d"),
+        (SystemExit(3), "SystemExit: 3"),
+        (GeneratorExit(), "GeneratorExit"),
+        ("train", r"RunError: train\(\) is running: a callback must not call it; use stop\(\)"),
+        ("checkpoint", "RunError: a round is being collected: save in on_round instead of"),
+    ],
+)
 def test_a_callback_that_raises_ends_the_run_with_a_checkpoint_and_its_traceback(
-    tmp_path: Path,
+    tmp_path: Path, fault: BaseException | str, told: str
 ) -> None:
     diary = Diary()
     with pytest.raises(
         RunError,
         match=r"(?s)stopped after step 170, with a checkpoint: Fails.on_step raised\nTraceback.*"
-        r'raise OSError\("no route to the dashboard"\)\nOSError: no route to the dashboard',
+        + told,
     ):
-        trained(tmp_path / "run", Fails(), diary)
+        trained(tmp_path / "run", Fails(fault), diary)
     assert diary.heard[-1] == ("round", 169)  # nothing is called after it
-    again = trained(tmp_path / "run")
-    _same(again, trained(tmp_path / "straight"))
+    if isinstance(fault, str | OSError):
+        _same(trained(tmp_path / "run"), trained(tmp_path / "straight"))
 
 
 def test_the_bar_shows_steps_and_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,13 +202,13 @@ def test_a_mask_that_allows_nothing_is_named_in_the_check_and_in_evaluations_too
     with pytest.raises(RunError, match=f"Jammed', step 1 of an episode: {where}"):
         train(**settings)
     monkeypatch.setattr(Jammed, "jams", False)
-    original = training.trainer.evaluate_all
+    original = training.evaluator.evaluate_all
 
-    def evaluated(*arguments: Any) -> Any:
+    def evaluated(*arguments: Any, **more: Any) -> Any:
         monkeypatch.setattr(Jammed, "jams", True)
-        return original(*arguments)
+        return original(*arguments, **more)
 
-    monkeypatch.setattr(training.trainer, "evaluate_all", evaluated)
+    monkeypatch.setattr(training.evaluator, "evaluate_all", evaluated)
     with pytest.raises(RunError, match="after step 150: step 1 of an evaluation episode: " + where):
         train(**settings, check_env=False)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
+from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
 from eagerly.settings import settings_of
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.manifest import encoded, published
-from eagerly.training.evaluation import evaluate_all
-from eagerly.training.signals import StopSignals
+from eagerly.training.callbacks import Callback
+from eagerly.training.signals import StopSignals, Terminated
+from tests import toys
 from tests.helpers import equal_weights, spaces, weights_of
 from tests.small_runs import SMALL, TrainRun, logged, scalars, train_in
 
@@ -325,19 +329,139 @@ def test_an_ignored_hangup_stays_ignored(train: TrainRun) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_signal_in_an_evaluation_lets_it_end(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer
-) -> None:
-    def signalling(*arguments: Any) -> Any:
-        signal.raise_signal(signal.SIGTERM)
-        return evaluate_all(*arguments)
+def _signal_in_evaluations(monkeypatch: pytest.MonkeyPatch, *step_numbers: int) -> None:
+    """Raises SIGTERM at these steps, counted over all evaluations of this process."""
+    original, count = GuardedEnvironment.step, itertools.count(1)
 
-    monkeypatch.setattr("eagerly.training.trainer.evaluate_all", signalling)
-    stopped = train("parts", env="Long-v0")
-    assert stopped.steps == 150
-    assert read_results(stopped.run.evaluations_path).steps.tolist() == [150]
+    def step(env: GuardedEnvironment, action: Any) -> Any:
+        if env._name == "the evaluation environment" and next(count) in step_numbers:
+            signal.raise_signal(signal.SIGTERM)
+        return original(env, action)
+
+    monkeypatch.setattr(GuardedEnvironment, "step", step)
+
+
+@pytest.mark.parametrize("at", [150, 300], ids=["mid-run", "last round"])
+def test_an_evaluation_is_interrupted_by_a_signal_and_made_when_the_run_continues(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    settings = {"env": "Long-v0", "steps": 300}
+    straight = train("straight", **settings)
+    _signal_in_evaluations(monkeypatch, 7 if at == 150 else 47)  # 40 steps in an episode
+    stopped = train("parts", **settings)
+    assert (stopped.steps, stopped.in_round, stopped.finished) == (at, True, False)
+    evaluated = read_results(stopped.run.evaluations_path).steps.tolist()
+    assert evaluated == [150, 300][: at // 150 - 1]
     monkeypatch.undo()
     _same(train("parts"), straight)
+
+
+def test_an_evaluation_at_the_end_is_interrupted_too(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"env": "Long-v0", "steps": 170, "warmup_steps": 160, "replay_ratio": 0.2}
+    straight = train("straight", **settings)
+    _signal_in_evaluations(monkeypatch, 43)  # the second evaluation, at the end
+    stopped = train("parts", **settings)
+    assert (stopped.steps, stopped.in_round, stopped.finished) == (170, False, False)
+    monkeypatch.undo()
+    _same(train("parts"), straight)
+
+
+def test_long_evaluations_are_interrupted_by_checkpoints_after_minutes(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    settings = {"env": "Long-v0", "steps": 152, "keep_checkpoints": 9}
+    straight = train("straight", **settings)
+    train("parts", **settings | {"steps": 149})
+    train("parts", steps=152, checkpoint_every_minutes=1e-9)  # after every step
+    found = published(tmp_path / "parts")
+    assert [(manifest.steps, manifest.pending, manifest.revision) for manifest in found] == [
+        (100, (), 0),
+        (149, (), 0),
+        (150, ("evaluation",), 0),
+        (150, (), 1),
+        (151, (), 0),
+        (152, (), 0),
+    ]
+    for manifest in found[3:]:  # as if it had been killed in the evaluation
+        shutil.rmtree(tmp_path / "parts" / manifest.folder)
+    _same(train("parts"), straight)
+
+
+def test_stop_interrupts_an_evaluation_from_another_thread(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"env": "Long-v0", "steps": 200}
+    straight = train("straight", **settings)
+    original, trainers = GuardedEnvironment.step, []
+
+    class Keeps(Callback):
+        def on_begin(self, training: Any) -> None:
+            trainers.append(training)
+
+    def step(env: GuardedEnvironment, action: Any) -> Any:
+        if env._name == "the evaluation environment":
+            thread = threading.Thread(target=trainers[0].stop, args=("time is up",))
+            thread.start()
+            thread.join()
+        return original(env, action)
+
+    monkeypatch.setattr(GuardedEnvironment, "step", step)
+    stopped = train("parts", callbacks=[Keeps()], **settings)
+    assert (stopped.steps, stopped.stop_reason) == (150, "time is up")
+    assert read_results(stopped.run.evaluations_path).steps.size == 0
+    monkeypatch.undo()
+    _same(train("parts"), straight)
+
+
+def test_evaluation_episodes_end_at_the_limit_which_is_reported_once_and_marked(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    trainer = train(
+        env=toys.Counting,
+        env_kwargs={"terminates": False},
+        evaluation_steps_limit=25,
+        evaluation_episodes=2,
+        steps=320,
+    )
+    (line,) = [line for line in trainer.lines if "evaluation episodes" in line]
+    assert line.startswith("step 150: 2 of 2 evaluation episodes did not end within 25 steps")
+    with (tmp_path / "run" / "evaluations.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["episodes_at_limit"] for row in rows] == ["2", "2"]
+    assert [float(row["length_mean"]) for row in rows] == [25.0, 25.0]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_program_gets_the_exception_of_a_signal_once_everything_is_saved(
+    tmp_path: Path, number: signal.Signals, expected: type[BaseException]
+) -> None:
+    class Signals(Callback):
+        def on_round(self, training: Any) -> None:
+            if training.steps == 120:
+                signal.raise_signal(number)
+
+    with Trainer(open_run(tmp_path / "run", "td3", SMALL), [Signals()]) as trainer:
+        with pytest.raises(expected, match=r"^saved at step 120$") as raised:
+            trainer.train()
+        trainer.train()  # a notebook's next cell continues
+        assert trainer.finished
+    assert type(raised.value) is expected
+    assert published(tmp_path / "run")[0].steps >= 120
+
+
+def test_a_signal_before_the_first_step_lets_the_run_advance_by_a_round(
+    tmp_path: Path,
+) -> None:
+    for steps in (1, 2, 3):  # a job that is preempted whenever it starts
+        with StopSignals() as signals:
+            signal.raise_signal(signal.SIGTERM)
+            with Trainer(open_run(tmp_path / "run", "td3", SMALL)) as trainer:
+                trainer.train(signals)
+        assert (trainer.steps, trainer.finished) == (steps, False)
 
 
 def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(
@@ -520,6 +644,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
 # --- settings ---------------------------------------------------------------------------------
 
 CHANGED: dict[str, Any] = {
+    "evaluation_steps_limit": 50,
     "env": "Terminating-v0",
     "env_kwargs": {"g": 5.0},
     "collectors": "processes",

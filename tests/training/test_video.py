@@ -220,9 +220,36 @@ class Blank(Undrawable):
         return None
 
 
+class ChannelsFirst(Undrawable):
+    def render(self) -> np.ndarray:
+        return np.zeros((3, 64, 64), np.uint8)
+
+
+class Growing(Undrawable):
+    """Draws images of changing size."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def render(self) -> np.ndarray:
+        side = 16 if self.count < 2 else 32
+        return np.zeros((side, side, 3), np.uint8)
+
+
+def test_an_encoder_that_fails_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
+    trainer = train(env=Growing, video_every_steps=150, steps=160)
+    assert trainer.finished
+    (line,) = [line for line in trainer.lines if "no video" in line]
+    assert line.startswith(
+        "no video of step 150: the video cannot be encoded: an image of shape (32, 32, 3) and uint8"
+    )
+    assert list((tmp_path / "run" / "videos").iterdir()) == []
+
+
 def test_an_environment_that_cannot_draw_itself_is_refused_before_a_run(
     train: TrainRun, tmp_path: Path
 ) -> None:
+    with pytest.raises(RunError, match=r"an image must have shape .* got \[3, 64, 64\] and uint8"):
+        Camera(environment_maker(ChannelsFirst))
     with pytest.raises(RunError, match="gives no picture in render mode rgb_array"):
         Camera(environment_maker(Blank))
     with pytest.raises(RunError, match=r"cannot be made with {'render_mode'"):

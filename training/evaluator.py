@@ -1,0 +1,122 @@
+"""Evaluations and videos during a run: which are due, of which policies, from which seeds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from eagerly.policies.episodes import EpisodePolicy
+from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.policies.policy import Policy
+from eagerly.storage.run import Run
+from eagerly.training.assembly import Assembly
+from eagerly.training.evaluation import (
+    Evaluation,
+    InterruptedEvaluationError,
+    episodes_at_limit,
+    evaluate_all,
+    evaluation_seeds,
+)
+from eagerly.training.video import record_in_run
+
+_log = logging.getLogger(__name__)
+
+
+class Evaluator:
+    """Evaluates and films the policies of a run when a round owes that.
+
+    Args:
+        run: The run.
+        parts: Its parts.
+        watch: Called between two steps; interrupts by raising `InterruptedEvaluationError`.
+
+    Attributes:
+        pending: What the newest round still owes: "evaluation", "video". A checkpoint keeps it, so
+            that a continued run makes up for what was interrupted.
+    """
+
+    def __init__(self, run: Run, parts: Assembly, watch: Callable[[], object]) -> None:
+        self._run, self._parts, self._watch = run, parts, watch
+        self._warned_of_limit = False
+        self.pending: set[str] = set()
+
+    def schedule(self) -> None:
+        """Determines what the round owes that was just collected."""
+        config, steps = self._run.config, self._parts.collector.steps
+        every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
+        self.pending = {name for name, each in every.items() if config.is_due(each, steps)}
+
+    def restore(self, pending: Iterable[str]) -> None:
+        """Restores what a round still owed, as far as the settings still ask for it."""
+        self.pending = set(pending)
+        if self._parts.camera is None:
+            self.pending.discard("video")
+
+    def complete(self, tell: Callable[..., None]) -> bool:
+        """Makes what is pending; returns False if it was interrupted.
+
+        Args:
+            tell: Called with "on_evaluation" and what `evaluate` returned.
+        """
+        try:
+            if "evaluation" in self.pending:
+                tell("on_evaluation", *self.evaluate())
+            if "video" in self.pending:
+                self.record()
+        except InterruptedEvaluationError:
+            return False
+        return True
+
+    def policy(self, act: RowPolicy | EpisodePolicy | None = None) -> Policy:
+        """Returns a deterministic policy in the environment's units, by default the current one."""
+        agent = self._parts.agent
+        steps = self._parts.collector.steps
+        return Policy(act or agent.policy, agent.observations, agent.actions, steps)
+
+    def evaluate(self) -> tuple[Evaluation, bool]:
+        """Evaluates all policies of the agent, and keeps the weights if their mean is the best.
+
+        Returns:
+            The evaluation, and whether it is the best so far.
+
+        Raises:
+            InterruptedEvaluationError: From `watch`; the evaluation stays pending then.
+        """
+        config, parts = self._run.config, self._parts
+        policies = {"": parts.agent.policy, **parts.agent.evaluated_policies()}
+        evaluation = evaluate_all(
+            {name: self.policy(act) for name, act in policies.items()},
+            parts.evaluation_env,
+            evaluation_seeds(config.evaluation_seed, config.evaluation_episodes),
+            steps_limit=config.evaluation_steps_limit,
+            watch=self._watch,
+        )
+        self.pending.discard("evaluation")
+        steps, updates = parts.collector.steps, parts.agent.acting_updates
+        if evaluation.at_limit and not self._warned_of_limit:
+            self._warned_of_limit = True
+            text = episodes_at_limit(evaluation, config.evaluation_steps_limit)
+            _log.warning("step %s: %s", steps, text)
+        return evaluation, parts.policies.evaluated(steps, updates, evaluation.returns.mean())
+
+    def record(self) -> None:
+        """Records the first evaluation episode as the current policy plays it.
+
+        Raises:
+            InterruptedEvaluationError: From `watch`; the video stays pending then.
+        """
+        assert self._parts.camera is not None
+        config = self._run.config
+        (seed,) = evaluation_seeds(config.evaluation_seed, 1)
+        self._run.check_lock()
+        preview = record_in_run(
+            self._parts.camera,
+            self.policy(),
+            seed,
+            self._run.path,
+            steps_limit=config.evaluation_steps_limit,
+            watch=self._watch,
+        )
+        self.pending.discard("video")
+        if preview:
+            self._parts.summaries.video(preview, self._parts.collector.steps)
