@@ -142,6 +142,7 @@ def play_episodes(
     episodes: int,
     min_steps: int,
     layout: Layout,
+    steps_limit: int,
 ) -> tuple[Steps, Evaluation | None]:
     """Plays episodes: as many as are asked for, and more until there are enough steps.
 
@@ -152,6 +153,7 @@ def play_episodes(
         episodes: How many episodes are evaluated.
         min_steps: Steps that are needed.
         layout: The layout of observations and actions.
+        steps_limit: Steps at which an episode is ended.
 
     Returns:
         The steps, and the evaluation; None if `episodes` is 0.
@@ -160,7 +162,7 @@ def play_episodes(
     for index, seed in enumerate(seeds):
         if index >= episodes and len(recorder) >= min_steps:
             break
-        found.append(evaluate(recorder, env, [seed]))
+        found.append(evaluate(recorder, env, [seed], steps_limit=steps_limit))
     counted = found[:episodes]
     evaluation = None
     if counted:

@@ -141,7 +141,10 @@ class Plan:
         seeds = evaluation_seeds(self.run.config.evaluation_seed, max_seeds(self.episodes))
         with open_environment(make, self.run, "the episodes of the policy") as env:
             layout = layout_in(env, self.run, layout)
-            steps, evaluation = play_episodes(policy, env, seeds, self.episodes, min_steps, layout)
+            limit = self.run.config.evaluation_steps_limit
+            steps, evaluation = play_episodes(
+                policy, env, seeds, self.episodes, min_steps, layout, limit
+            )
         if policy.remembers:
             steps = take_first_episodes(steps)
         else:

@@ -83,7 +83,8 @@ def run_export(
     evaluation = None
     if make is not None and seeds:
         with open_environment(make, run, "the episodes of the exported policy") as env:
-            evaluation = evaluate(_Evaluated(exported, policy), env, seeds)
+            limit = run.config.evaluation_steps_limit
+            evaluation = evaluate(_Evaluated(exported, policy), env, seeds, steps_limit=limit)
     return actions, evaluation
 
 

@@ -20,6 +20,7 @@ from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
+from eagerly.export.episodes import play_episodes
 from eagerly.settings import settings_of
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
@@ -431,6 +432,11 @@ def test_evaluation_episodes_end_at_the_limit_which_is_reported_once_and_marked(
         rows = list(csv.DictReader(file))
     assert [row["episodes_at_limit"] for row in rows] == ["2", "2"]
     assert [float(row["length_mean"]) for row in rows] == [25.0, 25.0]
+    # The episodes of an export have the same limit.
+    env, layout = toys.Counting(terminates=False), (trainer.observations, trainer.actions)
+    _, evaluation = play_episodes(trainer.policy, env, [0, 1], 2, 0, layout, 25)
+    assert evaluation is not None
+    assert evaluation.lengths.tolist() == [25, 25]
 
 
 @pytest.mark.parametrize(
