@@ -54,7 +54,7 @@ class Manifest:
         spaces: Those of the environment, see `spaces.serialization`.
         conditions: What bit-exact continuation relies on: versions, threads, device.
         config: What `config.json` held.
-        pending: Which of "evaluation" and "video" the round still owes, once its updates are made.
+        pending: The remaining work of the round after its updates: "evaluation", "video".
         revision: How many checkpoints of the same steps and updates, with more pending, came
             before.
     """

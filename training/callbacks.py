@@ -97,7 +97,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
-        self._failed: tuple[str, BaseException] | None = None  # a method, and what it raised
+        self._failed: tuple[str, BaseException] | None = None  # a method and its exception
 
     def tell(self, event: str, training: Training, *about: Any) -> str:
         """Calls the method `event` of each; returns why the run must stop, or ""."""

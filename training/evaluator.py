@@ -1,4 +1,4 @@
-"""Evaluations and videos during a run: which are due, of which policies, from which seeds."""
+"""Evaluations and videos during a run: when they are due, and their policies and seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Evaluator:
-    """Evaluates and films the policies of a run when a round owes that.
+    """Evaluates and films the policies of a run.
 
     Args:
         run: The run.
@@ -31,8 +31,8 @@ class Evaluator:
         watch: Called between two steps; interrupts by raising `InterruptedEvaluationError`.
 
     Attributes:
-        pending: What the newest round still owes: "evaluation", "video". A checkpoint keeps it, so
-            that a continued run makes up for what was interrupted.
+        pending: The remaining work of the newest round: "evaluation", "video". It is saved in
+            checkpoints, so that a continued run completes an interrupted round.
     """
 
     def __init__(self, run: Run, parts: Assembly, watch: Callable[[], object]) -> None:
@@ -41,22 +41,22 @@ class Evaluator:
         self.pending: set[str] = set()
 
     def schedule(self) -> None:
-        """Determines what the round owes that was just collected."""
+        """Sets `pending` for the round that was just collected."""
         config, steps = self._run.config, self._parts.collector.steps
         every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
         self.pending = {name for name, each in every.items() if config.is_due(each, steps)}
 
     def restore(self, pending: Iterable[str]) -> None:
-        """Restores what a round still owed, as far as the settings still ask for it."""
+        """Restores `pending`, without a video if the settings no longer ask for videos."""
         self.pending = set(pending)
         if self._parts.camera is None:
             self.pending.discard("video")
 
     def complete(self, tell: Callable[..., None]) -> bool:
-        """Makes what is pending; returns False if it was interrupted.
+        """Runs the pending evaluation and video; returns False if one was interrupted.
 
         Args:
-            tell: Called with "on_evaluation" and what `evaluate` returned.
+            tell: Called with "on_evaluation" and the results of `evaluate`.
         """
         try:
             if "evaluation" in self.pending:

@@ -219,7 +219,7 @@ class Camera:
                         picture = self._picture()
                         try:
                             writer.append_data(picture)
-                        except Exception as error:  # encoders fail in ways of their own
+                        except Exception as error:  # an encoder may raise anything
                             raise RunError(
                                 f"the video cannot be encoded: an image of shape {picture.shape} "
                                 f"and {picture.dtype} was not accepted: {error}"
@@ -261,7 +261,7 @@ def record_in_run(
 
     Args:
         camera: Records it.
-        policy: Acts in it, and holds the step of which it is.
+        policy: The policy to record.
         seed: Reset seed of the episode.
         path: The run directory.
         steps_limit: As `evaluate` takes it.
@@ -274,7 +274,7 @@ def record_in_run(
         return preview(video, watch=watch)
     except InterruptedEvaluationError:
         raise
-    except Exception as error:  # environments and encoders fail in ways of their own
+    except Exception as error:  # an environment or encoder may raise anything
         watch()  # Ctrl-C reaches the encoder's process, too: then the video is interrupted
         what = f"it cannot be written: {error}" if isinstance(error, OSError) else error
         _log.warning("no video of step %s: %s", policy.steps, what)
