@@ -118,6 +118,7 @@ def log_to_terminal() -> None:
 
 
 TRUST_HELP = (
-    "Import what the run directory names (an agent, models, a package of environments), even if "
-    "somebody else made it. Runs that you have trained there need no --trust."
+    "Let all settings of the run directory take effect, even if somebody else made it: modules to "
+    "import, environment arguments, addresses and numbers of collectors. Runs that you have trained "
+    "there need no --trust."
 )

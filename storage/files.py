@@ -36,13 +36,14 @@ class RunFiles:
 
     Args:
         path: The run directory. It need not exist yet.
+        mode: Permissions of files that it creates, before the umask.
 
     Attributes:
         path: The same.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, mode: int = 0o644) -> None:
+        self.path, self._mode = path, mode
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -60,7 +61,7 @@ class RunFiles:
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._folder(folder) as at:
             try:
-                descriptor = os.open(last, flags, 0o644, dir_fd=at)
+                descriptor = os.open(last, flags, self._mode, dir_fd=at)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                     raise UnsupportedOperation(f"{name} {_NO_FILE}") from error

@@ -6,11 +6,12 @@ import datetime
 import logging
 import re
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eagerly.agents import config_class
 from eagerly.conditions import Condition, flag_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
@@ -30,18 +31,18 @@ from eagerly.storage.settings import (
     with_preset,
 )
 from eagerly.storage.trust import (
-    FACTORIES,
+    described,
     is_trusted,
     modules_of,
     named_by,
     trust,
-    would_import,
 )
 
 _log = logging.getLogger(__name__)
 FORMAT = 4
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
-_IMPORTED_FIRST = {"agent", *FACTORIES}
+# Settings that are checked where they take effect; all others when the run is opened.
+_CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
 # None may be a link; the outer ones are looked at first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
@@ -62,7 +63,8 @@ class Run:
         history: What was overridden before, and when: kept in `config.json`.
         preset: Which preset stands under the settings of a new run, in words.
         trusts_init_from: Whether the user trusts the run directory that `init_from` names.
-        untrusted: What its directory alone names, and nobody has vouched for (`trust.named_by`).
+        untrusted: Settings that reach outside the process (`trust.named_by`), that only its
+            directory sets, and that the user has not vouched for.
     """
 
     path: Path
@@ -107,19 +109,23 @@ class Run:
         return environment_maker(self.config.env, self.config.env_kwargs, run_dir=self.path)
 
     def check_vouched_for(self, *settings: str) -> None:
-        """Refuses to use what the run directory alone names, and nobody has vouched for.
+        """Checks that these settings may take effect.
 
         Raises:
-            RunError: If one of these settings is that.
+            RunError: If one of them is `untrusted`.
         """
-        if self.untrusted.keys() & set(settings):
-            raise _untrusted(self.path, self.untrusted)
+        if asked := self.untrusted.keys() & set(settings):
+            raise _untrusted(self.path, self.untrusted, asked)
 
     def trust(self) -> None:
-        """Remembers as the user's own what the run names; where it cannot, a warning is logged."""
+        """Remembers the run as the user's own; logs a warning if that is impossible.
+
+        A run with settings that the user has not vouched for, because they had no effect, is not
+        remembered.
+        """
         named = named_by(self.document())
         try:
-            if named and not is_trusted(self.path, named):
+            if named and not self.untrusted and not is_trusted(self.path, named):
                 trust(self.path, named)
         except OSError as error:
             _log.warning(
@@ -172,7 +178,7 @@ class Run:
     def write(self, steps: int = 0) -> None:
         """Locks the directory, making it if it is new, and writes `config.json`.
 
-        What the run names is remembered as the user's own.
+        The run is remembered as the user's own, see `trust`.
 
         Args:
             steps: Environment steps done, to be recorded beside what is overridden.
@@ -219,8 +225,9 @@ def open_run(
 ) -> Run:
     """Opens the run in a directory, or plans a new one. Nothing is written.
 
-    What the directory names is imported only if it is given here, too, if this user has trained the
-    run there, or with `trust`; never from the directory itself.
+    Settings of the directory that reach outside the process (`trust.OUTSIDE`) take effect only if
+    they are given here, too, if this user has trained the run there, or with `trust`. A module is
+    never imported from the directory itself.
 
     Args:
         path: The run directory; None makes up a fresh one under `runs/`.
@@ -230,7 +237,7 @@ def open_run(
             another is named. In a saved run the others keep their saved values; what was given
             must agree with it, unless it cannot change the result.
         override: Whether settings that differ are accepted, and recorded.
-        trust: Whether to import what the directory names, even if somebody else made it.
+        trust: Whether all settings of the directory may take effect, even if another user made it.
 
     Raises:
         RunError: If the directory is not a run, or a run that differs; if it names what nobody has
@@ -299,7 +306,7 @@ def _continued(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
     mine = given.keys() | ({"agent"} if agent else set())
-    untrusted = _vouched_for(path, named_by(document), mine, trusted)
+    untrusted = _unvouched(path, saved_agent, named_by(document), mine, trusted)
     config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
     saved = as_saved(config) | as_saved(agent_config)
     settings, _ = with_preset(saved_agent, given, saved["env"], None)
@@ -350,23 +357,23 @@ def _check_fixed(
             )
 
 
-def _vouched_for(
-    path: Path, named: Mapping[str, Any], given: Collection[str], trusted: bool
+def _unvouched(
+    path: Path, agent: str, named: Mapping[str, Any], given: Collection[str], trusted: bool
 ) -> dict[str, Any]:
-    """Decides what of a run directory may be imported, before any of it is.
+    """Decides which settings of a run directory may take effect, before anything is imported.
 
     Args:
         path: The run directory.
-        named: What it names.
-        given: Names of the settings that the user gave; whatever stands there is the user's own.
+        agent: Its agent.
+        named: Its settings that reach outside the process.
+        given: Names of the settings that the user gave; what stands there is the user's own.
         trusted: Whether the user trusts the directory.
 
     Returns:
-        What nobody has vouched for, where that concerns the environment alone: who makes no
-        environment does not need it.
+        The settings that nobody has vouched for. They are checked where they take effect.
 
     Raises:
-        RunError: If it concerns the agent or a factory of models, or one of these lies in the
+        RunError: If one of these takes effect when a run is opened, or a module lies in the
             directory or is not found.
     """
     alone = {name: value for name, value in named.items() if name not in given}
@@ -375,7 +382,7 @@ def _vouched_for(
         try:
             check_outside(module, path)
         except (ImportError, ValueError) as error:
-            if role == "env":  # who makes one is told
+            if role == "env":  # reported when it is made
                 nowhere.add(role)
                 continue
             raise RunError(
@@ -385,15 +392,29 @@ def _vouched_for(
     if trusted or not alone or is_trusted(path, named):
         return {}
     untrusted = {name: value for name, value in alone.items() if name not in nowhere}
-    if untrusted.keys() & _IMPORTED_FIRST:
-        raise _untrusted(path, untrusted)
-    return untrusted
+    asked = untrusted.keys() - _CHECKED_LATER
+    if asked and "agent" not in untrusted:
+        asked &= _free_texts(agent)
+    if asked:
+        raise _untrusted(path, untrusted, asked)
+    return {name: value for name, value in untrusted.items() if name in _CHECKED_LATER}
 
 
-def _untrusted(path: Path, named: Mapping[str, Any]) -> RunError:
+def _free_texts(agent: str) -> set[str]:
+    """Returns the settings of an agent without choices; `build` refuses those it does not have."""
+    try:
+        declared = settings_of(config_class(agent))
+    except (TypeError, ValueError) as error:
+        raise RunError(str(error)) from error
+    return {name for name, each in declared.items() if not each.choices}
+
+
+def _untrusted(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunError:
+    flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= FREE_SETTINGS)
+    instead = f", or set {flags} yourself" if flags else ""
     return RunError(
-        f"{path} was not trained here by you, and would {would_import(named)}: add --trust "
-        "(in Python trust=True) if you know that this is harmless"
+        f"{path} was not trained here by you, and would {described(named)}: add --trust (in Python "
+        f"trust=True) if you know that this is harmless{instead}"
     )
 
 

@@ -1,9 +1,10 @@
-"""Whose run directories may name what is imported: the user's own, and those that are trusted.
+"""Which settings of a run directory act by themselves, and which ones need the user's consent.
 
-A run directory may come from anyone, and its settings may name modules: an agent, factories of
-models, the package of an environment. None of them is imported because a run directory names it.
-The user must name it, too, trust the directory, or have trained it: training remembers the
-directory, by its path, what it names and where that lies, in a list of the user's own.
+A run directory may come from anyone. Only the settings in `INSIDE` take effect because a directory
+sets them: they change numbers inside the process. Every other setting can reach outside it: a
+module, an address, a file, a number of processes. The user must set it, too, trust the directory,
+or have trained it: training remembers the directory, by its path, these settings and where the
+modules lie, in a list of the user's own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import platformdirs
 
+from eagerly.collectors.opening import HERE, PROCESSES, RAY
 from eagerly.importing import FACTORY, place_of
 from eagerly.storage.files import RunFiles
 
@@ -25,26 +28,47 @@ FACTORIES = ("actor", "critic", "models")
 IMPORTED = ("agent", "env", *FACTORIES)
 _SHOWN = 200  # characters of what a stranger's run names
 
+# Numbers, booleans, choices, and names of entries. Each is bounded and stays inside the process.
+_INSIDE = """
+check_env steps stop_at_return seed num_envs group_size rollout_steps policy_lag
+allow_different_collectors discount warmup_steps replay_ratio updates_per_call replay_capacity
+evaluate_every_steps evaluation_episodes evaluation_seed summarize_every_steps histograms
+video_every_steps checkpoint_every_steps checkpoint_every_minutes restore_episodes
+environment_timeout_seconds keep_checkpoints device intra_op_threads inter_op_threads
+
+hidden_sizes activation layer_norm normalize_observations initializer ignore_entries
+encoder_units random_shift batch_size memory memory_units attention_heads sequence_length
+burn_in sequences_per_update mode precision quantize quantize_freeze_steps
+
+actor_learning_rate critic_learning_rate adam_epsilon clip_gradients weight_decay schedule
+schedule_steps schedule_end normalize_rewards reward_scale shared_gradient tau n_step sampling
+prioritized_exponent prioritized_correction prioritized_correction_updates lap_exponent
+hindsight hindsight_goals exploration exploration_noise ou_theta exploration_epsilon
+gumbel_temperature logit_penalty action_masks
+
+n_critics policy_delay target_noise target_noise_clip action_layer critic_l2 last_layer_limit
+critic_activation embedding_size encoder_hidden_sizes encoder_activation encoder_learning_rate
+copy_every policy_checkpoints checkpoint_untrained checkpoint_episodes
+checkpoint_episodes_after checkpoint_reset
+"""
+INSIDE = frozenset(_INSIDE.split())
+
 
 def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the settings of a run name that somebody must vouch for.
+    """Returns the settings of a run that reach outside the process, so that someone must vouch.
 
-    These are modules that would be imported; arguments of the environment that hold text: what it
-    means, a file to be read or written, a module, only the environment knows; and another run
-    directory. Factories that were given in Python are never imported by their names.
+    A setting that is in neither table belongs to a custom agent. It is inside unless it holds text,
+    because only the agent knows what a text means.
 
     Args:
         document: What `config.json` holds, checked.
     """
-    run, agent = document["run"], document["agent_settings"]
-    named = {"agent": document["agent"], "env": run["env"]}
-    named |= {name: agent[name] for name in FACTORIES if agent.get(name)}
-    named = {name: value for name, value in named.items() if _is_import(name, value)}
-    if _holds_text(run.get("env_kwargs")):
-        named["env_kwargs"] = run["env_kwargs"]
-    if run.get("init_from"):
-        named["init_from"] = run["init_from"]
-    return named
+    settings = {"agent": document["agent"], **document["run"], **document["agent_settings"]}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in INSIDE and OUTSIDE.get(name, _holds_text)(value)
+    }
 
 
 def modules_of(named: Mapping[str, Any]) -> dict[str, str]:
@@ -56,11 +80,27 @@ def modules_of(named: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _is_import(name: str, value: str) -> bool:
-    if name == "env":
-        package = value.rpartition(":")[0]
-        return bool(package) and not value.startswith(FACTORY) and package not in _plugins()
-    return ":" in value and (name == "agent" or not value.startswith(FACTORY))
+def _is_package(env: str) -> bool:
+    package = env.rpartition(":")[0]
+    return bool(package) and not env.startswith(FACTORY) and package not in _plugins()
+
+
+def _is_factory(name: str) -> bool:
+    return ":" in name and not name.startswith(FACTORY)
+
+
+# For each setting outside the process, returns whether a value of it reaches there.
+OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
+    {
+        "agent": lambda name: ":" in name,
+        "env": _is_package,
+        "env_kwargs": bool,  # only the environment knows what a name or a number does
+        "init_from": bool,
+        "collectors": lambda kind: kind != HERE,
+        "num_collectors": bool,
+        **dict.fromkeys(FACTORIES, _is_factory),
+    }
+)
 
 
 def _plugins() -> set[str]:
@@ -71,7 +111,7 @@ def _plugins() -> set[str]:
 
 def _holds_text(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return any(map(_holds_text, value.values()))
+        return bool(value)  # its keys are text
     if isinstance(value, list | tuple):
         return any(map(_holds_text, value))
     return isinstance(value, str)
@@ -90,8 +130,16 @@ def trust(path: Path, named: Mapping[str, Any]) -> None:
     """
     entry = {"path": str(path.resolve()), "names": named, "places": _places(named)}
     folder = _list()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    RunFiles(folder).write(_entry(path, named), [json.dumps(entry, indent=1).encode() + b"\n"])
+    _make_private(folder)
+    content = json.dumps(entry, indent=1).encode() + b"\n"
+    RunFiles(folder, mode=0o600).write(_entry(path, named), [content])
+
+
+def _make_private(folder: Path) -> None:
+    """Creates a folder and its missing parents for the user alone, whatever the umask is."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _list() -> Path:
@@ -115,17 +163,34 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
     return places
 
 
-def would_import(named: Mapping[str, Any]) -> str:
-    """Says in words what would happen for a run directory that names this."""
-    places = _places(named)
-    imports = [
-        f"{named[role]} ({role}{f', in {place}' if place else ''})"
-        for role, place in places.items()
-    ]
-    found = ["import " + ", ".join(imports)] if imports else []
+def described(named: Mapping[str, Any]) -> str:
+    """Returns a description of what a run directory would do that sets this."""
+    found = _collection(named)
+    if places := _places(named):
+        imports = (
+            _cut(f"{named[role]} ({role}{f', in {place}' if place else ''})")
+            for role, place in places.items()
+        )
+        found.append("import " + ", ".join(imports))
     if "env_kwargs" in named:
-        found.append(f"give its environment {json.dumps(named['env_kwargs'])}")
+        found.append(f"give its environment {_cut(json.dumps(named['env_kwargs']))}")
     if "init_from" in named:
-        found.append(f"begin with the policy of {json.dumps(named['init_from'])}")
-    text = " and ".join(found)
+        found.append(f"begin with the policy of {_cut(json.dumps(named['init_from']))}")
+    for name in sorted(named.keys() - OUTSIDE.keys()):
+        found.append(f"give its agent the {_cut(name)} {_cut(json.dumps(named[name]))}")
+    return " and ".join(found)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _collection(named: Mapping[str, Any]) -> list[str]:
+    kind, count = named.get("collectors", PROCESSES), named.get("num_collectors")
+    found = [f"start {count} processes"] if count else []
+    if kind == RAY:
+        return ["start a Ray cluster on this machine", *found]
+    if kind != PROCESSES:
+        address = kind.partition(":")[2]
+        return [f"join the Ray cluster at {address} and run what its actors answer", *found]
+    return found or ["start processes"] * ("collectors" in named)

@@ -95,9 +95,11 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         opened: Takes what must be closed.
 
     Raises:
-        RunError: If the environment is not supported, or something does not fit into memory.
+        RunError: If the environment is not supported, something does not fit into memory, or a
+            setting needs the user's consent.
     """
     config = run.config
+    run.check_vouched_for("collectors", "num_collectors")
     set_device(config.device)
     set_threads(config.intra_op_threads, config.inter_op_threads)
     check_precision(run.agent_config.precision, run.agent_config.mode)

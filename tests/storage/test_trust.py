@@ -1,4 +1,4 @@
-"""What a run directory names is imported only if its user names it, too, or trusts it."""
+"""Settings that reach outside the process take effect only with the user's consent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eagerly import Trainer, load_policy, open_run
+from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
 from eagerly.importing import import_module, place_of
 from eagerly.scripts import evaluate, plot, train
+from eagerly.settings import settings_of
 from eagerly.storage import trust
+from eagerly.storage.config import RunConfig
 from tests.helpers import edit_sealed
 from tests.small_runs import SMALL, TrainRun, logged, train_in
 
@@ -183,6 +186,10 @@ SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     "the standard library": (
         [("agent_settings", "actor", "os:abort")],
         "os belongs to Python itself",
+    ),
+    "a file in a key of the environment's arguments": (
+        [("run", "env_kwargs", {"a": [{"/etc/passwd": 1}]})],
+        'would give its environment {"a": [{"/etc/passwd": 1}]}',
     ),
     "a file of the environment": (
         [("run", "env_kwargs", {"xml_file": "/etc/passwd"})],
@@ -385,13 +392,126 @@ def test_what_is_installed_is_found_before_what_lies_in_the_working_directory(
     assert not stage.ran
 
 
-def test_text_is_found_wherever_arguments_hold_it() -> None:
-    def named(kwargs: Any) -> bool:
-        document = {"agent": "td3", "run": {"env": "X-v0", "env_kwargs": kwargs}}
-        return "env_kwargs" in trust.named_by(document | {"agent_settings": {}})
+def _named(**settings: Any) -> dict[str, Any]:
+    run = {n: settings.pop(n) for n in list(settings) if n in settings_of(RunConfig)}
+    document = {"agent": "td3", "run": run, "agent_settings": settings}
+    return trust.named_by(document)
 
-    assert all(map(named, ({"a": "x"}, {"a": ["x"]}, {"a": {"b": ["x"]}}, {"a": [{"b": "x"}]})))
-    assert not any(map(named, ({}, {"a": 1}, {"a": [1.5, None]}, {"a": {"b": [True]}})))
+
+def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> None:
+    kinds = [RunConfig, *map(config_class, agent_names())]
+    declared = {name: each for kind in kinds for name, each in settings_of(kind).items()}
+    listed = trust.INSIDE | trust.OUTSIDE.keys() - {"agent"}
+    assert declared.keys() == listed, "storage/trust.py must list each setting in one table"
+    assert not trust.INSIDE & trust.OUTSIDE.keys()
+    texts = {n for n in trust.INSIDE if declared[n].kind in (str, dict) and not declared[n].choices}
+    assert texts == {"ignore_entries"}  # names of entries of the observation
+
+
+def test_values_of_every_setting_outside_the_process_need_consent() -> None:
+    reaching = {
+        "env": "evil:X-v0",
+        "env_kwargs": {"a": 1},
+        "init_from": "../other",
+        "collectors": "processes",
+        "num_collectors": 2,
+        **dict.fromkeys(trust.FACTORIES, "evil:make"),
+    }
+    assert reaching.keys() == trust.OUTSIDE.keys() - {"agent"}
+    assert _named(**reaching) == reaching
+    defaults = {name: each.default for name, each in settings_of(RunConfig).items()}
+    assert _named(**defaults | {"env": "Pendulum-v1"}) == {}
+    # Only an agent of its own knows what a text means, in the keys of a dictionary, too.
+    own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2], "h": {}}
+    assert _named(**own).keys() == {"a", "b", "c"}
+
+
+COLLECTING = {
+    "ray:10.0.0.1:6379": "join the Ray cluster at 10.0.0.1:6379 and run what its actors answer",
+    "ray": "start a Ray cluster on this machine",
+    "processes": "start processes",
+}
+
+
+@pytest.mark.parametrize("kind", COLLECTING)
+def test_a_strangers_collectors_are_not_started(stage: Stage, kind: str) -> None:
+    stage.name("run", "collectors", kind)
+    resume = ["resume", str(stage.run), "--steps", "160"]
+    refused = CliRunner().invoke(train.main, resume)
+    assert refused.exit_code == 1
+    assert f"and would {COLLECTING[kind]}: add --trust" in refused.output
+    assert refused.output.endswith(", or set --collectors yourself\n")
+    assert load_policy(stage.run).which == "best"  # which collects nothing
+    assert open_run(stage.run, None, {"collectors": "here"}).untrusted == {}
+    assert open_run(stage.run, None, {}, trust=True).untrusted == {}
+
+
+def test_a_strangers_number_of_processes_is_not_started_with_the_users_collectors(
+    stage: Stage,
+) -> None:
+    stage.edit(
+        lambda document: document["run"].update(
+            num_envs=9, group_size=1, collectors="processes", num_collectors=9
+        )
+    )
+    words = ["resume", str(stage.run), "--steps", "160", "--collectors", "processes"]
+    refused = CliRunner().invoke(train.main, words)
+    assert (refused.exit_code, "would start 9 processes: " in refused.output) == (1, True)
+    own = {"collectors": "here", "num_collectors": 0}
+    assert open_run(stage.run, None, own).untrusted == {}
+
+
+def test_the_users_own_run_on_a_cluster_continues_without_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    run = open_run("mine", "td3", SMALL | {"collectors": "ray:10.0.0.1:6379"})
+    run.write()
+    run.unlock()
+    assert open_run("mine", None, {}).untrusted == {}
+    shutil.copytree("mine", "copy")
+    assert open_run("copy", None, {}).untrusted == {"collectors": "ray:10.0.0.1:6379"}
+    modes = {path: path.stat().st_mode & 0o777 for path in Path("state").rglob("*")}
+    assert sorted(modes.values()) == [0o600, 0o700, 0o700]
+
+
+def test_consent_to_a_setting_without_effect_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = open_run(tmp_path / "run", "td3", SMALL | {"init_from": "../other"})
+    run.write()
+    run.unlock()
+    shutil.rmtree(tmp_path / "state")
+    again = open_run(tmp_path / "run", None, {})
+    again.write()  # as after a checkpoint, from which init_from has no effect
+    again.unlock()
+    assert open_run(tmp_path / "run", None, {}).untrusted == {"init_from": "../other"}
+
+
+def test_the_text_of_an_own_agents_setting_needs_consent_and_its_choice_does_not(
+    stage: Stage,
+) -> None:
+    (stage.folder / "other.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from eagerly.agents.td3 import TD3\n"
+        "from eagerly.agents.td3_config import TD3Config\n"
+        "from eagerly.settings import setting\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Config(TD3Config):\n"
+        "    data: str = setting('', 'A file')\n"
+        "    kind: str = setting('a', 'A choice', choices=('a', 'b'))\n"
+        "class Agent(TD3):\n"
+        "    Config = Config\n"
+    )
+    stage.name(None, "agent", "other:Agent")
+    stage.name("agent_settings", "kind", "b")
+    assert open_run(stage.run, "other:Agent", {}).agent_config.kind == "b"
+    stage.name("agent_settings", "data", "/etc/passwd")
+    with pytest.raises(RunError, match=r'would give its agent the data "/etc/passwd"'):
+        open_run(stage.run, "other:Agent", {})
+    assert open_run(stage.run, "other:Agent", {"data": "/etc/passwd"}).untrusted == {}
 
 
 def test_an_agent_in_the_working_directory_may_import_its_neighbours_when_it_is_made(
