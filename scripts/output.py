@@ -119,6 +119,6 @@ def log_to_terminal() -> None:
 
 TRUST_HELP = (
     "Let all settings of the run directory take effect, even if somebody else made it: modules to "
-    "import, environment arguments, addresses and numbers of collectors. Runs that you have trained "
-    "there need no --trust."
+    "import, environment arguments, addresses and numbers of collectors. Runs that you have "
+    "trained there need no --trust."
 )

@@ -5,24 +5,35 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import socket
+import struct
+import sys
 from contextlib import suppress
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from eagerly.errors import RunError
 from eagerly.storage.files import RunFiles
 
 _NAME = "lock"
-_held: set[tuple[int, int]] = set()  # by this process: its own record locks do not stop it
+# Locks of an open file description. They are Linux's; macOS keeps its own for itself.
+_OPEN_FILE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
+_FLOCK = "hhqqi"  # struct flock of Linux: type, whence, start, length (0: all), process
+_HOLDER = re.compile(r"process (\d{1,9}) on (.*)")
 
 
 class RunLock:
     """Keeps a run directory for this process, until it is closed or the process is dead.
 
-    It is a record lock (POSIX `fcntl`), which belongs to the process alone: environments in
-    processes of their own, forked ones too, neither inherit it nor outlive it with it. A lock of
-    `flock` would be inherited.
+    On Linux it is a lock of the open file description, which the process keeps when it opens and
+    closes the file again, for example to copy the run directory. Forked children close the
+    description, because one that keeps it would keep the lock after the death of this process. A
+    child that C code forks cannot do so; a message then reports that the holder is dead.
+
+    Elsewhere it is a record lock (POSIX `fcntl`). No child inherits it, but the process loses it
+    when it closes any descriptor of the file; `check` takes it again.
 
     Args:
         path: The run directory, which must exist.
@@ -39,7 +50,7 @@ class RunLock:
         while self._file is None:  # another file took its place meanwhile
             self._file = self._locked()
         self._identity = _identity(os.fstat(self._file.fileno()))
-        _held.add(self._identity)
+        _held[self._identity] = self
         with suppress(OSError):  # a full disk; the lock holds all the same
             os.ftruncate(self._file.fileno(), 0)
             holder = f"process {os.getpid()} on {socket.gethostname()}\n"
@@ -71,28 +82,39 @@ class RunLock:
 
     def _lock(self, file: FileIO) -> None:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file)
         except (BlockingIOError, PermissionError) as error:
             holder = os.pread(file.fileno(), 200, 0).decode(errors="replace").strip()
+            if _is_dead(holder):
+                raise RunError(
+                    f"{self._path} is locked, although its holder is dead ({holder}): a process "
+                    f"that it started keeps the lock. End that (lsof {self._path / _NAME} lists "
+                    "it), or choose another --run-dir"
+                ) from error
             raise RunError(
                 f"{self._path} is being trained by another process "
                 f"({holder or 'which just begins'}): stop that, or choose another --run-dir"
             ) from error
 
     def check(self) -> None:
-        """Checks that the run directory is still the one that was locked.
+        """Checks that the run directory is still the one that was locked, and takes the lock again.
 
         Raises:
-            OSError: If it has vanished, another one stands in its place, or the lock was removed,
-                so that a second process could take it.
+            OSError: If it has vanished, another one stands in its place, the lock was removed, so
+                that a second process could take it, or another process holds it by now.
         """
         found = self._files.status(_NAME)
         if found is None:
             here = self._path.is_dir()
             what = "its lock was removed" if here else "the run directory has vanished"
             raise OSError(errno.ENOENT, what, str(self._path))
-        if _identity(found) != self._identity:
+        if self._file is None or _identity(found) != self._identity:
             raise OSError(f"{self._path} is no longer the directory that was opened")
+        try:
+            _take(self._file)
+        except (BlockingIOError, PermissionError) as error:
+            what = "another process trains in this run directory by now"
+            raise OSError(errno.EBUSY, what, str(self._path)) from error
 
     def __del__(self) -> None:
         """Frees the run directory where it was forgotten."""
@@ -101,13 +123,25 @@ class RunLock:
     def close(self) -> None:
         """Frees the run directory."""
         if self._identity and self._file:
-            _held.discard(self._identity)
+            _held.pop(self._identity, None)
             self._file.close()
             self._identity = None
 
 
+# Those of this process: it must not open and close the file of a record lock.
+_held: WeakValueDictionary[tuple[int, int], RunLock] = WeakValueDictionary()
+
+
+def _close_in_child() -> None:
+    for lock in list(_held.values()):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
 def is_locked(path: Path) -> bool:
-    """Whether a process trains in a run directory now; this one counts, too."""
+    """Returns whether a process trains in a run directory now, this one included."""
     files = RunFiles(path)
     found = files.status(_NAME)
     if found is None:
@@ -116,11 +150,50 @@ def is_locked(path: Path) -> bool:
         return True
     try:
         with files.open(_NAME) as file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
+            return _is_taken(file)
     except (OSError, ValueError):
+        return False
+
+
+def _take(file: FileIO) -> None:
+    """Locks a file for this process; a lock that it has stays.
+
+    Raises:
+        BlockingIOError, PermissionError: If another process has it.
+    """
+    if _OPEN_FILE_LOCKS:
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
+            return
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # of a file system without such locks
+                raise
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_taken(file: BufferedReader) -> bool:
+    if _OPEN_FILE_LOCKS:
+        with suppress(OSError):  # of a file system without such locks
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
+            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked)
+            return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _is_dead(holder: str) -> bool:
+    """Returns whether the process that a lock names ran on this machine and is dead."""
+    named = _HOLDER.fullmatch(holder)
+    if named is None or named[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
         return False
     return False
 

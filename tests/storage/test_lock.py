@@ -3,65 +3,141 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eagerly import open_run
 from eagerly.errors import RunError
+from eagerly.storage import lock
 from eagerly.storage.lock import RunLock, is_locked
 from tests.helpers import ROOT
 from tests.small_runs import SMALL
 
 HOLDER = """
-import os, sys, time
+import ctypes, os, sys, time
 from pathlib import Path
-from eagerly.storage.lock import RunLock
+from eagerly.storage import lock
 
-lock = RunLock(Path(sys.argv[1]))
-child = os.fork()  # as an environment's own worker: it inherits every descriptor
+lock._OPEN_FILE_LOCKS = sys.argv[2] == "True"
+held = lock.RunLock(Path(sys.argv[1]))
+# As an environment's own worker: it inherits every descriptor.
+child = os.fork() if sys.argv[3] == "python" else ctypes.CDLL(None).fork()
 if child:
     print(child, flush=True)
 time.sleep(100)
 """
+KINDS = [pytest.param(True, marks=pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's"))]
+KINDS += [pytest.param(False)]
 
 
-def test_a_second_process_is_refused_until_the_first_is_dead_workers_or_not(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    worker = int(holder.stdout.readline())
+@pytest.fixture(params=KINDS, ids=["open file", "record"])
+def open_file_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both kinds of locks, one after the other; returns which one."""
+    monkeypatch.setattr(lock, "_OPEN_FILE_LOCKS", request.param)
+    return bool(request.param)
+
+
+@contextmanager
+def holder(path: Path, open_file_locks: bool, fork: str = "python") -> Iterator[tuple[Any, int]]:
+    """A process that holds a run directory, and the number of its child."""
+    words = [sys.executable, "-c", HOLDER, str(path), str(open_file_locks), fork]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    worker = int(process.stdout.readline())
     try:
-        with pytest.raises(RunError, match=f"by another process .process {holder.pid} on "):
+        yield process, worker
+    finally:
+        process.kill()
+        process.wait()
+        os.kill(worker, signal.SIGKILL)
+        process.stdout.close()
+
+
+def test_a_second_process_is_refused_until_the_first_is_dead_workers_or_not(
+    tmp_path: Path, open_file_locks: bool
+) -> None:
+    with holder(tmp_path, open_file_locks) as (process, worker):
+        with pytest.raises(RunError, match=f"by another process .process {process.pid} on "):
             RunLock(tmp_path)
-        holder.kill()
-        holder.wait()
+        assert is_locked(tmp_path)
+        process.kill()
+        process.wait()
         os.kill(worker, 0)  # it lives, and holds the descriptor
+        assert not is_locked(tmp_path)
         lock = RunLock(tmp_path)
         assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
         lock.check()
         lock.close()
-    finally:
-        os.kill(worker, signal.SIGKILL)
-        holder.stdout.close()
 
 
-def test_the_same_process_is_refused_too_and_that_frees_nothing(tmp_path: Path) -> None:
+@pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's")
+def test_a_child_that_c_code_forked_keeps_the_lock_and_the_death_of_its_holder_is_reported(
+    tmp_path: Path,
+) -> None:
+    with holder(tmp_path, True, fork="C") as (process, _):
+        process.kill()
+        process.wait()
+        with pytest.raises(RunError, match=rf"its holder is dead \(process {process.pid} on "):
+            RunLock(tmp_path)
+
+
+def _is_refused(path: Path) -> bool:
+    """Whether another process is refused; it is a fork, which has nothing to import."""
+    child = os.fork()
+    if not child:
+        try:
+            RunLock(path)
+        except RunError:
+            os._exit(1)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_holder_that_reads_its_whole_directory_keeps_the_lock(
+    tmp_path: Path, open_file_locks: bool
+) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    held = RunLock(path)
+    shutil.copytree(path, tmp_path / "copy")
+    assert is_locked(path)
+    if not open_file_locks:  # a record lock is lost here, and taken again
+        held.check()
+    assert _is_refused(path)
+    held.check()
+    held.close()
+
+
+def test_a_record_lock_that_another_process_has_by_now_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_OPEN_FILE_LOCKS", False)
+    held = RunLock(tmp_path)
+    (tmp_path / "lock").read_bytes()  # which closes a descriptor
+    with (
+        holder(tmp_path, False),
+        pytest.raises(OSError, match="another process trains in this run directory by now"),
+    ):
+        held.check()
+
+
+def test_the_same_process_is_refused_too_and_that_frees_nothing(
+    tmp_path: Path, open_file_locks: bool
+) -> None:
     lock = RunLock(tmp_path)
     with pytest.raises(RunError, match="already being trained in this process"):
         RunLock(tmp_path)
-    code = "import sys; from pathlib import Path; from eagerly.storage.lock import RunLock\n"
-    again = subprocess.run(
-        [sys.executable, "-c", code + "RunLock(Path(sys.argv[1]))", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert "is being trained by another process" in again.stderr
+    assert is_locked(tmp_path)
+    assert _is_refused(tmp_path)
     lock.close()
     RunLock(tmp_path).close()
 
@@ -82,12 +158,12 @@ def test_a_lock_that_is_another_file_too_is_not_written_through(tmp_path: Path) 
         (tmp_path / name).mkdir()
         (tmp_path / name / "lock").hardlink_to(thesis)
     locks = [RunLock(tmp_path / name) for name in ("one", "other")]
-    for lock, name in zip(locks, ("one", "other"), strict=True):
-        lock.check()
+    for held, name in zip(locks, ("one", "other"), strict=True):
+        held.check()
         assert (tmp_path / name / "lock").read_text().startswith("process ")
         with pytest.raises(RunError, match="already being trained in this process"):
             RunLock(tmp_path / name)
-        lock.close()
+        held.close()
     assert thesis.read_text() == "precious"
 
 
