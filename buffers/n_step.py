@@ -118,8 +118,17 @@ class NStep:
             return
         names = ("observation", "action", "reward", "discount")
         parts = [np.array(state[name]) for name in names]
-        ages = np.array(state["ages"], np.int64)
-        if any(part.shape[:2] != (self._steps, len(ages)) for part in parts):
+        ages = np.array(state["ages"])
+        dtypes = [part.dtype for part in (ages, *parts)]
+        if dtypes != [np.int64, np.float32, np.float32, np.float64, np.float64]:
+            raise ValueError(
+                "ages must be int64, observations and actions float32, rewards and discounts "
+                f"float64; got {', '.join(map(str, dtypes))}"
+            )
+        shape = self._steps, len(ages)
+        if any(part.shape[:2] != shape for part in parts) or {p.shape for p in parts[2:]} != {
+            shape
+        }:
             raise ValueError(
                 f"{self._steps} steps of {len(ages)} environments can wait; got arrays of "
                 f"{[part.shape for part in parts]}"

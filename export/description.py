@@ -30,11 +30,13 @@ CARD = "MODEL_CARD.md"
 
 
 def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
-    """Returns the entry `run` of `policy.json`."""
+    """Returns the entry `run` of `policy.json`.
+
+    `env_kwargs` is left out: it may hold a secret, such as the license key of a simulator.
+    """
     return {
         "agent": run.agent,
         "env": environment_name(run.config.env),
-        "env_kwargs": run.config.env_kwargs,
         "seed": run.config.seed,
         "which": policy.which,
         "steps": policy.steps,

@@ -112,6 +112,8 @@ class _Terminal(logging.Handler):
 def log_to_terminal() -> None:
     """Shows what the package logs on standard error, as plain lines."""
     logger = logging.getLogger("eagerly")
+    # TensorFlow gives the root logger a handler, which would print a record again, unescaped.
+    logger.propagate = False
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
         logger.addHandler(_Terminal())
         logger.setLevel(logging.INFO)

@@ -22,9 +22,14 @@ class AppendLog:
         self._waiting = b""
 
     @property
+    def size(self) -> int:
+        """Bytes in the file, and those that wait."""
+        return self._whole + len(self._waiting)
+
+    @property
     def is_empty(self) -> bool:
         """Whether the file has no record, and none waits."""
-        return not (self._whole or self._waiting)
+        return not self.size
 
     def append(self, record: bytes) -> None:
         """Appends a record; where there is no space it waits for the next one, or for `flush`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import zipfile
@@ -11,6 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+# Rows of an array without elements, whose file is as short as its header: as many as environments.
+_MOST_EMPTY = 4096
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -89,4 +92,6 @@ def _array(file: BinaryIO, size: int, name: str) -> np.ndarray:
     expected = math.prod(shape) * dtype.itemsize
     if size - file.tell() != expected or not dtype.itemsize:
         raise ValueError(f"{name}: {size - file.tell()} bytes, its header says {expected}")
+    if not expected and (rows := math.prod(itertools.takewhile(bool, shape))) > _MOST_EMPTY:
+        raise ValueError(f"{name}: {rows} empty rows; at most {_MOST_EMPTY} are read")
     return np.frombuffer(file.read(expected), dtype).reshape(shape, order="F" if fortran else "C")

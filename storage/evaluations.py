@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -15,8 +17,9 @@ from eagerly.errors import RunError
 from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
 
-_LARGEST = 2**26  # bytes: of a million evaluations
-_LONGEST = 2**20  # bytes: of their header
+_LARGEST = 2**26  # bytes
+_LONGEST = 2**20  # bytes of a line
+_MOST = 2**20  # evaluations
 SUCCESS = "success_rate"  # a column of what says in `info` whether it succeeded
 AT_LIMIT = "episodes_at_limit"  # ended by --evaluation-steps-limit, not by the environment
 LAST = 3  # evaluations whose mean is the score of a run
@@ -63,13 +66,15 @@ class EvaluationTable(AppendLog):
         path: The file; it is made with the first row.
 
     Attributes:
-        last_step: The step of the last row, as `last_step_of` reads it.
+        count: Evaluations in the table, 0 if it is damaged.
+        last_step: The step of the last one; None without one, or if the table is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._columns = self._header()
-        self.last_step = last_step_of(path)
+        steps = _steps_of(path)
+        self.count, self.last_step = len(steps), int(steps[-1]) if len(steps) else None
 
     def _header(self) -> list[str]:
         """Reads the columns of a table that is there; none of one that is damaged."""
@@ -87,7 +92,8 @@ class EvaluationTable(AppendLog):
         or empty.
 
         Raises:
-            RunError: If it has other columns than the rows before it.
+            RunError: If it has other columns than the rows before it, or the table would be larger
+                than `read_results` reads.
         """
         if self._columns:
             optional = {name for name in self._columns if name.endswith(SUCCESS)}
@@ -106,8 +112,19 @@ class EvaluationTable(AppendLog):
         if self.is_empty:
             table.writeheader()
         table.writerow(row)
-        self.append(text.getvalue().encode())
-        self.last_step = int(row["steps"])
+        content = text.getvalue().encode()
+        if (length := max(map(len, content.splitlines()))) >= _LONGEST - 2:
+            raise RunError(
+                f"a row of {self._name} would have {length} bytes, and {_LONGEST} are read: "
+                "evaluate fewer policies"
+            )
+        if self.count == _MOST or self.size + len(content) > _LARGEST:
+            raise RunError(
+                f"{self._name} holds at most {_MOST} evaluations and {_LARGEST} bytes: evaluate "
+                "less often"
+            )
+        self.append(content)
+        self.count, self.last_step = self.count + 1, int(row["steps"])
 
 
 def read_results(path: Path, *, of_run: bool = True) -> Results:
@@ -123,23 +140,23 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
         RunError: If it is not what was written there, a link or a pipe among others.
     """
     files = RunFiles(path.parent)
+    steps, returns, trained = array("q"), array("d"), array("b")
+    success = array("d")
     try:
         if files.size(path.name) > _LARGEST:
-            raise ValueError(f"it has {files.size(path.name)} bytes")
+            raise ValueError(f"it has {files.size(path.name)} bytes; at most {_LARGEST} are read")
         with files.open(path.name) as file:
-            content = file.read()
-        if of_run:
-            content = content[: content.rfind(b"\n") + 1]
-        rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
-        # Under None are the values that are too many; None is each one that is missing.
-        if of_run and any(None in (*row, *row.values()) for row in rows):
-            raise ValueError("a row has more values than the header, or fewer")
+            for row in _rows(file, of_run):
+                steps.append(int(row["steps"]))
+                returns.append(float(row["return_mean"]))
+                # Tables that are not of a run may have no such column.
+                trained.append(float(row.get("updates", 1)) > 0)
+                success.append(float(row.get(SUCCESS) or "nan"))
         found = Results(
-            np.array([int(row["steps"]) for row in rows], np.int64),
-            np.array([float(row["return_mean"]) for row in rows]),
-            # Tables that are not of a run may have no such column.
-            np.array([float(row.get("updates", 1)) > 0 for row in rows], bool),
-            np.array([float(row.get(SUCCESS) or "nan") for row in rows]),
+            np.array(steps, np.int64),
+            np.array(returns),
+            np.array(trained, bool),
+            np.array(success),
         )
         if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
             raise ValueError("steps must increase and returns must be finite")
@@ -150,13 +167,36 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
 
 
+def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
+    """Reads the rows of a table one by one, so that memory holds only what is kept of them."""
+    header: list[str] = []
+    for _ in range(_MOST + 2):  # the header and one row too many
+        line = file.readline(_LONGEST)
+        is_torn = of_run and not line.endswith(b"\n")
+        if len(line) == _LONGEST:
+            raise ValueError(f"a line has more than {_LONGEST} bytes")
+        if not line or is_torn:
+            return
+        values = next(csv.reader([line.decode()]), [])
+        if of_run and header and values and len(values) != len(header):
+            raise ValueError("a row has more values than the header, or fewer")
+        if header and values:
+            yield dict(zip(header, values, strict=False))
+        header = header or values
+    raise ValueError(f"it has more than {_MOST} rows")
+
+
 def last_step_of(path: Path) -> int | None:
     """Returns the step of the last row of `evaluations.csv`; None without one, or if damaged."""
+    steps = _steps_of(path)
+    return int(steps[-1]) if len(steps) else None
+
+
+def _steps_of(path: Path) -> np.ndarray:
     try:
-        steps = read_results(path).steps
+        return read_results(path).steps
     except RunError:
-        return None
-    return int(steps[-1]) if steps.size else None
+        return np.zeros(0, np.int64)
 
 
 def format_return(value: float) -> str:

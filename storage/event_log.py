@@ -22,7 +22,7 @@ from eagerly.storage.files import RunFiles
 _EVENTS = "events.out.tfevents."
 _VERSION = "brain.Event:2"  # without it TensorBoard drops points whose steps come again
 _TAG = "evaluation/return_mean"
-_LARGEST = 2**28  # bytes of a record: of the histograms of large networks
+_LARGEST = 2**20  # bytes of a record that is decoded, which may take fifty times as many
 _HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; that of the content
 
 
@@ -62,29 +62,32 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
     before, found = 0.0, {}
     files = RunFiles(run)
     for name in (name for name in files.names() if name.startswith(_EVENTS)):
-        times = []
+        first = last = None
         with suppress(OSError, ValueError), files.open(name) as file:
             for event in _events(file, files.size(name)):
-                times.append(event.wall_time)
+                last = event.wall_time
+                first = last if first is None else first
                 if any(value.tag == _TAG for value in event.summary.value):
-                    found[int(event.step)] = before + times[-1] - times[0]
-        if times:
-            before += times[-1] - times[0]
+                    found[int(event.step)] = before + last - first
+        if first is not None and last is not None:
+            before += last - first
     return found
 
 
 def _events(file: BinaryIO, size: int) -> Iterator[Any]:
     """Reads the records of an event file, as far as they are whole.
 
+    Large ones are left out: they hold histograms, videos or a graph, and no evaluation.
     TensorFlow's reader asks for the memory that a record claims to need before it looks whether
     the file is that long, and ends the process where there is none.
     """
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length, checksum = _HEADER.unpack(header)
-        if checksum != masked_crc32c(header[:8]) or length > _LARGEST:
+        if checksum != masked_crc32c(header[:8]) or length + _FOOTER > size - file.tell():
             return
-        if length + _FOOTER > size - file.tell():
-            return
+        if length > _LARGEST:
+            file.seek(length + _FOOTER, 1)
+            continue
         content = file.read(length)
         file.seek(_FOOTER, 1)
         try:

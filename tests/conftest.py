@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import signal
@@ -52,6 +53,13 @@ def with_graph() -> None:
 def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "with_graph" not in request.fixturenames:
         monkeypatch.setattr(Learner, "graph", lambda learner: None)
+
+
+@pytest.fixture(autouse=True)
+def _propagating() -> Iterator[None]:
+    """Undoes what commands in this process do, after which caplog would see no record."""
+    yield
+    logging.getLogger("eagerly").propagate = True
 
 
 @pytest.fixture(scope="module")

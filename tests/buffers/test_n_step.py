@@ -113,6 +113,26 @@ def test_what_waits_is_restored() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("ages", "f8"), ("observation", "f8"), ("action", "c8"), ("reward", "f4"), ("discount", "i8")],
+)
+def test_a_state_with_another_dtype_is_refused(name: str, dtype: str) -> None:
+    n_step = NStep(3)
+    n_step.accumulate(step(0, 1), np.zeros(1, bool))
+    state = n_step.state()
+    with pytest.raises(ValueError, match=r"ages must be int64, .*; got .*" + np.dtype(dtype).name):
+        NStep(3).restore(state | {name: state[name].astype(dtype)})
+
+
+def test_a_state_with_another_shape_is_refused() -> None:
+    n_step = NStep(3)
+    n_step.accumulate(step(0, 1), np.zeros(1, bool))
+    state = n_step.state()
+    with pytest.raises(ValueError, match="3 steps of 1 environments can wait"):
+        NStep(3).restore(state | {"reward": state["reward"][..., np.newaxis]})
+
+
 def test_nothing_is_kept_of_episodes_that_are_over() -> None:
     n_step = NStep(3)
     played(n_step, [1, 2, 4], "terminated")

@@ -71,7 +71,6 @@ def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Ex
     assert about["run"] == {
         "agent": "td3",
         "env": "Pendulum-v1",
-        "env_kwargs": {},
         "seed": 0,
         "which": "best",
         "steps": load_policy(run).steps,

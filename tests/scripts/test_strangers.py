@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import shutil
 import subprocess
@@ -14,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.scripts import evaluate, flags, plot, runs, train
-from eagerly.scripts.output import printable
+from eagerly.scripts.output import log_to_terminal, printable
 from eagerly.storage.run import open_run
 from tests.helpers import ROOT, edit_sealed
 from tests.small_runs import SMALL, train_in
@@ -123,6 +125,16 @@ def test_names_reach_the_terminal_as_text(finished: Path, tmp_path: Path) -> Non
         assert not set(ESCAPES[:1] + "\x07\x9b\u202e\u2028") & set(result.output), result.output
     assert r"name\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028\n" in results[0].output
     assert printable("\N{HOT BEVERAGE} é\n\tx\r") == "\N{HOT BEVERAGE} é\n\tx\\r"
+
+
+def test_a_warning_is_printed_once_and_escaped_whatever_handler_the_root_logger_has(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = io.StringIO()  # of TensorFlow, from the first checkpoint on
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(other)])
+    log_to_terminal()
+    logging.getLogger("eagerly.any").warning("a \x1b[2J")
+    assert (capsys.readouterr().err, other.getvalue()) == ("a \\x1b[2J\n", "")
 
 
 @pytest.mark.parametrize(

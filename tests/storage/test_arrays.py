@@ -15,6 +15,7 @@ from eagerly.storage.arrays import npy_chunks, npz_chunks
 ARRAYS = {
     "matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
     "empty": np.zeros((0, 4), np.float64),
+    "no features": np.zeros((4096, 0), np.float32),
     "number": np.array(3),
     "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
 }
@@ -71,6 +72,14 @@ def npy(header: bytes, data: bytes) -> bytes:
         ),
         (npy(b"{'descr': '|S0', 'fortran_order': False, 'shape': (9,)}\n", b""), "header says"),
         (npy(b"__import__('os').abort()\n", b""), "Cannot parse|malformed"),
+        (
+            npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 0)}\n", b""),
+            "1000000000 empty rows; at most 4096",
+        ),
+        (
+            npy(b"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 5000, 0, 2)}\n", b""),
+            "5000 empty rows",
+        ),
         (b"", "magic"),
         (b"\x93NUMPY\x09\x00", "version"),
     ],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from eagerly.errors import RunError
+from eagerly.storage import evaluations
 from eagerly.storage.evaluations import EvaluationTable, read_results
 
 ROW = {"steps": 1, "updates": 1, "return_mean": 2.0}
@@ -35,3 +36,51 @@ def test_a_table_without_a_rate_of_success_stays_so(tmp_path: Path) -> None:
     assert np.isnan(read_results(path).success_rate).all()
     with pytest.raises(RunError, match="must have the columns steps, updates, return_mean; got"):
         EvaluationTable(path).add(ROW | {"steps": 3, "other_return_mean": 1.0})
+
+
+HEADER = "steps,updates,return_mean\n"
+SIZES = {
+    "too many rows": (HEADER + "".join(f"{n},1,2\n" for n in range(6)), "more than 5 rows"),
+    "a wide row": (HEADER + "1," * 100 + "\n", "a line has more than 100 bytes"),
+    "a wide header": ("steps," * 50 + "\n", "a line has more than 100 bytes"),
+    "a row of several lines": (HEADER + '1,1,"2\n3"\n', "damaged"),
+    "a large file": (HEADER + "1,1,2\n" * 200, "at most 1000 are read"),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_a_table_is_read_row_by_row_and_never_larger_than_a_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    for name, limit in {"_MOST": 5, "_LONGEST": 100, "_LARGEST": 1000}.items():
+        monkeypatch.setattr(evaluations, name, limit)
+    content, message = SIZES[case]
+    path = tmp_path / "evaluations.csv"
+    path.write_text(content)
+    with pytest.raises(RunError, match=message):
+        read_results(path)
+    fine = HEADER + "".join(f"{n},0,2\n" for n in range(5))
+    path.write_text(fine + "6,1")  # torn when the run died
+    assert read_results(path).steps.tolist() == [0, 1, 2, 3, 4]
+    assert not read_results(path).trained.any()
+
+
+def test_no_row_is_written_that_the_reader_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "evaluations.csv"
+    table = EvaluationTable(path)
+    table.add(ROW)
+    monkeypatch.setattr(evaluations, "_LONGEST", 100)
+    with pytest.raises(RunError, match=r"a row of .* would have 10[0-9] bytes"):
+        table.add(ROW | {"steps": 2, "return_mean": int("9" * 100)})
+    monkeypatch.setattr(evaluations, "_LARGEST", 45)
+    table.add(ROW | {"steps": 2})
+    with pytest.raises(RunError, match="evaluate less often"):
+        table.add(ROW | {"steps": 3})
+    monkeypatch.setattr(evaluations, "_LARGEST", 1000)
+    monkeypatch.setattr(evaluations, "_MOST", 2)
+    with pytest.raises(RunError, match="evaluate less often"):
+        table.add(ROW | {"steps": 3})
+    assert rows(path)[1:] == ["1,1,2.0", "2,1,2.0"]
+    assert read_results(path).steps.tolist() == [1, 2]

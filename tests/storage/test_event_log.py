@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
+from eagerly.storage import event_log
 from eagerly.storage.event_log import EventLog, seconds_at_evaluations
 
 
@@ -50,3 +53,23 @@ def test_tensorboard_and_we_read_what_is_written(tmp_path: Path) -> None:
     assert seconds_at_evaluations(tmp_path).keys() == {5000, 10_000}
     (path,) = tmp_path.iterdir()
     assert len(list(tf.data.TFRecordDataset(str(path)))) == 4  # with both checksums
+
+
+def test_a_large_record_is_passed_over_and_never_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, mean = tmp_path / "events.out.tfevents.1", "evaluation/return_mean"
+    _write(path, [(1000.0, 0, ""), (1003.0, 5, "x" * 2000), (1010.0, 10, mean)])
+    monkeypatch.setattr(event_log, "_LARGEST", 1000)
+    decoded = event_log.Event.FromString
+    sizes: list[int] = []
+    monkeypatch.setattr(
+        event_log,
+        "Event",
+        SimpleNamespace(
+            FromString=lambda content: (sizes.append(len(content)), decoded(content))[1]
+        ),
+    )
+    assert seconds_at_evaluations(tmp_path) == {10: 10.0}
+    assert len(sizes) == 2
+    assert max(sizes) < 1000
