@@ -20,9 +20,14 @@ _HEADERS = {
 }
 
 
-def npy_chunks(array: np.ndarray) -> Iterator[Any]:
-    """Yields the content of an `.npy` file; the array itself is not copied if it is contiguous."""
+def npy_chunks(array: np.ndarray, name: str = "the array") -> Iterator[Any]:
+    """Yields the content of an `.npy` file; the array itself is not copied if it is contiguous.
+
+    Raises:
+        ValueError: If `read_npy` would refuse it.
+    """
     array = np.asarray(array, order="C")
+    _check(array.shape, array.dtype, name)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     yield header.getvalue()
@@ -30,13 +35,17 @@ def npy_chunks(array: np.ndarray) -> Iterator[Any]:
 
 
 def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """Yields the content of an uncompressed `.npz` file, the same for the same arrays."""
+    """Yields the content of an uncompressed `.npz` file, the same for the same arrays.
+
+    Raises:
+        ValueError: If `read_npz` would refuse an array.
+    """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, whenever it is written
             with archive.open(member, "w", force_zip64=True) as file:
-                file.writelines(npy_chunks(array))
+                file.writelines(npy_chunks(array, name))
     yield content.getvalue()
 
 
@@ -87,11 +96,18 @@ def _array(file: BinaryIO, size: int, name: str) -> np.ndarray:
     if version not in _HEADERS:
         raise ValueError(f"{name}: version {version} of the format is not read")
     shape, fortran, dtype = _HEADERS[version](file)
+    _check(shape, dtype, name)
+    expected = math.prod(shape) * dtype.itemsize
+    if size - file.tell() != expected:
+        raise ValueError(f"{name}: {size - file.tell()} bytes, its header says {expected}")
+    return np.frombuffer(file.read(expected), dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _check(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
     if dtype.hasobject:
         raise ValueError(f"{name}: arrays of objects could execute code and are not read")
-    expected = math.prod(shape) * dtype.itemsize
-    if size - file.tell() != expected or not dtype.itemsize:
-        raise ValueError(f"{name}: {size - file.tell()} bytes, its header says {expected}")
-    if not expected and (rows := math.prod(itertools.takewhile(bool, shape))) > _MOST_EMPTY:
+    if not dtype.itemsize:
+        raise ValueError(f"{name}: elements of {dtype.str} have no bytes and are not read")
+    rows = math.prod(itertools.takewhile(bool, shape))
+    if not math.prod(shape) and rows > _MOST_EMPTY:
         raise ValueError(f"{name}: {rows} empty rows; at most {_MOST_EMPTY} are read")
-    return np.frombuffer(file.read(expected), dtype).reshape(shape, order="F" if fortran else "C")

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from eagerly.buffers import Buffer
+from eagerly.errors import RunError
 from eagerly.state import Stateful, split
 from eagerly.storage.arrays import npy_chunks, npz_chunks
 from eagerly.storage.files import RunFiles
@@ -30,9 +31,9 @@ from eagerly.storage.manifest import (
     PART,
     Manifest,
     Segment,
-    encoded,
     folder_name,
     published,
+    write_manifest,
 )
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class CheckpointWriter:
 
         Raises:
             FloatingPointError: If a variable is not finite; nothing is published then.
+            RunError: If the checkpoint could not be read back; nothing is published then.
             OSError: If something cannot be written; nothing is published then, and what was
                 written of it is removed.
         """
@@ -130,7 +132,7 @@ class CheckpointWriter:
             )
             for name in ("", "checkpoints", folder):
                 self._files.sync_folder(name)
-            self._files.write(f"{folder}/manifest.json", [encoded(manifest)])
+            write_manifest(self._files, manifest)
         except BaseException:
             with suppress(OSError):
                 self._clean(previous)
@@ -161,7 +163,12 @@ class CheckpointWriter:
             parts[name] = self._files.described(name)
         for name, content in arrays.items():
             part = f"{folder}/{name}.npz"
-            parts[part] = self._files.write(part, npz_chunks(content))
+            try:
+                parts[part] = self._files.write(part, npz_chunks(content))
+            except ValueError as error:
+                raise RunError(
+                    f"the state of {name} is not written, because it could not be read: {error}"
+                ) from error
         return parts
 
     def _append_replay(

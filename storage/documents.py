@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from eagerly.errors import RunError
 from eagerly.storage.files import RunFiles
 
-# More than any run writes: what claims to be larger is not one of its documents.
-_LARGEST_DOCUMENT = 2**26
+_LARGEST_DOCUMENT = 2**26  # bytes
 _DEEPEST = 100
 
 
@@ -23,11 +23,40 @@ def read_document(files: RunFiles, name: str) -> dict[str, Any]:
     """Reads a JSON object, with or without its checksum.
 
     Raises:
-        ValueError: If it is not one, or not a file.
+        ValueError: If it is not one, is too large, or not a file.
         OSError: If the file cannot be read.
     """
     with files.open(name) as file:
-        content = file.read(_LARGEST_DOCUMENT)
+        return _parsed(file.read(_LARGEST_DOCUMENT + 1))
+
+
+def write_document(
+    files: RunFiles, name: str, document: dict[str, Any], check: Callable[[dict[str, Any]], object]
+) -> None:
+    """Writes a document with its checksum, if it can be read back; otherwise the old file stays.
+
+    Args:
+        files: The files of the run directory.
+        name: The file.
+        document: Its content.
+        check: Raises a ValueError for a content that the reader of this document refuses.
+
+    Raises:
+        RunError: If it could not be read back.
+        OSError: If the file cannot be written.
+    """
+    try:
+        content = sealed(document)
+        check(unsealed(_parsed(content)))
+    except (ValueError, RecursionError) as error:
+        path = files.path / name
+        raise RunError(f"{path} is not written, because it could not be read: {error}") from error
+    files.write(name, [content])
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    if len(content) > _LARGEST_DOCUMENT:
+        raise ValueError(f"it has more than {_LARGEST_DOCUMENT} bytes")
     try:
         document = json.loads(content)
         # Half of a surrogate pair can neither be printed nor name a file.

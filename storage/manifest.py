@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
-from eagerly.storage.documents import check_format, read_document, sealed, unsealed
+from eagerly.storage.documents import check_format, read_document, unsealed, write_document
 from eagerly.storage.evaluations import last_step_of
 from eagerly.storage.files import RunFiles
 
@@ -84,11 +86,25 @@ def folder_name(steps: int, updates: int, revision: int = 0) -> str:
     return f"{name}-{revision}" if revision else name
 
 
-def encoded(manifest: Manifest) -> bytes:
-    """Writes a manifest as JSON."""
+def write_manifest(files: RunFiles, manifest: Manifest) -> None:
+    """Publishes a checkpoint by its manifest, if that can be read back.
+
+    Raises:
+        RunError: If it could not be read back, for example because the states are too large.
+        OSError: If it cannot be written.
+    """
     document = {"format": FORMAT, **vars(manifest)}
     document["replay"] = [vars(segment) for segment in manifest.replay]
-    return sealed(document)
+    name = f"{manifest.folder}/manifest.json"
+    try:
+        write_document(files, name, document, partial(_manifest_of, files, manifest.folder))
+    except RunError as error:
+        sizes = {part: len(json.dumps(state)) for part, state in manifest.state.items()}
+        largest = max(sizes, key=sizes.__getitem__)
+        raise RunError(
+            f"{error}. The largest state is that of {largest}: keep large values in it, or in an "
+            "info that it remembers, as NumPy arrays, which have files of their own"
+        ) from error
 
 
 def read_manifest(files: RunFiles, folder: str) -> Manifest:
@@ -103,8 +119,10 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
         OSError: If the file cannot be read.
         RunError: If another version of eagerly wrote it.
     """
-    document = read_document(files, f"{folder}/manifest.json")
-    document = unsealed(document)
+    return _manifest_of(files, folder, unsealed(read_document(files, f"{folder}/manifest.json")))
+
+
+def _manifest_of(files: RunFiles, folder: str, document: dict[str, Any]) -> Manifest:
     try:
         check_format(document.pop("format"), FORMAT, str(files.path / folder))
         document["replay"] = tuple(Segment(**segment) for segment in document["replay"])

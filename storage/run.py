@@ -18,7 +18,7 @@ from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
 from eagerly.settings import settings_of, situation_of
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
-from eagerly.storage.documents import check_format, read_document, sealed, unsealed
+from eagerly.storage.documents import check_format, read_document, unsealed, write_document
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.manifest import folders_of, published
@@ -198,7 +198,7 @@ class Run:
             entry = {"time": now, "steps": steps, "overridden": self.overridden}
             self.history = [*self.history, entry]
         self.trust()
-        RunFiles(self.path).write("config.json", [sealed(self.document())])
+        write_document(RunFiles(self.path), "config.json", self.document(), _check)
         if self.is_new:
             RunFiles(self.path.parent).sync_folder()
         self.is_new, self.overridden = False, {}
@@ -519,6 +519,10 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(entry, dict) or not isinstance(entry.get("steps"), int):
             raise ValueError(f"history holds {entry!r}")
     return document
+
+
+def _check(document: dict[str, Any]) -> None:
+    check_sections(_checked(document))
 
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:

@@ -32,7 +32,8 @@ _SHOWN = 200  # characters of what a stranger's run names
 _INSIDE = """
 check_env steps stop_at_return seed num_envs group_size rollout_steps policy_lag
 allow_different_collectors discount warmup_steps replay_ratio updates_per_call replay_capacity
-evaluate_every_steps evaluation_episodes evaluation_seed summarize_every_steps histograms
+evaluate_every_steps evaluation_episodes evaluation_steps_limit evaluation_seed
+summarize_every_steps histograms
 video_every_steps checkpoint_every_steps checkpoint_every_minutes restore_episodes
 environment_timeout_seconds keep_checkpoints device intra_op_threads inter_op_threads
 

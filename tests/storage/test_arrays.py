@@ -70,7 +70,7 @@ def npy(header: bytes, data: bytes) -> bytes:
             npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}\n", b"abcd"),
             "its header says 4000000000000",
         ),
-        (npy(b"{'descr': '|S0', 'fortran_order': False, 'shape': (9,)}\n", b""), "header says"),
+        (npy(b"{'descr': '|S0', 'fortran_order': False, 'shape': (9,)}\n", b""), "have no bytes"),
         (npy(b"__import__('os').abort()\n", b""), "Cannot parse|malformed"),
         (
             npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 0)}\n", b""),
@@ -108,3 +108,13 @@ def test_compressed_archives_and_what_is_none_are_refused(tmp_path: Path) -> Non
     path.write_bytes(content.getvalue())
     with pytest.raises(ValueError, match="not an archive"):
         read_npz(path)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.array([{}]), np.zeros((5000, 0)), np.zeros(2, [])],
+    ids=["objects", "empty", "no bytes"],
+)
+def test_nothing_is_written_that_would_not_be_read(array: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"(not|are) read"):
+        list(npz_chunks({"x": array}))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eagerly import open_run
 from eagerly.errors import RunError
+from eagerly.storage import documents
 from eagerly.storage.digests import digests
 from eagerly.storage.documents import unsealed
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import FORMAT, published, read_manifest
 from tests.helpers import edit_sealed
-from tests.small_runs import TrainRun
+from tests.small_runs import SMALL, TrainRun
 
 
 def manifests(run: Path) -> list[Path]:
@@ -71,6 +74,36 @@ def test_settings_that_were_lost_come_from_the_newest_checkpoint(
         assert "the settings are those of the checkpoint of step 270" in line
         assert trainer.run.agent_config.tau == 0.25
         assert digests(run) == digests(tmp_path / "straight")
+
+
+def test_a_checkpoint_that_could_not_be_read_ends_the_run_and_leaves_the_older_one(
+    train: TrainRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(steps=200)
+    (before,) = manifests(tmp_path / "run")[-1:]
+    size = before.stat().st_size
+    with monkeypatch.context() as patch:
+        # The next one names a segment of the replay buffer more.
+        patch.setattr(documents, "_LARGEST_DOCUMENT", size + 20)
+        message = rf"stopped after step 300: .* more than {size + 20} bytes\. The largest state is "
+        with pytest.raises(RunError, match=message):
+            train(steps=300)
+    assert manifests(tmp_path / "run")[-1] == before
+    trainer = train(steps=300)
+    assert trainer.lines == []
+    train("straight", steps=300)
+    assert digests(tmp_path / "run") == digests(tmp_path / "straight")
+
+
+def test_settings_that_could_not_be_read_begin_no_run(tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(110):
+        deep = {"a": deep}
+    run = open_run(tmp_path / "run", "td3", SMALL | {"env_kwargs": deep})
+    with pytest.raises(RunError, match=r"config\.json is not written, .* nested too deeply"):
+        run.write()
+    assert not (tmp_path / "run" / "config.json").exists()
+    run.unlock()
 
 
 def test_what_is_not_a_manifest_is_left_out(tmp_path: Path) -> None:

@@ -198,7 +198,10 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
         (at("run", "seed")(10**400), "seed must be in"),
         (at("run", "discount")(10**400), "discount must be in"),
         (at("run", "env")("../x"), "no environment"),
-        (at("run", "env_kwargs")({"nonsense": 1}), "cannot be made"),
+        (
+            at("run", "env_kwargs")({"nonsense": 1}),
+            r"would give its environment .\"nonsense\": 1.: add --trust",
+        ),
         (at("agent")("__import__"), "agent must be one of"),
         (at("agent_settings", "hidden_sizes")([10**9]), r"hidden_sizes must be in \[1, 16384\]"),
         (
