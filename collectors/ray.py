@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -66,11 +65,7 @@ class CollectorActor:
         return _answers.get()
 
     def _answer(self, message: bytes, more: tuple[Any, ...]) -> None:
-        try:
-            answer = self._served.answer(message, *more)
-        except BaseException:  # such as SystemExit, or the panic of a simulator in Rust
-            answer = failure(f"it failed in its process:\n{traceback.format_exc()}")
-        _answers.put(answer)
+        _answers.put(self._served.answer(message, *more))
 
     def close(self) -> None:
         """Closes the environments."""

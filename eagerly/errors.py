@@ -1,5 +1,9 @@
 """Errors that are meant for the person at the keyboard."""
 
+# Raised by signals and by closing generators. Every other exception in a user's code is an error of
+# that code, whether it derives from Exception or, as the panic of a Rust library, does not.
+INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
+
 
 class RunError(RuntimeError):
     """Something about a run that its user must know and can change, said in one message."""

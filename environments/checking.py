@@ -19,7 +19,7 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from eagerly.environments.adapting import layers, takes_seed
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.errors import RunError
+from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.spaces import Actions, Observations, outside, text_of
 
 _log = logging.getLogger(__name__)
@@ -172,9 +172,9 @@ def check_environment(
         checked = _ValidActions(env, name, masks=masks, observations=observations)
         try:
             check_env(checked, skip_render_check=True, skip_close_check=True)
-        except RunError:
+        except (RunError, *INTERRUPTIONS):
             raise
-        except Exception as error:  # the checker's findings, or what the environment itself raised
+        except BaseException as error:  # the checker's findings, or an error of the environment
             why = f"{type(error).__name__}: {error}".rstrip(".")
             if "not within the observation space" in why:
                 why += checked.shown()

@@ -1,13 +1,16 @@
-"""Making environments: from an id or a factory, here or in a worker, and checking them."""
+"""Creates environments from an id or a factory, in this process or in a worker."""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import io
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import cloudpickle
 import gymnasium
@@ -16,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from eagerly.environments.adapting import adapted
 from eagerly.environments.registration import register
 from eagerly.environments.rendering import report_mujoco_warnings
-from eagerly.errors import RunError
+from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.importing import (
     FACTORY,
     check_outside,
@@ -27,6 +30,47 @@ from eagerly.importing import (
 )
 
 Factory = Callable[..., gymnasium.Env]
+
+
+class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Registers an environment as open until it is closed.
+
+    Raises:
+        RunError: If it is open already.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        _check_new(env)
+        self._identity = id(env.unwrapped)
+        _open[self._identity] = self
+
+    def close(self) -> None:
+        """Closes the environment."""
+        _open.pop(self._identity, None)
+        super().close()
+
+
+# By the identity of what is inside. The values keep it alive, so no identity is used again; an
+# environment that is dropped without being closed leaves by itself.
+_open: WeakValueDictionary[int, _Open] = WeakValueDictionary()
+
+
+def _check_new(env: gymnasium.Env[Any, Any]) -> None:
+    if id(env.unwrapped) in _open:
+        raise RunError(
+            "the factory returned the environment that it returned before: make a new one in every "
+            "call"
+        )
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles a factory, unless it holds an open environment: every process would get a copy."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, gymnasium.Env):
+            _check_new(obj)
+        return super().reducer_override(obj)
 
 
 @dataclass(frozen=True)
@@ -52,37 +96,52 @@ class EnvironmentMaker:
             more: Further keyword arguments, such as `render_mode`.
 
         Raises:
-            RunError: If it does not take the keyword arguments, or a package that it needs is
-                missing.
+            RunError: If it does not take the keyword arguments, a package that it needs is missing,
+                or the environment is one that is still open.
         """
         kwargs = {**self.kwargs, **more}
         try:
             with while_used(self.package):
                 report_mujoco_warnings()
                 if isinstance(self.source, EnvSpec):
-                    return adapted(gymnasium.make(self.source, disable_env_checker=True, **kwargs))
-                env = self.source(**kwargs)
+                    env = gymnasium.make(self.source, disable_env_checker=True, **kwargs)
+                else:
+                    env = self.source(**kwargs)
+                if isinstance(env, gymnasium.Env):
+                    _ = env.observation_space, env.action_space  # raises where it has none
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise RunError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
             ) from error
-        except Exception as error:  # whatever a constructor makes of its arguments
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:  # whatever a constructor makes of its arguments
             given = f" with {kwargs}" if kwargs else ""
             why = f"{type(error).__name__}: {error}"
             raise RunError(f"environment {self.name!r} cannot be made{given}: {why}") from error
         if not isinstance(env, gymnasium.Env):
             raise RunError(f"{self.name} must return a gymnasium.Env; it returned {type(env)}")
-        return adapted(env)
+        try:
+            return _Open(adapted(env))
+        except RunError as error:
+            raise RunError(f"environment {self.name!r}: {error}") from None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickles itself so that another process finds the package, too, before it is unpickled."""
-        if not self.package:
-            return super().__reduce_ex__(protocol)
-        return _unpickled, (cloudpickle.dumps(tuple(vars(self).values())),)
+        """Pickles itself so that another process finds the package, too, before it is unpickled.
+
+        Raises:
+            RunError: If the factory holds an environment that is still open.
+        """
+        content = io.BytesIO()
+        try:
+            _Pickler(content).dump(tuple(vars(self).values()))
+        except RunError as error:
+            raise RunError(f"environment {self.name!r}: {error}") from None
+        return _unpickled, (content.getvalue(), bool(self.package))
 
 
-def _unpickled(content: bytes) -> EnvironmentMaker:
-    with working_directory_last():
+def _unpickled(content: bytes, needs_working_directory: bool) -> EnvironmentMaker:
+    with working_directory_last() if needs_working_directory else nullcontext():
         return EnvironmentMaker(*cloudpickle.loads(content))
 
 

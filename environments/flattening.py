@@ -9,12 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from eagerly.environments.values import SpaceError, check_info
 from eagerly.spaces.actions import Actions
 from eagerly.spaces.observations import Observations
-
-
-class SpaceError(ValueError):
-    """What an environment handed over is not in its space, or its mask allows nothing."""
 
 
 class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -28,9 +25,9 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         actions: How its actions are.
 
     Raises (from `reset` and `step`):
-        SpaceError: If an observation or a mask does not fit its space, a mask leaves no valid
-            action, or some `info` of an episode holds one and some do not; that of a step that
-            terminates may be anything.
+        SpaceError: If an observation or a mask does not fit its space, `info` is not a dictionary,
+            a mask leaves no valid action, or some `info` of an episode holds a mask and some do
+            not; that of a step that terminates may be anything.
     """
 
     def __init__(
@@ -45,6 +42,7 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
+        check_info(info)
         self._gives_masks = "action_mask" in info
         return self._row(observation, info.get("action_mask")), info
 
@@ -53,6 +51,7 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(
             self._actions.unflatten(np.asarray(action))
         )
+        check_info(info)
         if self._observations.masked and not terminated:
             gives = "action_mask" in info
             if gives != self._gives_masks:

@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 
 from eagerly.environments.flattening import FlatEnvironment
-from eagerly.environments.group import plain
 from eagerly.environments.guard import GuardedEnvironment
-from eagerly.errors import RunError
+from eagerly.environments.values import plain
+from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.spaces import Actions, Observations
 from eagerly.spaces.description import GOAL_ENTRIES
 from eagerly.spaces.observations import VECTOR, Entry
@@ -96,7 +96,9 @@ class Goals:
             else:
                 each = zip(achieved, desired, infos, strict=True)
                 found = np.array([_number(method(*given)) for given in each])
-        except Exception as error:  # whatever a user's environment raises
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:  # whatever a user's environment raises
             why = f"{_METHODS[index]} failed, {type(error).__name__}: {error}"
             raise RunError(f"environment {self._name!r}: {why}") from error
         if found.shape != (len(infos),) or not np.isfinite(found).all():
@@ -133,7 +135,9 @@ class Goals:
         try:
             alone = self._called(index, first, second, details)
             together = self._methods[index](first, second, details)
-        except Exception:  # whatever it raises of a batch; alone it is told where it matters
+        except INTERRUPTIONS:
+            raise
+        except BaseException:  # whatever it raises of a batch; alone it is told where it matters
             return False
         is_array = isinstance(together, np.ndarray) and together.shape == (len(first),)
         return is_array and np.array_equal(together, alone)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.values import numeric_items, plain
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
@@ -231,28 +230,3 @@ class EnvironmentGroup:
         """Closes every environment."""
         for env in self.envs:
             env.close()
-
-
-def plain(value: Any) -> Any:
-    """Returns an entry of `info` as a checkpoint can hold it: a copy, NumPy scalars as Python's.
-
-    Raises:
-        TypeError: If it is no number, text, truth value, None or array.
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return value.copy()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    what = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    raise TypeError(f"a number, text, truth value, None or array of numbers; got {what}")
-
-
-def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
-    """Picks the finite numbers and truth values out of an `info` dictionary."""
-    return {
-        key: float(value)
-        for key, value in info.items()
-        if isinstance(value, numbers.Real | np.bool_) and math.isfinite(value)
-    }

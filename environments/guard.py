@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import traceback
 import warnings
 from collections.abc import Callable
@@ -11,9 +10,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from eagerly.environments.flattening import SpaceError
+from eagerly.environments.values import (
+    SpaceError,
+    as_array,
+    check_info,
+    check_reward,
+    is_scalar,
+    numeric_items,
+    short,
+)
 from eagerly.environments.watchdog import Watchdog
-from eagerly.errors import RunError
+from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.spaces import Observations, text_of
 
 
@@ -28,8 +35,10 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Raises (from `reset` and `step`):
         RunError: If the environment raises something; if an observation has another shape than its
-            space or a dtype that would lose its meaning there, a reward is not a number, an end
-            not a truth value; or if its spaces have changed.
+            space or a dtype that would lose its meaning there, a reward is not a number of the
+            range of a float, an end not a boolean, `info` not a dictionary; if at the end of an
+            episode a number of `info` is beyond a float or its key is not Unicode text; or if the
+            spaces have changed.
     """
 
     def __init__(
@@ -52,44 +61,36 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment."""
         self._steps = 0
-        result = self._call("reset", self.env.reset, seed=seed, options=options)
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise self._wrong(f"reset must return (observation, info); got {_short(result)}")
-        self._check_observation(result[0])
-        spaces = self.env.observation_space, self.env.action_space
-        if spaces != self._spaces:
-            was, became = (tuple(map(text_of, each)) for each in (self._spaces, spaces))
-            raise self._wrong(f"its spaces must stay {was}; they became {became}")
-        return result
+        return self._call("reset", self.env.reset, self._check_reset, seed=seed, options=options)
 
     def step(self, action: Any) -> Any:
         """Steps the environment."""
         self._steps += 1
-        result = self._call("step", self.env.step, action)
-        if not (isinstance(result, tuple) and len(result) == 5):
-            raise self._wrong(
-                "step must return (observation, reward, terminated, truncated, info); got "
-                f"{_short(result)}"
-            )
-        observation, reward, terminated, truncated, _ = result
-        self._check_observation(observation)
-        if not isinstance(reward, numbers.Real) and not _is_scalar(reward, "biuf"):
-            raise self._wrong(f"reward must be a number; got {_short(reward)}")
-        for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(value, bool | np.bool_) and not _is_scalar(value, "b"):
-                raise self._wrong(f"{name} must be True or False; got {_short(value)}")
-        return result
+        # A copy: what was executed is kept to repeat it, and an environment may change its array.
+        given = action.copy() if isinstance(action, np.ndarray) else action
+        return self._call("step", self.env.step, self._check_step, given)
 
-    def _call(self, what: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _call(
+        self,
+        what: str,
+        call: Callable[..., Any],
+        check: Callable[[Any], None] = lambda _: None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         if self._watchdog:
             self._watchdog.begin(f"{self._name}, in {what},")
         try:
-            return call(*args, **kwargs)
+            result = call(*args, **kwargs)
+            check(result)
+            return result
         except RunError:
             raise
         except SpaceError as error:
             raise self._wrong(str(error)) from error
-        except (Exception, SystemExit) as error:  # whatever a user's environment raises
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:  # whatever a user's environment, or its values, raise
             raise self._wrong(f"{what} failed:\n{traceback.format_exc().rstrip()}\n") from error
         finally:
             if self._watchdog:
@@ -102,37 +103,45 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         except RunError as error:
             warnings.warn(str(error), stacklevel=2)
 
+    def _check_reset(self, result: Any) -> None:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise SpaceError(f"reset must return (observation, info); got {short(result)}")
+        observation, info = result
+        self._check_observation(observation)
+        check_info(info)
+        spaces = self.env.observation_space, self.env.action_space
+        if spaces != self._spaces:
+            was, became = (tuple(map(text_of, each)) for each in (self._spaces, spaces))
+            raise SpaceError(f"its spaces must stay {was}; they became {became}")
+
+    def _check_step(self, result: Any) -> None:
+        if not (isinstance(result, tuple) and len(result) == 5):
+            raise SpaceError(
+                "step must return (observation, reward, terminated, truncated, info); got "
+                f"{short(result)}"
+            )
+        observation, reward, terminated, truncated, info = result
+        self._check_observation(observation)
+        check_reward(reward)
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(value, bool | np.bool_) and not is_scalar(value, "b"):
+                raise SpaceError(f"{name} must be True or False; got {short(value)}")
+        check_info(info)
+        if terminated or truncated:
+            numeric_items(info)  # raises what the curves of episodes cannot show
+
     def _check_observation(self, observation: Any) -> None:
         if self._parts is not None:
             try:
                 self._parts.flatten(observation)
             except ValueError as error:
-                raise self._wrong(str(error)) from error
+                raise SpaceError(str(error)) from error
             return
-        array = _array(observation)
+        array = as_array(observation)
         if array.shape != self._shape:
-            raise self._wrong(f"observation must have shape {self._shape}; got {array.shape}")
+            raise SpaceError(f"observation must have shape {self._shape}; got {array.shape}")
         if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise self._wrong(f"observation must be of dtype {self._dtype}; got {array.dtype}")
+            raise SpaceError(f"observation must be of dtype {self._dtype}; got {array.dtype}")
 
     def _wrong(self, what: str) -> RunError:
         return RunError(f"{self._name}, step {self._steps} of its episode: {what}")
-
-
-def _is_scalar(value: Any, kinds: str) -> bool:
-    """Whether an array, of NumPy or another library, has no axes and one of NumPy's kinds."""
-    array = _array(value)
-    return array.ndim == 0 and array.dtype.kind in kinds
-
-
-def _array(value: Any) -> np.ndarray:
-    try:
-        return np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return np.array([value, None], dtype=object)[:1]
-
-
-def _short(value: Any) -> str:
-    shape = f" of shape {np.shape(value)}" if isinstance(value, np.ndarray) else ""
-    text = repr(value)
-    return (text if len(text) <= 100 else text[:100] + "...") + shape

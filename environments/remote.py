@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 
+from eagerly.environments.values import check_info
 from eagerly.environments.workers import LostError, Worker, message_of, sendable
 from eagerly.errors import RunError
 
@@ -35,7 +36,8 @@ class _Told:
         self._env.close()
 
 
-def _mask_in(info: dict[str, Any]) -> dict[str, Any]:
+def _mask_in(info: Any) -> dict[str, Any]:
+    check_info(info)
     return {key: value for key, value in info.items() if key == "action_mask"}
 
 

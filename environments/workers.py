@@ -69,7 +69,7 @@ class Served:
         except _TOLD as error:
             kind = FloatingPointError if isinstance(error, FloatingPointError) else RunError
             return failure(str(error), kind)
-        except Exception:  # whatever an object raises
+        except BaseException:  # such as SystemExit, or the panic of a simulator in Rust
             return failure(f"it failed in its process:\n{traceback.format_exc()}")
 
     def close(self) -> None:
@@ -116,6 +116,8 @@ def sendable(make: Callable[[], Any], advice: str) -> bytes:
     """
     try:
         return cloudpickle.dumps(make)
+    except RunError:
+        raise
     except Exception as error:  # whatever the objects say that it holds
         raise RunError(
             f"the environment cannot be sent to another process ({error}): let its factory make "

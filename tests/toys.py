@@ -158,6 +158,10 @@ class Broken(Counting):
         return observation, reward, terminated, truncated, info
 
 
+class PanicError(BaseException):
+    """As PyO3 raises it where a simulator in Rust panics: not an Exception."""
+
+
 class Faulty(Counting):
     """Does something that no environment may, in its 145th step or the reset after it.
 
@@ -183,6 +187,8 @@ class Faulty(Counting):
             return observation, reward, *rest
         if self.fault == "raises":
             raise OSError("the motor is on fire")
+        if self.fault == "panics":
+            raise PanicError("index out of bounds")
         if self.fault == "quits":
             raise SystemExit("window closed")
         if self.fault == "hangs":

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eagerly.environments.group import numeric_items
+from eagerly.environments.values import numeric_items
 from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 from eagerly.storage.evaluations import AT_LIMIT, SUCCESS

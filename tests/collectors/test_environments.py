@@ -19,6 +19,27 @@ def actions(count: int) -> np.ndarray:
     return np.tile(np.array([[0.5, 1.0]], np.float32), (count, 1))
 
 
+class Clears(toys.Counting):
+    """Observes the sum of its actions, each of which it sets to 0 after the step."""
+
+    def step(self, action: np.ndarray) -> Any:
+        observation, *rest = super().step(action)
+        self.start += float(action.sum())
+        action[:] = 0.0
+        return observation, *rest
+
+
+def test_an_environment_that_changes_its_actions_in_place_comes_back_into_its_episode() -> None:
+    both = [Environments(lambda: Clears(length=9), 2, 5) for _ in range(2)]
+    both[0].start()
+    for _ in range(4):
+        both[0].step(np.ones((2, 2), np.float32))
+    state = both[0].state()
+    assert [actions.tolist() for actions in state["actions"]] == [[[1.0, 1.0]] * 4] * 2
+    both[1].restore(state)
+    assert not both[1].lost.any()
+
+
 def test_the_last_observation_is_the_real_one_and_the_next_episode_begins_anew() -> None:
     environments = Environments(environment_maker("Terminating-v0"), 1, seed=0)
     environments.start()

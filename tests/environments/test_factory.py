@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
 
 from eagerly.environments.checking import check_environment
 from eagerly.environments.factory import environment_maker, environment_name
-from eagerly.environments.group import numeric_items
+from eagerly.environments.values import numeric_items
 from eagerly.errors import RunError
 from tests import toys
 from tests.small_runs import logged
@@ -125,6 +126,35 @@ def test_a_factory_makes_environments_too() -> None:
         environment_maker(lambda: 3)()
     with pytest.raises(RunError, match=r"cannot be made with .*'wings'"):
         environment_maker(make_counting, {"wings": 2})()
+
+
+def test_an_environment_that_is_still_open_cannot_be_made_again() -> None:
+    one = toys.Counting()
+    make = environment_maker(lambda: gymnasium.wrappers.TimeLimit(one, 3))
+    env = make()
+    again = r"'factory .*lambda.*': the factory returned the environment that it returned before"
+    with pytest.raises(RunError, match=again + ": make a new one in every call"):
+        make()
+    with pytest.raises(RunError, match=again):  # every process would have a copy
+        cloudpickle.dumps(make)
+    env.close()
+    cloudpickle.loads(cloudpickle.dumps(make))().close()
+    make()  # dropped without being closed
+    make().close()
+
+
+@pytest.mark.parametrize("error", [SystemExit("no license"), toys.PanicError("no license")])
+def test_a_constructor_that_ends_the_program_is_reported(error: BaseException) -> None:
+    def make() -> gymnasium.Env:
+        raise error
+
+    with pytest.raises(RunError, match=r"cannot be made: (SystemExit|PanicError): no license"):
+        environment_maker(make)()
+
+
+def test_an_environment_without_spaces_is_reported() -> None:
+    with pytest.raises(RunError, match=r"cannot be made: .* no attribute 'observation_space'"):
+        environment_maker(gymnasium.Env)()
 
 
 def test_a_factory_is_kept_by_name_and_never_called_by_it() -> None:

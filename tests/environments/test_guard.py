@@ -10,7 +10,7 @@ import pytest
 
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
-from tests.toys import Counting
+from tests.toys import Counting, PanicError
 
 
 class Answering(Counting):
@@ -24,6 +24,13 @@ class Answering(Counting):
         names = ("observation", "reward", "terminated", "truncated", "info")
         answer = dict(zip(names, super().step(action), strict=True))
         return tuple((answer | self.parts).values())
+
+
+class Unreadable:
+    """A tensor that NumPy cannot read."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise RuntimeError("on another device")
 
 
 def stepped(**parts: Any) -> Any:
@@ -43,6 +50,8 @@ def stepped(**parts: Any) -> Any:
         {"truncated": np.array(False)},
         {"observation": [0, 1]},  # whole numbers where fractions are expected
         {"observation": np.zeros(2, np.float32)},
+        {"info": {1: 2.0, "text": 10**400}},  # nothing reads it before the end of the episode
+        {"truncated": True, "info": {1: "not a number", "far": np.inf}},
     ],
 )
 def test_what_means_the_same_is_taken(parts: dict[str, Any]) -> None:
@@ -61,6 +70,13 @@ def test_what_means_the_same_is_taken(parts: dict[str, Any]) -> None:
         ({"observation": [[1.0, 2.0], [3.0]]}, r"must have shape \(2,\); got \(1,\)"),
         ({"reward": [[1.0, 2.0], [3.0]]}, "reward must be a number; got"),
         ({"observation": None}, r"must have shape \(2,\); got \(\)"),
+        ({"reward": 10**400}, "reward must fit into a float; got 1000"),
+        ({"reward": 10**5000}, "reward must fit into a float; got <int>"),  # no text has it
+        ({"reward": Unreadable()}, r"step failed:[\s\S]*RuntimeError: on another device"),
+        ({"info": None}, "info must be a dictionary, such as {}; got None"),
+        ({"truncated": True, "info": {"count": 10**400}}, r"info\['count'\] must fit into a float"),
+        ({"terminated": True, "info": {1: 2.0, "a": 3.0}}, "must be Unicode text; got 1: rename"),
+        ({"truncated": True, "info": {"\ud800": 1}}, r"must be Unicode text; got '\\ud800'"),
     ],
 )
 def test_what_does_not_is_told_with_the_step(parts: dict[str, Any], message: str) -> None:
@@ -68,15 +84,41 @@ def test_what_does_not_is_told_with_the_step(parts: dict[str, Any], message: str
         stepped(**parts)
 
 
-def test_what_ends_a_program_in_an_environment_is_told_too() -> None:
-    class Quitting(Counting):
-        def step(self, action: np.ndarray) -> Any:
-            raise SystemExit  # as when its window is closed
+class Raising(Counting):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
-    env = GuardedEnvironment(Quitting(), "environment 0")
+    def step(self, action: np.ndarray) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit(), PanicError()])  # a closed window; a panic
+def test_an_error_that_is_no_exception_is_reported_with_the_step(error: BaseException) -> None:
+    env = GuardedEnvironment(Raising(error), "environment 0")
     env.reset(seed=0)
-    with pytest.raises(RunError, match=r"(?s)environment 0, step 1 .*: step failed:.*SystemExit"):
+    name = type(error).__name__
+    with pytest.raises(RunError, match=rf"(?s)environment 0, step 1 .*: step failed:.*{name}"):
         env.step(np.zeros(2))
+
+
+def test_ctrl_c_in_an_environment_is_not_an_error_of_it() -> None:
+    env = GuardedEnvironment(Raising(KeyboardInterrupt()), "environment 0")
+    env.reset(seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        env.step(np.zeros(2))
+
+
+def test_an_environment_cannot_change_the_action_that_it_was_given() -> None:
+    class Clearing(Counting):
+        def step(self, action: np.ndarray) -> Any:
+            action[:] = 0
+            return super().step(action)
+
+    env, action = GuardedEnvironment(Clearing(), "environment 0"), np.ones(2, np.float32)
+    env.reset(seed=0)
+    env.step(action)
+    assert action.tolist() == [1.0, 1.0]
 
 
 def test_an_environment_that_cannot_be_closed_ends_nothing() -> None:

@@ -1,0 +1,107 @@
+"""Checks and copies of the values that an environment returns besides its observations."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+class SpaceError(ValueError):
+    """A value from an environment does not fit its space or Gymnasium's interface."""
+
+
+def check_info(info: Any) -> None:
+    """Raises `SpaceError` unless `info` is a dictionary."""
+    if not isinstance(info, dict | Mapping):
+        raise SpaceError(f"info must be a dictionary, such as {{}}; got {short(info)}")
+
+
+def check_reward(reward: Any) -> None:
+    """Raises `SpaceError` unless a reward is a number in the range of a float, NaN included."""
+    if not isinstance(reward, numbers.Real) and not is_scalar(reward, "biuf"):
+        raise SpaceError(f"reward must be a number; got {short(reward)}")
+    try:
+        float(reward)
+    except OverflowError as error:
+        raise SpaceError(f"reward must fit into a float; got {short(reward)}") from error
+
+
+def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers and booleans of an `info` dictionary.
+
+    Raises:
+        SpaceError: If a number does not fit into a float, or its key is not Unicode text.
+    """
+    found: dict[str, float] = {}
+    for key, value in info.items():
+        if not isinstance(value, numbers.Real | np.bool_):
+            continue
+        if not _is_unicode(key):
+            raise SpaceError(
+                f"the key of a number in info must be Unicode text; got {key!r}: rename it"
+            )
+        try:
+            number = float(value)
+        except OverflowError as error:
+            raise SpaceError(f"info[{key!r}] must fit into a float; got {short(value)}") from error
+        if math.isfinite(number):
+            found[key] = number
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Returns a copy of an `info` entry that a checkpoint can hold; NumPy scalars become Python's.
+
+    Raises:
+        TypeError: If it is not a number in the range of a float, text, a boolean, None or an array.
+    """
+    expected = "a number in the range of a float, text, boolean, None or array of numbers; got"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return value.copy()
+    if value is None or isinstance(value, bool | float | str):
+        return value
+    if isinstance(value, int):
+        try:
+            float(value)
+        except OverflowError as error:
+            raise TypeError(f"{expected} {short(value)}") from error
+        return value
+    what = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise TypeError(f"{expected} {what}")
+
+
+def is_scalar(value: Any, kinds: str) -> bool:
+    """Returns whether an array, of NumPy or another library, has no axes and one of these kinds."""
+    array = as_array(value)
+    return array.ndim == 0 and array.dtype.kind in kinds
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Returns a value as an array; lists of different lengths become an array of objects."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.array([value, None], dtype=object)[:1]
+
+
+def short(value: Any) -> str:
+    """Returns the representation of a value for messages, cut to 100 characters."""
+    shape = f" of shape {np.shape(value)}" if isinstance(value, np.ndarray) else ""
+    try:
+        text = repr(value)
+    except Exception:  # Python writes no integers beyond 4300 digits
+        text = f"<{type(value).__name__}>"
+    return (text if len(text) <= 100 else text[:100] + "...") + shape
+
+
+def _is_unicode(key: Any) -> bool:
+    try:
+        return isinstance(key, str) and str(key.encode(), "utf-8") == key
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
