@@ -10,6 +10,7 @@ import numpy as np
 from eagerly.buffers.accumulators import Accumulator
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
+from eagerly.state import packed, unpacked
 
 FINAL = "final"
 STRATEGIES = (FINAL, "future", "episode")
@@ -142,7 +143,7 @@ class Hindsight:
         for episode in self._episodes:
             columns: list[Any] = list(zip(*episode, strict=True)) or [()] * 4
             arrays = [np.array(part, np.float32) for part in columns[:3]]
-            episodes.append({"arrays": arrays, "infos": _packed(list(columns[3]))})
+            episodes.append({"arrays": arrays, "infos": packed(columns[3])})
         return {
             "generator": dict(self._generator.bit_generator.state),
             "episodes": episodes,
@@ -158,32 +159,9 @@ class Hindsight:
         if not state:
             raise ValueError("hindsight has a state of its own; got none")
         episodes = [
-            list(zip(*map(np.array, each["arrays"]), _unpacked(each["infos"]), strict=True))
+            list(zip(*map(np.array, each["arrays"]), unpacked(each["infos"]), strict=True))
             for each in state["episodes"]
         ]
         self._inside.restore(state["inside"])
         self._generator.bit_generator.state = state["generator"]
         self._episodes = episodes
-
-
-def _packed(infos: list[Any]) -> Any:
-    """Returns dictionaries with the same keys as one of lists, or of arrays: a file has less."""
-    if not all(
-        isinstance(info, dict) and info and info.keys() == infos[0].keys() for info in infos
-    ):
-        return infos
-    return {key: _stacked([info[key] for info in infos]) for key in infos[0]} if infos else []
-
-
-def _stacked(values: list[Any]) -> Any:
-    if not all(isinstance(value, np.ndarray) and value.ndim for value in values):
-        return values
-    alike = len({(value.shape, value.dtype) for value in values}) == 1
-    return np.stack(values) if alike else values
-
-
-def _unpacked(infos: Any) -> list[Any]:
-    """Returns what `_packed` was given."""
-    if not isinstance(infos, Mapping):
-        return list(infos)
-    return [dict(zip(infos, values, strict=True)) for values in zip(*infos.values(), strict=True)]

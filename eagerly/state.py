@@ -7,6 +7,8 @@ them back.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -56,6 +58,41 @@ def joined(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if isinstance(document, list):
         return [joined(value, arrays) for value in document]
     return document
+
+
+def packed(state: Any) -> dict[str, np.ndarray]:
+    """Packs a state into two arrays of bytes, for one that is too large for JSON.
+
+    Returns:
+        The state without its arrays as JSON under "text", the content of its arrays under "values".
+
+    Raises:
+        TypeError: As `split` does.
+    """
+    document, arrays = split(state)
+    headers = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    text = json.dumps([document, headers]).encode()
+    values = b"".join(array.tobytes() for array in arrays.values())
+    return {"text": np.frombuffer(text, np.uint8), "values": np.frombuffer(values, np.uint8)}
+
+
+def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
+    """Returns the state that `packed` was given; tuples become lists.
+
+    Raises:
+        ValueError: If the parts do not belong together, as may be a KeyError or TypeError.
+    """
+    document, headers = json.loads(parts["text"].tobytes())
+    values, arrays, start = parts["values"].tobytes(), {}, 0
+    for name, dtype, shape in headers:
+        kind = np.dtype(dtype)
+        if kind.kind not in "biuf":
+            raise ValueError(f"{name} is an array of {kind}, not of numbers")
+        size = kind.itemsize * math.prod(shape)
+        content = bytearray(values[start : start + size])  # writable, as the array was
+        arrays[name] = np.frombuffer(content, kind).reshape(shape)
+        start += size
+    return joined(document, arrays)
 
 
 def _inner(state: Any, name: str) -> Iterator[tuple[Any, str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -81,15 +81,17 @@ class Goals:
         """
         shape = (len(achieved), *self._entry.shape)
         first, second = (x.astype(self._entry.dtype).reshape(shape) for x in (achieved, desired))
-        details = [dict(info or {}) for info in infos]
         rewards, terminated = (
-            self._called(index, first, second, details) for index in range(len(_METHODS))
+            self._called(index, first, second, [_copied(info or {}) for info in infos])
+            for index in range(len(_METHODS))
         )
         return rewards, terminated.astype(bool)
 
     def _called(self, index: int, achieved: Any, desired: Any, infos: Sequence[Any]) -> np.ndarray:
-        """Returns what a method says, `[M]` float64."""
+        """Returns the results of a method, `[M]` float64."""
         method = self._methods[index]
+        # Copies: a method may change its arguments in place, and others are called with them.
+        achieved, desired = np.array(achieved), np.array(desired)
         try:
             if self._batches[index]:
                 found = np.asarray(method(achieved, desired, infos), np.float64)
@@ -115,8 +117,8 @@ class Goals:
         """
         for index, name in enumerate(_METHODS):
             before = [step.found[index] for step in steps]
-            given = ([getattr(step, part) for step in steps] for part in _Step._fields[:3])
-            now = self._called(index, *given)
+            achieved, desired, _, _ = zip(*steps, strict=True)
+            now = self._called(index, achieved, desired, [_copied(step.info) for step in steps])
             for one, other in zip(before, now, strict=True):
                 if not _equal(one, other):
                     raise RunError(
@@ -131,7 +133,7 @@ class Goals:
         pairs = [(one, other) for one in steps for other in steps]
         first = np.array([one.achieved for one, _ in pairs] * 2)
         second = np.array([x.achieved for _, x in pairs] + [x.desired for _, x in pairs])
-        details = [_Read(one.info, read) for one, _ in pairs] * 2
+        details = [_Read(_copied(one.info), read) for one, _ in pairs * 2]
         try:
             alone = self._called(index, first, second, details)
             together = self._methods[index](first, second, details)
@@ -166,8 +168,11 @@ class Goals:
                 )
                 where = f"{name}, step {number + 1}"
                 _check_goals(where, inner, achieved_goal=achieved, desired_goal=desired)
-                given = [achieved], [desired], [_Read(info, read)]
-                found = [float(self._called(i, *given)[0]) for i in range(2)]
+                kept = _copied(info)
+                found = [
+                    float(self._called(i, [achieved], [desired], [_Read(_copied(kept), read)])[0])
+                    for i in range(len(_METHODS))
+                ]
                 for index, came in enumerate((float(reward), float(terminated))):
                     if not _equal(found[index], came):
                         raise RunError(
@@ -176,7 +181,6 @@ class Goals:
                             f"hindsight needs {_OF_STEP[index]}s that depend on these alone, and "
                             "that no wrapper changes"
                         )
-                kept = {key: _copied(value) for key, value in info.items()}
                 yield _Step(achieved, desired, kept, found)
                 if terminated or truncated:
                     row, _ = flat.reset(seed=number + 1)
@@ -295,11 +299,13 @@ def _number(value: Any) -> float:
     return float(np.asarray(value, np.float64).reshape(()))
 
 
-def _copied(value: Any) -> Any:
-    try:
-        return plain(value)
-    except TypeError:
-        return value
+def _copied(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of an `info`; what `plain` does not take stays the same object."""
+    found = dict(info)
+    for key, value in found.items():
+        with suppress(TypeError):
+            found[key] = plain(value)
+    return found
 
 
 def _goal_entries(entries: Mapping[str, Entry], name: str) -> tuple[Entry, Entry]:

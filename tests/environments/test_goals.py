@@ -12,7 +12,7 @@ from gymnasium import spaces
 from eagerly import RunError
 from eagerly.environments.goals import Goals
 from eagerly.spaces import Observations
-from tests.toys import Reach, ScaledReach
+from tests.toys import PanicError, Reach, ScaledReach
 
 BOX = spaces.Box(-10, 10, (2,), np.float64)
 
@@ -131,6 +131,51 @@ def test_what_fails_later_is_told() -> None:
     goals._methods[0] = lambda *_: {}["gone"]
     with pytest.raises(RunError, match="compute_reward failed, KeyError: 'gone'"):
         goals.outcomes(*given)
+
+
+class InPlace(Reach):
+    """Its methods use their arguments as memory of their own, and `info` has an array."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
+        achieved -= desired
+        info["factor"] *= np.linalg.norm(achieved)
+        return -float(info["factor"][0])
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        achieved -= desired
+        return bool(np.linalg.norm(achieved) < 0.5)
+
+    def _info(self) -> dict[str, Any]:
+        return super()._info() | {"factor": np.array([3.0])}
+
+    def step(self, action: Any) -> Any:
+        place = np.clip(self.place + action, -10, 10)
+        reward = self.compute_reward(place.copy(), self.goal, self._info())
+        over = self.compute_terminated(place.copy(), self.goal, {})
+        self.place = place
+        return self._seen(), reward, over, False, self._info()
+
+
+def test_methods_that_change_their_arguments_in_place_change_nothing_here() -> None:
+    goals = goals_of(InPlace())
+    assert goals.info_keys == ("factor",)
+    achieved, desired = np.array([[3.0, 4.0], [0.0, 0.25]]), np.zeros((2, 2))
+    infos = [{"factor": np.array([2.0])}] * 2
+    for _ in range(2):
+        rewards, terminated = goals.outcomes(achieved, desired, infos)
+        assert rewards.tolist() == [-10.0, -0.5]
+        assert terminated.tolist() == [False, True]
+
+
+def test_a_panic_in_a_method_is_reported() -> None:
+    goals = goals_of(Reach())
+    goals._methods[0] = raises_a_panic
+    with pytest.raises(RunError, match="compute_reward failed, PanicError: index"):
+        goals.outcomes(np.zeros((1, 2)), np.zeros((1, 2)), [None])
+
+
+def raises_a_panic(*_: Any) -> Any:
+    raise PanicError("index out of bounds")
 
 
 class ColumnOfRewards(Reach):
