@@ -12,6 +12,7 @@ import cloudpickle
 
 from eagerly.collectors.host import ActsByItself, Order, RemoteHost
 from eagerly.environments.remote import STARTING
+from eagerly.environments.silence import Silence
 from eagerly.environments.workers import LostError, sendable
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
@@ -37,8 +38,9 @@ class Elsewhere(ABC):
         make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are.
-        timeout: Seconds that a collector may take to start, per environment, besides what the
-            process itself takes; 0: for ever.
+        timeout: Seconds that a step or reset may take; 0: for ever. A collector may take as many
+            per environment to start, besides what the process itself takes; and is lost if it
+            gives no sign of life for longer.
 
     Attributes:
         count: As given.
@@ -50,6 +52,7 @@ class Elsewhere(ABC):
         self.count = count
         self._groups = divided(range(len(groups)), count)
         environments = [sum(len(groups[group]) for group in own) for own in self._groups]
+        self._timeout, self._silences = timeout, dict[int, Silence]()
         self._patience = [timeout and STARTING + timeout * each for each in environments]
         self._contents = [
             sendable(make({group: groups[group] for group in own}), _ADVICE) for own in self._groups
@@ -105,6 +108,7 @@ class Elsewhere(ABC):
         with self._starting:
             if self._closed:
                 raise RunError(f"collector {collector} is not started: collectors are being closed")
+            self._silences[collector] = Silence(self._timeout)
             self._start(collector, self._contents[collector])
 
     def _give(self, collector: int, orders: Mapping[int, Order], policy: RowPolicy | None) -> None:
@@ -173,6 +177,11 @@ class Elsewhere(ABC):
     def hurry(self) -> float | None:
         """Says how long to wait for rollouts: no message reaches a process that is busy."""
         return _PATIENCE
+
+    def expect_stop(self) -> None:
+        """Counts collectors that are frozen as lost within seconds, but no collector twice."""
+        for silence in list(self._silences.values()):
+            silence.hurry()
 
     def close(self) -> None:
         """Closes every environment and ends every collector."""

@@ -249,6 +249,13 @@ class Environments:
             self.repeats = True
         self.lost, self.why_lost = lost, _NOT_REPEATED
 
+    def expect_stop(self) -> None:
+        """Shortens the wait for collectors that are frozen, because the run is to stop.
+
+        They are started again, so that the round becomes complete.
+        """
+        self._collectors.expect_stop()
+
     def close(self) -> None:
         """Closes every environment, once those of a rollout that has begun have made their step."""
         self._recovery.is_closing = True

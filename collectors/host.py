@@ -170,6 +170,9 @@ class Host:
             group.is_closing = True
         return None
 
+    def expect_stop(self) -> None:
+        """Does nothing: nobody waits here for another process."""
+
     def close(self) -> None:
         """Closes every environment."""
         for group in self._groups.values():

@@ -18,8 +18,7 @@ class Processes(Elsewhere):
         make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are.
-        timeout: Seconds that a collector may take to start, per environment, besides what the
-            process itself takes; 0: for ever.
+        timeout: Seconds that a step or reset may take, see `Elsewhere`; 0: for ever.
     """
 
     def __init__(
@@ -32,7 +31,8 @@ class Processes(Elsewhere):
         return collector in self._workers
 
     def _start(self, collector: int, content: bytes) -> None:
-        worker = Worker(content, f"the process of collector {collector}")
+        silence = self._silences[collector]
+        worker = Worker(content, f"the process of collector {collector}", silence)
         self._workers[collector] = worker
         worker.send(message_of("take", None, {}, None))  # makes the environments
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
 from eagerly.collectors.host import Order
+from eagerly.collectors.local_cluster import LocalCluster
 from eagerly.collectors.processes import cores
-from eagerly.collectors.reaper import Reaper, descendants
 from eagerly.collectors.versions import differences, surroundings
 from eagerly.environments.remote import STARTING
+from eagerly.environments.silence import TICK
 from eagerly.environments.workers import LostError, Served, failure, message_of, value_of
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_when_imported
@@ -27,7 +28,6 @@ _log = logging.getLogger(__name__)
 _CONNECTING = 10.0  # seconds that the head may take to answer
 _BETWEEN = 0.2  # seconds between two looks whether an actor is there again
 _CLOSING = 5.0  # seconds that closing environments may take
-_STORE = 2**28  # bytes of shared memory of a cluster that is started here: policies pass through it
 
 
 class _UnavailableError(LostError):
@@ -71,6 +71,9 @@ class CollectorActor:
         """Closes the environments."""
         self._thread.submit(self._served.close).result()
 
+    def give_sign(self) -> None:
+        """Answers while the interpreter runs, whatever the environments are doing."""
+
 
 _answers: SimpleQueue[bytes] = SimpleQueue()  # in the process of an actor: what it answers next
 
@@ -91,8 +94,7 @@ class OnRay(Elsewhere):
         count: How many collectors there are; 0: one for each group, at most as many as there are
             cores.
         address: HOST:PORT of the cluster's head; "" starts a cluster on this machine.
-        timeout: Seconds that a collector may take to start, per environment, besides what the
-            actor itself takes; 0: for ever.
+        timeout: Seconds that a step or reset may take, see `Elsewhere`; 0: for ever.
         allow_different: Whether they may have other versions or another instruction set.
 
     Raises:
@@ -110,13 +112,13 @@ class OnRay(Elsewhere):
         allow_different: bool = False,
     ) -> None:
         self._ray, self._allow_different = _ray(), allow_different
-        self._joined, self._reaper = not self._ray.is_initialized(), None
+        self._joined, self._local = not self._ray.is_initialized(), None
         if not self._joined:
             _check_joined(self._ray, address)
+        elif address:
+            _join(self._ray, address)
         else:
-            before = descendants()
-            _join(self._ray, address, count or min(len(groups), cores()))
-            self._reaper = None if address else Reaper(descendants() - before)
+            self._local = _started(self._ray, count or min(len(groups), cores()))
         try:
             there = int(self._ray.cluster_resources().get("CPU", 1))
             count = count or max(1, min(len(groups), there))
@@ -124,7 +126,9 @@ class OnRay(Elsewhere):
         except BaseException:
             self._leave()
             raise
-        self._class = self._ray.remote(num_cpus=1, max_restarts=-1)(CollectorActor)
+        # A second thread, for signs of life.
+        remote = self._ray.remote(num_cpus=1, max_restarts=-1, max_concurrency=2)
+        self._class = remote(CollectorActor)
         self._actors: dict[int, Any] = {}
         self._there: set[int] = set()
         self._asked: dict[int, Any] = {}
@@ -184,7 +188,10 @@ class OnRay(Elsewhere):
         self._asked[collector] = self._actors[collector].answer.remote(number, message, policy)
 
     def _answer(self, collector: int) -> dict[int, Any]:
-        timeout = 0.0 if collector in self._there else self._patience[collector]
+        timeout = self._patience[collector]
+        if collector in self._there:
+            timeout = 0.0
+            self._wait(collector)
         try:
             answer = self._got(collector, timeout)
         except TimeoutError as error:
@@ -193,6 +200,30 @@ class OnRay(Elsewhere):
             raise LostError(f"collector {collector} was started again by Ray")
         found: dict[int, Any] = value_of(answer)
         return found
+
+    def _wait(self, collector: int) -> None:
+        """Waits for an answer or an error.
+
+        Raises:
+            LostError: If the actor is frozen.
+        """
+        asked, actor, silence = (
+            each[collector] for each in (self._asked, self._actors, self._silences)
+        )
+        sign = None
+        while not self._is_ready(asked, TICK):
+            if sign is None or self._is_ready(sign, 0.0):
+                silence.end()
+                sign = actor.give_sign.remote()
+            elif silence.tick():
+                self._ray.kill(actor, no_restart=False)
+                raise LostError(
+                    f"collector {collector} has given no sign of life for {silence.seconds:g} "
+                    "seconds"
+                )
+
+    def _is_ready(self, reference: Any, timeout: float) -> bool:
+        return bool(self._ray.wait([reference], timeout=timeout)[0])
 
     def _got(self, collector: int, timeout: float) -> Any:
         errors = self._ray.exceptions
@@ -225,15 +256,16 @@ class OnRay(Elsewhere):
             self._leave()
 
     def _leave(self) -> None:
-        if self._joined:
+        if self._local is not None:
+            self._local.close()
+        elif self._joined:
             self._ray.shutdown()
-            if self._reaper is not None:
-                self._reaper.close()
 
 
 # What Ray reads of the environment as it is imported and started; what somebody has set stays.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_py_gcs_connect_timeout_s": f"{_CONNECTING:g}",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
@@ -267,30 +299,41 @@ def _resolved(address: str) -> tuple[str, str]:
     return host, port
 
 
-def _join(ray: Any, address: str, num_cpus: int) -> None:
-    """Joins the cluster at an address, or starts one on this machine with so many cores."""
-    settings: dict[str, Any] = {
-        "address": "local",  # also where another cluster runs
-        "include_dashboard": False,
-        "num_cpus": num_cpus,
-        "object_store_memory": _STORE,
-    }
-    if address:
-        settings = {"address": address}
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()
-        except (OSError, OverflowError) as error:
-            raise RunError(
-                f"no Ray cluster answers at {address}: {error}. Start its head there with "
-                f"`ray start --head --port={port}`"
-            ) from error
+def _started(ray: Any, num_cpus: int) -> LocalCluster:
+    """Starts a cluster on this machine."""
     try:
-        ray.init(**settings, logging_level=logging.ERROR, log_to_driver=True)
+        return LocalCluster(ray, num_cpus)
+    except RunError:
+        raise
     except Exception as error:  # Ray raises many kinds
-        where = f"at {address} cannot be joined" if address else "cannot be started here"
-        token = " (it may ask for a token: see docs/cluster.md)" if address else ""
-        raise RunError(f"a Ray cluster {where}: {_short(error)}{token}") from error
+        raise RunError(f"a Ray cluster cannot be started here: {_short(error)}") from error
+
+
+def _join(ray: Any, address: str) -> None:
+    """Joins the cluster at an address."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()
+        # Ray itself asks a port that accepts connections and never answers for ever.
+        ray._raylet.GcsClient(address=address)
+    except (OSError, OverflowError, ray.exceptions.RpcError) as error:
+        raise RunError(
+            f"no Ray cluster answers at {address}: {_short(error)}. Start its head there with "
+            f"`ray start --head --port={port}`"
+        ) from error
+    except Exception as error:  # Ray raises many kinds
+        raise _not_joined(address, error) from error
+    try:
+        ray.init(address=address, logging_level=logging.ERROR)
+    except Exception as error:
+        raise _not_joined(address, error) from error
+
+
+def _not_joined(address: str, error: Exception) -> RunError:
+    return RunError(
+        f"a Ray cluster at {address} cannot be joined: {_short(error)} (it may ask for a token: "
+        "see docs/cluster.md)"
+    )
 
 
 def _short(error: Exception) -> str:

@@ -47,6 +47,9 @@ class Collectors(Protocol):
             How many seconds to wait for a rollout before closing; None: for as long as it takes.
         """
 
+    def expect_stop(self) -> None:
+        """Shortens the wait for collectors that are frozen, because the run is to stop."""
+
     def close(self) -> None:
         """Closes every environment."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 
+from eagerly.environments.silence import Silence
 from eagerly.environments.values import check_info
 from eagerly.environments.workers import LostError, Worker, message_of, sendable
 from eagerly.errors import RunError
@@ -67,7 +68,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self.metadata = seen.metadata
         seen.close()
         content = sendable(partial(_Told, factory), "or do without videos")
-        self._worker = Worker(content, "the process of the environment")
+        self._worker = Worker(content, "the process of the environment", Silence(timeout))
         try:
             self._ask("call", "has_wrapper_attr", "step", timeout=timeout and STARTING + timeout)
         except RunError:

@@ -25,8 +25,10 @@ from typing import Any
 import cloudpickle
 from threadpoolctl import threadpool_limits
 
+from eagerly.environments.silence import TICK, Silence, give_signs
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_when_imported
+from eagerly.reaper import reaper
 
 _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -133,17 +135,22 @@ class Worker:
     Args:
         content: What makes the object, see `sendable`.
         name: What the process is called in messages, such as "the process of collector 1".
+        silence: Decides when the process counts as frozen, while it is waited for.
 
     Attributes:
         process: The process.
     """
 
-    def __init__(self, content: bytes, name: str) -> None:
-        self._name = name
+    def __init__(self, content: bytes, name: str, silence: Silence) -> None:
+        self._name, self._silence = name, silence
+        self._is_watched, self._is_frozen, self._closed = False, False, threading.Event()
         context = multiprocessing.get_context("spawn")
         self._pipe, there = context.Pipe()
+        signs, signs_there = context.Pipe(duplex=False)
         asked = _SAFE_PATH in os.environ
-        self.process = context.Process(target=_serve, args=(there, content, asked), name=name)
+        self.process = context.Process(
+            target=_serve, args=(there, signs_there, content, asked), name=name
+        )
         # It would run the program that was started again, as `__mp_main__`, up to its main guard,
         # and with it whatever that imports: TensorFlow. What an object needs of it is sent by value
         # instead. And Python would put the working directory first on its path, before its own
@@ -157,33 +164,53 @@ class Worker:
             with _signals_blocked():
                 self.process.start()
         there.close()
+        signs_there.close()
+        assert self.process.pid is not None
+        reaper().add([self.process.pid])
         # It does not react to SIGTERM, with which multiprocessing would end it at exit.
         atexit.register(self.kill)
+        threading.Thread(target=self._listen, args=[signs], name=name, daemon=True).start()
+
+    def _listen(self, signs: Connection) -> None:
+        """Kills the process if it is frozen, which ends whatever waits for it."""
+        with suppress(EOFError, OSError), signs:
+            while not self._closed.is_set():
+                if signs.poll(TICK):
+                    signs.recv_bytes()
+                    self._silence.end()
+                elif not self._is_watched:
+                    self._silence.end()
+                elif self._silence.tick():
+                    self._is_frozen = True
+                    self.process.kill()
+                    return
 
     def send(self, message: bytes) -> None:
         """Asks something, see `message_of`.
 
         Raises:
-            LostError: If the process has died.
+            LostError: If the process has died, or is frozen.
         """
-        with self._death_told():
+        with self._watched():
             self._pipe.send_bytes(message)
 
     def receive(self, timeout: float = 0.0) -> Any:
         """Waits for the answer, and returns it.
 
         Args:
-            timeout: Seconds to wait at most; 0: for ever.
+            timeout: Seconds to wait at most; 0: until the process has died or is frozen.
 
         Raises:
-            LostError: If the process has died.
+            LostError: If the process has died, or is frozen.
             TimeoutError: If there is no answer. The process is killed: what it may still answer
                 would be taken for another answer.
             RunError, FloatingPointError: What the object raised.
         """
         answer = None
         with self._death_told():
-            if not timeout or self._pipe.poll(timeout):
+            is_there = not timeout or self._pipe.poll(timeout)
+        if is_there:
+            with self._watched():
                 answer = self._pipe.recv_bytes()
         if answer is None:
             self.kill()
@@ -197,7 +224,21 @@ class Worker:
         except (EOFError, OSError) as error:
             self.process.join(1.0)  # the pipe may close a moment before the process has ended
             code = self.process.exitcode
-            raise LostError(f"{self._name} (exit code {code}) has died") from error
+            what = f"{self._name} (exit code {code}) has died"
+            if self._is_frozen:
+                seconds = self._silence.seconds
+                what = f"{self._name} has given no sign of life for {seconds:g} seconds"
+            raise LostError(what) from error
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Waits for the process without a limit other than that of its silence."""
+        self._is_watched = True
+        try:
+            with self._death_told():
+                yield
+        finally:
+            self._is_watched = False
 
     def begin_to_close(self) -> None:
         """Asks the process to close its object and to end; `close` waits for it."""
@@ -218,6 +259,7 @@ class Worker:
 
     def kill(self) -> None:
         """Kills the process."""
+        self._closed.set()
         self.process.kill()
         self.process.join()
         self._pipe.close()
@@ -244,7 +286,7 @@ def answer_and_end(what: str) -> None:
     os._exit(1)
 
 
-def _serve(pipe: Connection, content: bytes, asked_for_safe_path: bool) -> None:
+def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_path: bool) -> None:
     """Answers until it is told to close, or the trainer is no more."""
     if not asked_for_safe_path:
         os.environ.pop(_SAFE_PATH, None)  # it was for this process alone
@@ -253,7 +295,7 @@ def _serve(pipe: Connection, content: bytes, asked_for_safe_path: bool) -> None:
         # unlike SIG_IGN, is not inherited by programs that an environment starts.
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
-    threading.Thread(target=_end_with_trainer, daemon=True).start()
+    threading.Thread(target=give_signs, args=[signs], daemon=True).start()
     quiet_when_imported()  # an environment may import TensorFlow
     _answered.append(pipe)
     served = Served(content)
@@ -263,15 +305,6 @@ def _serve(pipe: Connection, content: bytes, asked_for_safe_path: bool) -> None:
         served.close()
     except (EOFError, ConnectionError):
         return  # nobody is left to be told
-
-
-def _end_with_trainer() -> None:
-    """Ends this process some time after the trainer's, whatever its object is doing."""
-    trainer = multiprocessing.parent_process()
-    assert trainer is not None
-    trainer.join()
-    time.sleep(_PATIENCE)
-    os._exit(1)
 
 
 @contextmanager

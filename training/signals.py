@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -63,12 +63,14 @@ class StopSignals:
 
     Attributes:
         received: The first signal, None while there was none.
+        then: Called by the signal handler when the first signal has come.
     """
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self.received: signal.Signals | None = None
         self._numbers = numbers or _ALL
         self._previous: dict[signal.Signals, Any] = {}
+        self.then: Callable[[], object] = lambda: None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(received={self.received and self.received.name})"
@@ -112,3 +114,4 @@ class StopSignals:
         if signal.SIGHUP in self._previous:
             # A terminal that goes away sends it more than once.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.then()

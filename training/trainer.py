@@ -145,6 +145,7 @@ class Trainer:
     def stop(self, reason: str) -> None:
         """Saves and ends `train` after the current call or evaluation step; logs the reason."""
         self.stop_reason = reason or "asked to stop"
+        self.collector.environments.expect_stop()
 
     def train(self, signals: StopSignals | None = None) -> None:
         """Runs until the run is finished, or a signal or a callback asks to stop; then saves.
@@ -164,6 +165,7 @@ class Trainer:
         self._training = True
         try:
             with nullcontext(signals) if signals else StopSignals() as self._signals:
+                self._signals.then = self.collector.environments.expect_stop
                 self._train()
         finally:
             self._training = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,14 @@ import pytest
 from eagerly import Trainer, open_run
 from eagerly.collectors import ray as on_ray
 from eagerly.collectors.environments import Environments
+from eagerly.collectors.local_cluster import LocalCluster
 from eagerly.collectors.versions import surroundings
 from eagerly.environments.factory import environment_maker
+from eagerly.environments.silence import Silence
 from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback
 from tests import toys
+from tests.helpers import gone
 from tests.small_runs import SMALL
 from tests.training.test_trainer import _same
 
@@ -31,12 +35,12 @@ STILL = np.zeros((2, 2), np.float32)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
+def cluster() -> Iterator[LocalCluster]:
     """One cluster for all tests, because starting one takes seconds."""
-    ray = on_ray._ray()
-    on_ray._join(ray, "", 4)
-    yield
-    ray.shutdown()
+    made = LocalCluster(on_ray._ray(), 4)
+    yield made
+    made.close()
+    assert not made._folder.exists()
 
 
 def on_actors(make: Any, count: int = 2, **more: Any) -> Environments:
@@ -64,6 +68,34 @@ def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
         assert step.observations[:, 1].tolist() == [2 + again] * 2
         assert not environments.lost.any()
     environments.close()
+
+
+def test_a_collector_that_is_frozen_is_started_again_and_ends_with_the_others() -> None:
+    environments = on_actors(environment_maker("Worker-v0"), timeout=2.0)
+    environments.start()
+    environments.step(STILL)
+    for frozen, hurries in ((0, False), (1, True)):  # after 4 s, and after 5 s without a limit
+        os.kill(told(environments, "process")[frozen][0], signal.SIGSTOP)
+        if hurries:
+            environments._collectors._silences[1] = Silence(0.0)
+            environments.expect_stop()
+        step = environments.step(STILL)
+        assert step.observations[:, 1].tolist() == [2 + frozen] * 2
+        assert not environments.lost.any()
+    pids = [pid for pid, _ in told(environments, "process")]
+    os.kill(pids[0], signal.SIGSTOP)
+    environments.close()
+    assert all(gone(pid) for pid in pids)
+
+
+def test_nobody_else_can_use_a_cluster_that_was_started_here(cluster: LocalCluster) -> None:
+    listening = [each for each in psutil.net_connections("tcp") if each.status == "LISTEN"]
+    hosts = {each.laddr.ip.removeprefix("::ffff:") for each in listening}
+    assert hosts == {"127.0.0.1"}  # although this machine has another address
+    assert stat.S_IMODE(cluster._folder.stat().st_mode) == 0o700
+    raylets = [each for each in psutil.Process().children() if each.name() == "raylet"]
+    assert len(raylets[0].environ()["RAY_AUTH_TOKEN"]) == 64
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 def test_a_collector_that_dies_at_every_try_is_given_up_and_named() -> None:

@@ -20,6 +20,7 @@ from eagerly import Trainer, open_run
 from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.remote import RemoteEnvironment
+from eagerly.environments.silence import Silence
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
@@ -317,8 +318,46 @@ def test_an_environment_that_does_not_close_is_killed() -> None:
     assert [process.exitcode for process in closing] == [-signal.SIGKILL, 0]
 
 
+def test_a_collector_that_holds_the_interpreter_lock_is_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = environment_maker(toys.Holding, {"mark": str(tmp_path / "mark")})
+    environments = processes(make, 1, timeout=2.0)  # so that 4 s of silence are too many
+    environments.start()
+    steps = [environments.step(STILL[:1]) for _ in range(3)]
+    assert [float(step.observations[0, 1]) for step in steps] == [1, 2, 3]
+    assert not environments.lost.any()
+    assert "process of collector 0 has given no sign of life for 4 seconds; it is" in caplog.text
+    environments.close()
+
+
+def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping() -> None:
+    environments = made()  # without a timeout it would be waited for as long as it is stopped
+    environments.step(STILL)
+    os.kill(pids(environments)[0], signal.SIGSTOP)
+    threading.Timer(0.5, environments.expect_stop).start()
+    step = environments.step(STILL)
+    assert step.observations[:, 1].tolist() == [2, 2]
+    assert not environments.lost.any()
+    os.kill(pids(environments)[1], signal.SIGSTOP)
+    stopped = pids(environments)
+    environments.close()
+    assert all(gone(pid) for pid in stopped)
+
+
+def test_silence_counts_ticks_beyond_the_timeout_since_the_last_sign_of_life() -> None:
+    silence = Silence(3.0)  # and 2 s of grace
+    assert not any(silence.tick() for _ in range(4))
+    silence.end()
+    assert [silence.tick() for _ in range(5)] == [False] * 4 + [True]
+    endless = Silence(0.0)
+    assert not any(endless.tick() for _ in range(1000))
+    endless.hurry()
+    assert endless.tick()
+
+
 PROGRAM = """
-import os, sys, threading, time
+import ctypes, os, signal, sys, threading, time
 import tensorflow
 import gymnasium
 print("the program runs", flush=True)
@@ -332,7 +371,7 @@ class Mine(gymnasium.Env):
         super().reset(seed=seed)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), {}
     def step(self, action):
-        time.sleep(300 if self.hangs else 0)
+        ctypes.PyDLL(None).sleep(300 if self.hangs else 0)  # with the interpreter lock
         reward = float("tensorflow" in sys.modules)
         return self.np_random.uniform(-1, 1, 1).astype("float32"), reward, False, False, {}
 
@@ -381,12 +420,13 @@ def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_p
     assert all(gone(int(pid)) for pid in workers.split())  # although nobody closed them
 
 
-def test_no_worker_outlives_a_trainer_that_is_killed_not_even_one_that_hangs(
+def test_no_worker_outlives_a_trainer_that_is_killed_not_even_one_that_is_frozen(
     tmp_path: Path,
 ) -> None:
     end = """
 threading.Thread(target=environments.step, args=[STILL]).start()
 time.sleep(1)
+os.kill(workers[0].process.pid, signal.SIGSTOP)
 os.kill(os.getpid(), 9)
 """
     (tmp_path / "program.py").write_text(PROGRAM.replace("HANGS", "True").replace("END", end))

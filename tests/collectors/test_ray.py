@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,12 +24,14 @@ from tests.helpers import ROOT
 
 toys.register()
 HAS_RAY = importlib.util.find_spec("ray") is not None
-ALONE = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+# A network with an address besides that of the loopback interface.
+NETWORK = "ip link set lo up && ip addr add 10.9.8.7/24 dev lo && ip route add default dev lo"
+ALONE = ["unshare", "-rn", "sh", "-c", NETWORK + ' && exec "$@"', "sh"]
 ENDED = 15.0  # seconds after the learner's end in which nothing may be left
 
 
 def _alone() -> list[str]:
-    """What a command begins with that has a network of its own: Ray listens on every interface."""
+    """Returns the first words of a command that has a network of its own."""
     if not HAS_RAY:
         pytest.skip("Ray is not installed: pip install eagerly[ray]")
     if not (shutil.which("unshare") and shutil.which("ip")):
@@ -86,22 +91,23 @@ def test_nothing_is_left_of_a_cluster_whose_learner_was_killed(tmp_path: Path) -
         start_new_session=True,
     )
 
-    def left() -> list[str]:
-        found = [each for each in psutil.process_iter() if each.pid not in before]
-        return [text for each in found if "ray" in (text := _words(each)) and "pytest" not in text]
+    def left() -> dict[int, str]:
+        found = {each.pid: _words(each) for each in psutil.process_iter() if each.pid not in before}
+        return {pid: text for pid, text in found.items() if "ray" in text and "pytest" not in text}
 
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / "evaluations.csv").exists():
         assert time.monotonic() < deadline
         assert learner.poll() is None
         time.sleep(0.1)
-    assert any("ray::Collector" in text for text in left())
+    collectors = [pid for pid, text in left().items() if "ray::Collector" in text]
+    os.kill(collectors[0], signal.SIGSTOP)  # it would not notice that its cluster has ended
     learner.kill()
     learner.wait()
     deadline = time.monotonic() + ENDED
     while left() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert left() == []
+    assert left() == {}
 
 
 def _words(process: psutil.Process) -> str:
@@ -121,6 +127,15 @@ def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_head_that_does_not_answer_is_named() -> None:
     with pytest.raises(RunError, match=r"no Ray cluster answers at 127.0.0.1:1: .*ray start --he"):
         Environments(environment_maker("Long-v0"), 1, 0, collectors="ray:127.0.0.1:1")
+
+
+@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install eagerly[ray]")
+@pytest.mark.long
+def test_a_port_that_accepts_connections_and_never_answers_is_given_up() -> None:
+    with socket.create_server(("", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RunError, match=rf"no Ray cluster answers at {address}: .*ray start"):
+            Environments(environment_maker("Long-v0"), 1, 0, collectors=f"ray:{address}")
 
 
 def test_what_differs_between_a_collector_and_here_is_listed() -> None:

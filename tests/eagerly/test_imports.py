@@ -20,6 +20,7 @@ FACE = {
     "importing",
     "noise",
     "quiet",
+    "reaper",
     "seeding",
     "settings",
     "state",

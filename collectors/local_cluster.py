@@ -1,0 +1,98 @@
+"""A Ray cluster on this machine that only this process uses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from eagerly.errors import RunError
+from eagerly.reaper import Reaper, descendants
+
+_STORE = 2**28  # bytes of shared memory: policies pass through it
+_TOKEN = "RAY_AUTH_TOKEN"
+
+
+class LocalCluster:
+    """Starts a Ray cluster that other users of this machine cannot use, and joins it.
+
+    Its servers listen on the loopback interface and require a random token. Its sockets and logs
+    are in a folder that only this user can open, which is removed when the cluster ends.
+
+    Args:
+        ray: The package.
+        num_cpus: Cores of the cluster.
+
+    Raises:
+        RunError: If its servers listen on another interface.
+    """
+
+    def __init__(self, ray: Any, num_cpus: int) -> None:
+        self._ray, before = ray, descendants()
+        # In a folder of its own, because Ray lets everybody write into its /tmp/ray, sockets too.
+        self._folder = Path(mkdtemp(prefix="eagerly-"))
+        try:
+            with _random_token(ray), _on_loopback(ray):
+                ray.init(
+                    address="local",  # also where another cluster runs
+                    include_dashboard=False,
+                    num_cpus=num_cpus,
+                    object_store_memory=_STORE,
+                    logging_level=logging.ERROR,
+                    _temp_dir=str(self._folder / "ray"),
+                )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._servers = descendants() - before
+        self._reaper = Reaper()
+        self._reaper.add(self._servers, self._folder)
+        address = ray.get_runtime_context().gcs_address
+        if not address.startswith("127.0.0.1:"):
+            self.close()
+            raise RunError(
+                f"the servers of Ray {ray.__version__} must listen on 127.0.0.1, but their address "
+                f"is {address}: install another version of Ray, or use --collectors processes"
+            )
+
+    def close(self) -> None:
+        """Ends all processes of the cluster, also those that are frozen."""
+        for server in self._servers:  # whose children have another parent soon
+            self._reaper.add(descendants(server))
+        self._ray.shutdown()
+        self._ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+        self._reaper.close()
+
+
+@contextmanager
+def _random_token(ray: Any) -> Iterator[None]:
+    """Sets a random token, unless the user has set one.
+
+    Otherwise Ray writes one to `~/.ray/auth_token`, where every user of the machine may read it.
+    """
+    if {_TOKEN, f"{_TOKEN}_PATH"} & os.environ.keys():
+        yield
+        return
+    os.environ[_TOKEN] = secrets.token_hex(32)
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+    try:
+        yield
+    finally:
+        del os.environ[_TOKEN]  # another cluster has another one
+
+
+@contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """Makes Ray listen on the loopback interface, as it does where it supports no clusters."""
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before

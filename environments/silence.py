@@ -1,0 +1,48 @@
+"""Signs of life of other processes. A process that is frozen gives none, whatever froze it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+TICK = 1.0  # seconds between two looks for a sign of life
+_GRACE = 2.0  # seconds beyond the timeout of a call, which the process reports itself if it can
+_HURRIED = 5.0  # seconds of silence that are waited for once the run is asked to stop
+
+
+class Silence:
+    """Decides when a process that gives no sign of life counts as frozen.
+
+    Ticks are counted and not the clock, which goes on while this process is stopped (Ctrl-Z).
+
+    Args:
+        timeout: Seconds that a call may hold Python's interpreter lock; 0: any time.
+
+    Attributes:
+        seconds: The silence so far.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._limit, self.seconds = timeout and timeout + _GRACE, 0.0
+
+    def end(self) -> None:
+        """Notes a sign of life, or that nobody waits for one."""
+        self.seconds = 0.0
+
+    def tick(self) -> bool:
+        """Counts a tick without a sign of life, and returns whether the process is frozen."""
+        self.seconds += TICK
+        return 0.0 < self._limit <= self.seconds
+
+    def hurry(self) -> None:
+        """Lowers the limit to a few seconds."""
+        self._limit = min(self._limit or _HURRIED, _HURRIED)
+
+
+def give_signs(pipe: Connection) -> None:
+    """Sends signs of life for as long as somebody can read them; to be run in a thread."""
+    with suppress(OSError):
+        while True:
+            pipe.send_bytes(b"\0")
+            time.sleep(TICK / 2)
