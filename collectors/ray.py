@@ -207,9 +207,8 @@ class OnRay(Elsewhere):
         Raises:
             LostError: If the actor is frozen.
         """
-        asked, actor, silence = (
-            each[collector] for each in (self._asked, self._actors, self._silences)
-        )
+        asked, actor = self._asked[collector], self._actors[collector]
+        silence = self._silences[collector]
         sign = None
         while not self._is_ready(asked, TICK):
             if sign is None or self._is_ready(sign, 0.0):
