@@ -64,7 +64,7 @@ def _check_new(env: gymnasium.Env[Any, Any]) -> None:
         )
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  - it has no types
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """Pickles a factory, unless it holds an open environment: every process would get a copy."""
 
     def reducer_override(self, obj: Any) -> Any:

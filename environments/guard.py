@@ -145,3 +145,13 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _wrong(self, what: str) -> RunError:
         return RunError(f"{self._name}, step {self._steps} of its episode: {what}")
+
+
+def close_with_warning(env: gymnasium.Env[Any, Any], name: str) -> None:
+    """Closes an environment that is not guarded; an error becomes a warning."""
+    try:
+        env.close()
+    except INTERRUPTIONS:
+        raise
+    except BaseException:  # whatever a user's environment raises
+        warnings.warn(f"{name}: close failed:\n{traceback.format_exc()}", stacklevel=2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 
+from eagerly.environments.guard import close_with_warning
 from eagerly.environments.silence import Silence
 from eagerly.environments.values import check_info
 from eagerly.environments.workers import LostError, Worker, message_of, sendable
@@ -66,7 +67,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         seen = look()
         self.observation_space, self.action_space = seen.observation_space, seen.action_space
         self.metadata = seen.metadata
-        seen.close()
+        close_with_warning(seen, "the environment")
         content = sendable(partial(_Told, factory), "or do without videos")
         self._worker = Worker(content, "the process of the environment", Silence(timeout))
         try:

@@ -23,7 +23,7 @@ from eagerly.collectors.opening import PROCESSES
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
-from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.guard import GuardedEnvironment, close_with_warning
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.importing import while_used
@@ -110,7 +110,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     try:
         observations, actions = run.agent_config.spaces(*spaces)
     except ValueError as error:
-        env.close()
+        close_with_warning(env, f"environment {make.name!r}")
         raise RunError(f"environment {make.name!r}: {error}") from error
     guarded = GuardedEnvironment(env, "the evaluation environment", watchdog, observations)
     opened.enter_context(closing(guarded))

@@ -19,6 +19,7 @@ from eagerly.collectors.host import Act
 from eagerly.collectors.steps import VectorStep
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
+from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
@@ -142,7 +143,9 @@ class Collector:
         with ExitStack() as opened:
             info_keys: Sequence[str] = ()
             if more.get("accumulator") is None and agent.config.replay.hindsight != NO_HINDSIGHT:
-                goals = opened.enter_context(closing(make()))  # asked, and not acted in
+                name = f"environment {make.name!r}"
+                asked = GuardedEnvironment(make(), name, observations=agent.observations)
+                goals = opened.enter_context(closing(asked))  # and not acted in
                 discount = more.setdefault("discount", 0.99)
                 more["accumulator"], info_keys = accumulator_of(
                     agent, goals, make.name, discount=discount, seed=seed

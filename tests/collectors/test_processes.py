@@ -25,6 +25,7 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
 from eagerly.training.callbacks import Callback
+from eagerly.training.signals import StopSignals
 from tests import toys
 from tests.helpers import ROOT, gone
 from tests.small_runs import SMALL, TrainRun
@@ -335,8 +336,10 @@ def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping() -> None
     environments = made()  # without a timeout it would be waited for as long as it is stopped
     environments.step(STILL)
     os.kill(pids(environments)[0], signal.SIGSTOP)
-    threading.Timer(0.5, environments.expect_stop).start()
-    step = environments.step(STILL)
+    with StopSignals(environments.expect_stop) as signals:
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        step = environments.step(STILL)
+    assert signals.received == signal.SIGTERM
     assert step.observations[:, 1].tolist() == [2, 2]
     assert not environments.lost.any()
     os.kill(pids(environments)[1], signal.SIGSTOP)

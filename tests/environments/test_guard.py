@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly.environments.guard import GuardedEnvironment
+from eagerly.environments.guard import GuardedEnvironment, close_with_warning
 from eagerly.errors import RunError
 from tests.toys import Counting, PanicError
 
@@ -126,8 +126,12 @@ def test_an_environment_that_cannot_be_closed_ends_nothing() -> None:
         def close(self) -> None:
             raise OSError("the door is stuck")
 
-    with pytest.warns(UserWarning, match=r"(?s)environment 0, .*: close failed:.*door is stuck"):
-        GuardedEnvironment(Sticking(), "environment 0").close()
+    for close in (
+        lambda: GuardedEnvironment(Sticking(), "environment 0").close(),
+        lambda: close_with_warning(Sticking(), "environment 0"),
+    ):
+        with pytest.warns(UserWarning, match=r"(?s)environment 0.*: close failed:.*door is stuck"):
+            close()
 
 
 def test_a_reset_that_returns_the_observation_alone_is_told() -> None:
