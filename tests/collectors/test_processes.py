@@ -336,7 +336,8 @@ def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping() -> None
     environments = made()  # without a timeout it would be waited for as long as it is stopped
     environments.step(STILL)
     os.kill(pids(environments)[0], signal.SIGSTOP)
-    with StopSignals(environments.expect_stop) as signals:
+    with StopSignals() as signals:
+        signals.then = environments.expect_stop
         threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
         step = environments.step(STILL)
     assert signals.received == signal.SIGTERM
