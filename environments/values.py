@@ -31,7 +31,7 @@ def check_reward(reward: Any) -> None:
 
 
 def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers and booleans of an `info` dictionary.
+    """Returns the finite numbers and booleans of an `info` dictionary, with their keys as text.
 
     Raises:
         SpaceError: If a number does not fit into a float, or its key is not Unicode text.
@@ -40,16 +40,19 @@ def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
     for key, value in info.items():
         if not isinstance(value, numbers.Real | np.bool_):
             continue
-        if not _is_unicode(key):
+        name = str(key)
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:  # half of a surrogate pair
             raise SpaceError(
                 f"the key of a number in info must be Unicode text; got {key!r}: rename it"
-            )
+            ) from error
         try:
             number = float(value)
         except OverflowError as error:
             raise SpaceError(f"info[{key!r}] must fit into a float; got {short(value)}") from error
         if math.isfinite(number):
-            found[key] = number
+            found[name] = number
     return found
 
 
@@ -98,10 +101,3 @@ def short(value: Any) -> str:
     except Exception:  # Python writes no integers beyond 4300 digits
         text = f"<{type(value).__name__}>"
     return (text if len(text) <= 100 else text[:100] + "...") + shape
-
-
-def _is_unicode(key: Any) -> bool:
-    try:
-        return isinstance(key, str) and str(key.encode(), "utf-8") == key
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
