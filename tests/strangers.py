@@ -3,18 +3,22 @@
 Part of `make fuzz`, beside the accidents of `tests.fuzzing`. A case copies a small run into a
 directory of its own, with modules that leave a trace when they are imported and, outside the run,
 files that must stay as they are. It is made hostile in one of the ways of `KINDS`, and opened in
-every way that a user has. Bad is: a module that ran, a file outside that changed, an error that is
-no message, a refusal that changes the run, a control character on the terminal, a hang.
+every way that a user has. Bad is: a module that ran, a file outside that changed, a setting that
+reached outside without consent, an error that is no message, a refusal that changes the run, a
+control character on the terminal, more memory than a run needs, a hang.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import resource
 import shutil
 import struct
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +26,7 @@ from typing import Any
 
 STEPS = 12  # more, where a case goes on training
 ONE_IN = 4  # cases do
+MOST_MEMORY = 2**18  # KiB by which the process may grow in a case
 
 _EVIL = "from pathlib import Path\nPath({trace!r}).write_text('it ran')\nraise SystemExit(3)\n"
 _DEEP: Any = []
@@ -65,13 +70,15 @@ class Stranger:
             path.parent.mkdir(exist_ok=True)
             path.write_text(_EVIL.format(trace=str(trace)))
         done = KINDS[kind](self, stage, draw)
-        before = _contents(stage / "outside")
+        before, memory = _contents(stage / "outside"), _peak()
         with _standing_in(stage):
             word, said = _cautiously(lambda: self._opened(stage, kind, done, draw))
         if trace.exists():
             word = "BAD: a module ran"
         if _contents(stage / "outside") != before:
             word = "BAD: changed what lies outside"
+        if (grown := _peak() - memory) > MOST_MEMORY:
+            word = f"BAD: took {grown >> 10} MiB of memory"
         for folder in (stage / "run").rglob("*"):  # as it may have taken its own rights away
             with suppress(OSError):
                 folder.chmod(0o700)
@@ -95,6 +102,8 @@ class Stranger:
             if not begun and (changed - {"lock"} or len(_contents(stage / "run")) < len(before)):
                 return "BAD: refused, but changed the directory", f"{changed}: {said}"
             return "refused", " / ".join(said)
+        if kind == "outside":
+            return "BAD: no consent was asked for", " / ".join(said)
         return ("trained on" if goes_on else "opened"), " / ".join(said + lines)
 
     # --- the ways to do harm ------------------------------------------------------------------
@@ -110,6 +119,78 @@ class Stranger:
             value = draw.choice([{"file": value}, value, [value]])
         self._edit(stage, lambda d: (d[section] if section else d).update({key: value}))
         return f"{section}.{key} = {value}"
+
+    def reach(self, stage: Path, draw: random.Random) -> str:
+        """Sets what reaches outside the process: an address, servers, processes, arguments."""
+        count = draw.choice([1, 3, 64])
+        several = {"num_envs": 64, "group_size": 1, "num_collectors": count}
+        change = draw.choice(
+            [
+                {"collectors": draw.choice(["processes", "ray", "ray:127.0.0.1:9"])},
+                {"collectors": draw.choice(["processes", "ray:[::1]:9"]), **several},
+                {"env_kwargs": draw.choice([{"evil": 1}, {"g": {"/etc/passwd": [1]}}, {"g": 2.0}])},
+                {"env_kwargs": {"g": [{"evil:X": {}}]}, "collectors": "ray"},
+            ]
+        )
+        self._edit(stage, lambda document: document["run"].update(change))
+        return str(change)
+
+    def array(self, stage: Path, draw: random.Random) -> str:
+        """Puts an array of another shape or dtype, or without elements, into a checkpoint."""
+        import numpy as np
+
+        from eagerly.storage.arrays import npz_chunks, read_npz
+        from eagerly.storage.files import RunFiles
+
+        path = draw.choice(sorted((stage / "run").glob("checkpoints/*/*.npz")))
+        with path.open("rb") as file:
+            arrays = read_npz(file, path.name)
+        name = draw.choice(sorted(arrays))
+        old = arrays.pop(name)
+        shape: tuple[int, ...] = old.shape
+        dtype = draw.choice(
+            ["f8", "f4", "i8", "i1", "?", "c16", "S3", "U2", "m8[s]", old.dtype.str]
+        )
+        change = draw.choice(["empty", "empty", "flat", "deep", "longer", "shorter", "dtype"])
+        if change == "empty":
+            shape = draw.choice([(10**9, 0), (1, 10**9, 0), (0, 10**9), (0,), (4096, 0)])
+        elif change == "flat":
+            shape = (old.size,)
+        elif change == "deep":
+            shape = (1, *shape)
+        elif change in ("longer", "shorter") and shape:
+            shape = (shape[0] + 1 if change == "longer" else max(shape[0] - 1, 0), *shape[1:])
+        content = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            content, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+        )
+        size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        content.write(old.astype(dtype, casting="unsafe").tobytes().ljust(size, b"\0")[:size])
+        path.write_bytes(b"".join(npz_chunks(arrays)))
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(f"{name}.npy", content.getvalue())
+        part = path.relative_to(stage / "run").as_posix()
+        described = RunFiles(stage / "run").described(part)
+        _edit_sealed(
+            path.with_name("manifest.json"),
+            lambda document: document["parts"].update({part: described}),
+        )
+        return f"{path.name}: {name} is {dtype} {shape}"
+
+    def table(self, stage: Path, draw: random.Random) -> str:
+        """Writes a long or a wide table of evaluations."""
+        what = draw.choice(["rows", "wide", "header", "quotes", "one line", "numbers"])
+        header = "steps,updates,return_mean\n"
+        text = {
+            "rows": lambda: header + "".join(f"{n},1,2\n" for n in range(2**21)),
+            "wide": lambda: header + "1," * 2**23 + "\n",
+            "header": lambda: "steps," * 2**22 + "\n1\n",
+            "quotes": lambda: header + '"\n",' * 2**22 + "\n",
+            "one line": lambda: "1" * 2**24,
+            "numbers": lambda: header + f"{'9' * 5000},1,{'9' * 400}\n" * 9,
+        }[what]()
+        (stage / "run" / "evaluations.csv").write_text(text)
+        return what
 
     def reseal(self, stage: Path, draw: random.Random) -> str:
         """Puts something odd anywhere into the settings, or a manifest, under a valid seal."""
@@ -195,9 +276,12 @@ class Stranger:
             ]
         )  # fmt: skip
         claimed = draw.choice([len(content), 2**40, 2**63, 2**64 - 1, 2**31, len(content) + 1])
+        if draw.randrange(4) == 0:  # as many empty values: each takes fifty times its two bytes
+            content = b"\x2a\x80\x80\x80\x08" + b"\x0a\x00" * 2**23
+            claimed = len(content)
         length = struct.pack("<Q", claimed)
         record = length + struct.pack("<I", masked_crc32c(length)) + content
-        record += struct.pack("<I", masked_crc32c(content))
+        record += struct.pack("<I", masked_crc32c(content[:100]))  # nobody has to check it
         (events, *_) = (stage / "run").glob("events.out.tfevents.*")
         if draw.random() < 0.5:
             with events.open("ab") as file:
@@ -255,13 +339,16 @@ _NEW = (
     "evaluations.csv.tmp", "config.json.tmp",
 )  # fmt: skip
 KINDS: dict[str, Callable[[Stranger, Path, random.Random], Any]] = {
+    "array": Stranger.array,
     "command line": Stranger.command_line,
     "hard link": Stranger.hard_link,
     "link": Stranger.link,
     "name": Stranger.name,
+    "outside": Stranger.reach,
     "record": Stranger.record,
     "resealed": Stranger.reseal,
     "stands in": Stranger.stand_in,
+    "table": Stranger.table,
 }
 
 
@@ -344,6 +431,11 @@ def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     with suppress(KeyError, TypeError, AttributeError):
         change(document)
     path.write_bytes(sealed(document))
+
+
+def _peak() -> int:
+    """The most memory that this process has had, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _removed(path: Path) -> None:
