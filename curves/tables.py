@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -251,15 +250,13 @@ def _of_table(path: Path, metric: str) -> Curve:
         )
     path = path.resolve()  # the table may be a link: nothing is written through it
     results = read_results(path, of_run=False)
-    with path.open(newline="", encoding="utf-8") as file:
-        seconds = [float(row.get("seconds") or "nan") for row in csv.DictReader(file)]
     return Curve(
         name["label"],
         name["env"],
         int(name["seed"]),
         results.steps,
         _values(results, metric, path),
-        np.array(seconds),
+        results.seconds,
     )
 
 

@@ -7,6 +7,7 @@ import io
 import math
 from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -34,12 +35,14 @@ class Results:
         return_mean: `[M]`, mean return of each.
         trained: `[M]` bool, whether any update had been made by then.
         success_rate: `[M]`, share of episodes that succeeded, NaN where that was not said.
+        seconds: `[M]`, wall time until each, NaN in the table of a run, which does not have it.
     """
 
     steps: np.ndarray
     return_mean: np.ndarray
     trained: np.ndarray
     success_rate: np.ndarray
+    seconds: np.ndarray
 
     @property
     def best(self) -> int | None:
@@ -141,28 +144,28 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
     """
     files = RunFiles(path.parent)
     steps, returns, trained = array("q"), array("d"), array("b")
-    success = array("d")
+    success, seconds = array("d"), array("d")
     try:
         if files.size(path.name) > _LARGEST:
             raise ValueError(f"it has {files.size(path.name)} bytes; at most {_LARGEST} are read")
-        with files.open(path.name) as file:
+        with suppress(FileNotFoundError), files.open(path.name) as file:
             for row in _rows(file, of_run):
                 steps.append(int(row["steps"]))
                 returns.append(float(row["return_mean"]))
                 # Tables that are not of a run may have no such column.
                 trained.append(float(row.get("updates", 1)) > 0)
                 success.append(float(row.get(SUCCESS) or "nan"))
+                seconds.append(float(row.get("seconds") or "nan"))
         found = Results(
-            np.array(steps, np.int64),
+            np.array(steps),
             np.array(returns),
             np.array(trained, bool),
             np.array(success),
+            np.array(seconds),
         )
         if not (np.diff(found.steps) > 0).all() or not np.isfinite(found.return_mean).all():
             raise ValueError("steps must increase and returns must be finite")
         return found
-    except FileNotFoundError:
-        return Results(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool), np.zeros(0))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
         raise RunError(f"{path} is damaged, its figures cannot be read: {error!r}") from error
 

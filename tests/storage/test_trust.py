@@ -442,6 +442,8 @@ def test_a_strangers_collectors_are_not_started(stage: Stage, kind: str) -> None
     assert f"and would {COLLECTING[kind]}: add --trust" in refused.output
     assert refused.output.endswith(", or set --collectors yourself\n")
     assert load_policy(stage.run).which == "best"  # which collects nothing
+    evaluated = CliRunner().invoke(evaluate.main, [str(stage.run), "--episodes", "1"])
+    assert evaluated.exit_code == 0, evaluated.output
     assert open_run(stage.run, None, {"collectors": "here"}).untrusted == {}
     assert open_run(stage.run, None, {}, trust=True).untrusted == {}
 
