@@ -48,6 +48,8 @@ class EpisodeBuffer(Buffer):
         count = len(parts.reward)
         if np.shape(ended) != (count,):
             raise ValueError(f"ended must have shape [{count}]; got {np.shape(ended)}")
+        if not len(self._last):
+            self._check_environments(parts)
         last = self._last if len(self._last) else np.full(count, NONE)
         check_count(len(last), count)
         begins = np.flatnonzero(last == NONE)
@@ -67,6 +69,16 @@ class EpisodeBuffer(Buffer):
         self._append(rows)
         self._link(numbers, rows)
         self._last = np.where(ended, NONE, numbers[len(begins) :])
+
+    def _check_environments(self, parts: Transition) -> None:
+        """Raises a `ValueError` if the first rows are steps of one episode, not of environments."""
+        left, reached = parts.observation, parts.next_observation
+        continues = np.array_equal(left[1:], reached[:-1]) and (left[1:] != left[:-1]).any()
+        if len(left) > 1 and continues:
+            raise ValueError(
+                f"add takes one step of each of N environments; got {len(left)} rows of which each "
+                "begins where the one before ends, an episode: add its steps one at a time"
+            )
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns what rows hold of the observations before and after steps, `[N, ...]`.

@@ -26,7 +26,7 @@ class Incoming:
         """Takes transitions `[N]`.
 
         Raises:
-            ValueError: If a part has the wrong shape.
+            ValueError: If a part has the wrong shape, or an action is beyond [-1, 1].
             FloatingPointError: If a value is NaN or infinite in float32.
         """
         count = len(transitions.reward) if np.ndim(transitions.reward) else 0
@@ -49,6 +49,8 @@ class Incoming:
             total = self.rows.sum()
         if not math.isfinite(total):
             self._check_finite()
+        if np.abs(self.parts.action).max() > 1.0:
+            self._check_actions()
 
     def _check_finite(self) -> None:
         """Refuses NaN and infinite values, naming the part that the first stands in."""
@@ -60,3 +62,13 @@ class Incoming:
                 raise FloatingPointError(
                     f"{name} must be finite in float32; got {value[place]} in {where}"
                 )
+
+    def _check_actions(self) -> None:
+        """Raises a `ValueError` that names the first action beyond [-1, 1]."""
+        actions = self.parts.action
+        environment, dimension = (int(i) for i in np.argwhere(np.abs(actions) > 1.0)[0])
+        raise ValueError(
+            f"actions must be in [-1, 1]; got {actions[environment, dimension]} in environment "
+            f"{environment}, dimension {dimension}: convert actions in the environment's units "
+            "with agent.actions.from_environment"
+        )

@@ -85,9 +85,10 @@ class Buffer:
                 environment begins another. Only buffers that keep episodes need it.
 
         Raises:
-            ValueError: If a part has the wrong shape, or N is too large for the capacity; where
-                episodes are kept, also if N has changed, or an observation is not the one that the
-                step before led to.
+            ValueError: If a part has the wrong shape, an action is beyond [-1, 1], or N is too
+                large for the capacity. If the buffer keeps episodes, also if N has changed, the
+                rows are steps of one episode, or an observation is not the one that the step
+                before led to.
             FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
             Nothing is stored then.
         """

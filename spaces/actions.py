@@ -96,6 +96,47 @@ class Actions:
         np.maximum(scaled, self.low, out=scaled)
         return np.minimum(scaled, self.high, out=scaled)
 
+    def from_environment(self, actions: Any) -> np.ndarray:
+        """Maps actions in the environment's units to agent actions, for example of logged data.
+
+        The inverse of `to_environment` and `unflatten`, up to rounding in the dtypes of the space.
+
+        Args:
+            actions: An action of the space, or a batch: each of its arrays has an axis N first.
+
+        Returns:
+            `[A]` or `[N, A]`, float32, in [-1, 1], and one-hot.
+
+        Raises:
+            ValueError: If they have another structure or shape than the space, or are outside it.
+        """
+        boxes, chosen = list[np.ndarray](), list[np.ndarray]()
+        for path, leaf, value in _parts(self.space, actions, "actions"):
+            is_box, shape = isinstance(leaf, spaces.Box), tuple(leaf.shape or ())
+            array = np.asarray(value, leaf.dtype if is_box else np.float64)
+            lead = array.shape[: array.ndim - len(shape)]
+            if array.shape != (*lead, *shape) or len(lead) > 1:
+                raise ValueError(
+                    f"{path} must have shape {shape}, or an axis N before it; got {array.shape}"
+                )
+            part = array.reshape(*lead, -1).astype(np.float64)
+            (boxes if is_box else chosen).append(part)
+        rows = np.concatenate([*boxes, *chosen], axis=-1)
+        inside = (self.low <= rows) & (rows <= self.high)
+        inside[..., self.continuous :] &= rows[..., self.continuous :] % 1.0 == 0.0
+        if not inside.all():
+            place = tuple(int(i) for i in np.argwhere(~inside)[0])
+            low, high = self.low[place[-1]], self.high[place[-1]]
+            raise ValueError(
+                f"actions must be in the environment's units, here in [{low:g}, {high:g}]; got "
+                f"{rows[place]:g} in number {place[-1]}"
+                + (f" of row {place[0]}" if place[1:] else "")
+            )
+        box = (rows[..., : self.continuous] - self._center) / self._scale
+        values = (rows[..., self.continuous :] - self._firsts).astype(np.int64)
+        hot = one_hot(values, self.choices)
+        return np.concatenate([box.clip(-1.0, 1.0).astype(np.float32), hot], axis=-1)
+
     def unflatten(self, rows: np.ndarray) -> Any:
         """Makes what the space holds of an environment's row `[C + k]`, or a batch of N rows."""
         place, choice = 0, self.continuous
@@ -190,6 +231,26 @@ class Actions:
         if isinstance(masks, np.ndarray):
             return bool(masks.dtype == object)
         return isinstance(masks, list) and not is_array
+
+
+def _parts(
+    space: gymnasium.Space[Any], given: Any, path: str
+) -> Iterator[tuple[str, gymnasium.Space[Any], Any]]:
+    """Yields the spaces inside a `Dict` or `Tuple` with their names and what is given for them.
+
+    Raises:
+        ValueError: If what is given has another structure.
+    """
+    inner = inner_spaces(space)
+    if inner is None:
+        yield path, space, given
+        return
+    is_dict = isinstance(space, spaces.Dict)
+    kind: Any = Mapping if is_dict else tuple | list
+    if not isinstance(given, kind) or set(given if is_dict else range(len(given))) != set(inner):
+        raise ValueError(f"{path} must have the structure of {text_of(space)}; got {given!r}")
+    for key, part in inner.items():
+        yield from _parts(part, given[key], f"{path}[{key!r}]")
 
 
 _SUPPORTED = "actions must be a Box, a discrete space, or a Dict or Tuple of these"

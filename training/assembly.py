@@ -244,7 +244,7 @@ def _buffer(config: RunConfig, agent: Agent) -> Buffer:
     """Makes the replay buffer; its memory is touched only as it fills."""
     sampling = seed_sequence(config.seed, Stream.SAMPLING)
     try:
-        return agent.replay_buffer(config.replay_capacity, seed=sampling)
+        buffer = agent.replay_buffer(config.replay_capacity, seed=sampling)
     except TypeError as error:  # a sampler that such a buffer cannot take
         raise RunError(str(error)) from error
     except (MemoryError, ValueError) as error:  # more than the machine lets anybody reserve
@@ -252,3 +252,9 @@ def _buffer(config: RunConfig, agent: Agent) -> Buffer:
             f"no memory for replay_capacity {config.replay_capacity}: {error}; "
             f"{gigabytes(available_memory())} are available: give a smaller --replay-capacity"
         ) from error
+    if len(buffer):  # a continued run would have them twice
+        raise RunError(
+            f"{type(agent).__name__}.replay_buffer must return an empty buffer for a run; got "
+            f"{len(buffer)} rows: add them in a callback's on_begin, when training.steps is 0"
+        )
+    return buffer

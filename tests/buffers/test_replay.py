@@ -13,7 +13,7 @@ def numbered(start: int, count: int) -> Transition:
     n = np.arange(start, start + count, dtype=np.float64)
     return Transition(
         observation=np.stack([n, n + 0.25], axis=1),
-        action=-n[:, np.newaxis],
+        action=-n[:, np.newaxis] / 2**14,
         reward=np.ones(count),
         discount=np.where(n % 3 == 0, 0.0, 0.5),
         next_observation=np.stack([n + 1, n + 1.25], axis=1),
@@ -43,7 +43,7 @@ def test_samples_have_the_shapes_asked_for_and_whole_transitions() -> None:
     assert [p.shape for p in batch] == [(3, 5, 2), (3, 5, 1), (3, 5), (3, 5), (3, 5, 2)]
     n = batch.observation[..., 0]
     np.testing.assert_array_equal(batch.observation[..., 1], n + 0.25)
-    np.testing.assert_array_equal(batch.action[..., 0], -n)
+    np.testing.assert_array_equal(batch.action[..., 0], -n / 2**14)
     np.testing.assert_array_equal(batch.reward, np.ones((3, 5)))
     np.testing.assert_array_equal(batch.discount, np.where(n % 3 == 0, 0.0, 0.5))
     np.testing.assert_array_equal(batch.next_observation[..., 0], n + 1)
@@ -158,6 +158,20 @@ def test_what_is_not_finite_in_float32_is_named_and_not_stored(part: str, bad: f
     with pytest.raises(FloatingPointError, match=f"{part} must be finite .* in environment 2"):
         buffer.add(transitions)
     assert len(buffer) == 0
+
+
+def test_actions_beyond_the_range_of_an_agent_are_refused_and_nothing_stored() -> None:
+    buffer = ReplayBuffer(10, 2, 2)
+    step = Transition(
+        np.zeros((2, 2)),
+        np.array([[1, -1], [0.5, -1.5]]),
+        np.zeros(2),
+        np.ones(2),
+        np.zeros((2, 2)),
+    )
+    with pytest.raises(ValueError, match=r"must be in \[-1, 1\]; got -1.5 in environment 1, dim"):
+        buffer.add(step)
+    assert buffer.added == 0
 
 
 def test_large_values_whose_sum_overflows_are_stored() -> None:

@@ -21,9 +21,9 @@ from eagerly.buffers import (
 class Feeder:
     """Feeds a buffer from N environments, whose episodes have lengths of their own.
 
-    In episode e of environment n observation t is [100 e + t, n]; the step that leads to it has
-    that number as its reward, its thousandth as action, and discount 0.5, or 0 at every second
-    end.
+    In episode e of environment n observation t is [100 e + t, n]. The step that leads to it has
+    that number as its reward, the number divided by 2**14 as its action, and discount 0.5, or 0 at
+    every second end.
     """
 
     def __init__(self, buffer: SequenceReplayBuffer, lengths: tuple[int, ...]) -> None:
@@ -44,7 +44,7 @@ class Feeder:
             reward = after[:, 0]
             discount = np.where(final, 0.0, 0.5)
             self.buffer.add(
-                Transition(before, reward[:, np.newaxis] / 1000, reward, discount, after), ended
+                Transition(before, reward[:, np.newaxis] / 2**14, reward, discount, after), ended
             )
             self.episode += ended
             self.step[ended] = 0
@@ -76,11 +76,11 @@ def check(window: Window, lengths: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(window.observation[: count + 1, 0], numbers)
     np.testing.assert_array_equal(window.observation[: count + 1, 1], environment)
     np.testing.assert_array_equal(window.reward[:count], numbers[1:])
-    np.testing.assert_allclose(window.action[:count, 0], numbers[1:] / 1000, rtol=1e-6)
+    np.testing.assert_allclose(window.action[:count, 0], numbers[1:] / 2**14, rtol=1e-6)
     # What came before the window is known too, unless the episode began there.
     before = numbers[0] if first else 0.0
     assert window.previous_reward[0] == before
-    np.testing.assert_allclose(window.previous_action[0], before / 1000, rtol=1e-6)
+    np.testing.assert_allclose(window.previous_action[0], before / 2**14, rtol=1e-6)
     is_end = numbers[1:] % 100 == last
     assert not is_end[:-1].any(), "no window crosses an end"
     np.testing.assert_array_equal(
@@ -235,6 +235,18 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(
         buffer.add(good, np.zeros(1, bool))
     with pytest.raises(ValueError, match="cannot sample from an empty buffer"):
         buffer.sample_rows(1, 1)
+
+
+def test_an_episode_in_the_place_of_one_step_of_each_environment_is_refused() -> None:
+    buffer, places = empty(20, length=4), np.arange(8.0).reshape(4, 2)
+    episode = Transition(places, np.zeros((4, 1)), np.ones(4), np.ones(4), places + 2)
+    with pytest.raises(ValueError, match="got 4 rows of which each begins where the one before"):
+        buffer.add(episode, np.zeros(4, bool))
+    assert buffer.added == 0
+    # Environments that all stand still are not one episode.
+    still = episode._replace(observation=np.ones((4, 2)), next_observation=np.ones((4, 2)))
+    buffer.add(still, np.zeros(4, bool))
+    assert buffer.added == 8
 
 
 def test_sizes_are_checked() -> None:

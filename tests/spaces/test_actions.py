@@ -44,6 +44,55 @@ def test_rounding_never_leaves_the_box(dtype: type) -> None:
 
 
 @pytest.mark.parametrize(
+    "space",
+    [
+        ASYMMETRIC,
+        Box(np.full((2, 3), -0.3), np.linspace(0.1, 0.7, 6).reshape(2, 3), dtype=np.float64),
+        Discrete(3, start=-1),
+        MultiDiscrete([[2, 4], [3, 2]], start=[[5, 0], [1, 1]]),
+        MultiBinary((2, 2)),
+        MIXED,
+        Tuple([Discrete(2), Box(-1.0, 3.0, ())]),
+    ],
+)
+def test_actions_of_an_environment_come_back_as_agent_actions(space: gymnasium.Space[Any]) -> None:
+    actions, generator = Actions(space), np.random.default_rng(0)
+    drawn = actions.random(generator, 50)
+    drawn[0, : actions.continuous], drawn[1, : actions.continuous] = -1.0, 1.0
+    found = actions.from_environment(actions.unflatten(actions.to_environment(drawn)))
+    assert found.dtype == np.float32
+    assert np.abs(found).max() <= 1.0
+    np.testing.assert_allclose(found, drawn, atol=5e-7)
+    for row in drawn[:5]:  # one by one, as the space holds them
+        one = actions.unflatten(actions.to_environment(row))
+        assert space.contains(one)
+        np.testing.assert_allclose(actions.from_environment(one), row, atol=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "message"),
+    [
+        (ASYMMETRIC, [0.0, 4.5, -2.0], r"here in \[0, 4\]; got 4.5 in number 1"),
+        (ASYMMETRIC, [[0, 0, -2], [0, 0, 0]], r"in \[-3, -1\]; got 0 in number 2 of row 1"),
+        (
+            ASYMMETRIC,
+            [0.0, 1.0],
+            r"must have shape \(3,\), or an axis N before it; got \(2,",
+        ),
+        (Discrete(3, start=-1), 2, r"here in \[-1, 1\]; got 2 in number 0"),
+        (Discrete(3), [0.0, 0.5], r"got 0.5 in number 0 of row 1"),
+        (MIXED, {"gear": 0}, "actions must have the structure of Dict"),
+        (MIXED["lights"], [[0, 1]], "actions must have the structure of Tuple"),
+    ],
+)
+def test_actions_outside_the_space_are_refused(
+    space: gymnasium.Space[Any], given: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Actions(space).from_environment(given)
+
+
+@pytest.mark.parametrize(
     ("space", "message"),
     [
         (Text(3), "must be a Box, a discrete space, or a Dict or Tuple of these; got Text"),

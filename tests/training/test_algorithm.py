@@ -18,7 +18,7 @@ from eagerly.agents.algorithm import Budget, FinishedEpisode
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
 from eagerly.networks.models import copy_variables
-from eagerly.storage.evaluations import EvaluationTable
+from eagerly.storage.evaluations import AT_LIMIT, EvaluationTable
 from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
 from tests.buffers.test_accumulators import TwoSteps
 from tests.buffers.test_samplers import ByPriority
@@ -159,7 +159,8 @@ def test_policies_that_are_named_are_evaluated_beside_the_acting_one(
     with trainer.run.evaluations_path.open() as file:
         rows = list(csv.DictReader(file))
     names = ["", "linear_", "same_"]
-    columns = ["steps", "updates", "episodes", *(name + f for name in names for f in FIGURES)]
+    figures = [*FIGURES, AT_LIMIT]
+    columns = ["steps", "updates", "episodes", *(name + f for name in names for f in figures)]
     assert list(rows[0]) == columns
     assert [row["steps"] for row in rows] == ["16", "30", "46"]
     seeds = evaluation_seeds(trainer.config.evaluation_seed, 2)
@@ -239,6 +240,35 @@ def test_a_buffer_in_a_loop_of_ones_own_has_the_algorithms_sampler() -> None:
     agent.sampler = lambda seed: None  # type: ignore[method-assign]
     with pytest.raises(TypeError, match=r"Prioritized\.sampler must return a sampler; got None"):
         agent.replay_buffer(100)
+
+
+class Filled(TD3):
+    """Begins with rows of its own."""
+
+    def replay_buffer(self, capacity: int, **more: Any) -> Any:
+        buffer = super().replay_buffer(capacity, **more)
+        buffer.add(random_transitions(20, (1, 1)))
+        return buffer
+
+
+class Fills(Callback):
+    """Adds the same rows when a run begins."""
+
+    def on_begin(self, training: Any) -> None:
+        if training.steps == 0:
+            training.buffer.add(random_transitions(20, (1, 1)))
+
+
+def test_rows_that_a_run_begins_with_are_added_by_a_callback(tmp_path: Path) -> None:
+    with pytest.raises(
+        RunError, match=r"Filled\.replay_buffer must return an empty .* got 20 rows"
+    ):
+        trained(tmp_path / "refused", kind="Filled")
+    straight = trained(tmp_path / "straight", Fills(), steps=24)
+    trained(tmp_path / "parts", Fills(), steps=14)
+    again = trained(tmp_path / "parts", Fills(), steps=24)
+    assert again.buffer.added == 20 + 24
+    _same(again, straight)
 
 
 class ActsByTarget(TD3):
