@@ -21,6 +21,7 @@ from eagerly.agents.results import (
 )
 from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
+from eagerly.networks.tracing import traced
 
 _UNROLLED = 4  # updates that a program writes out one by one; more of them become a loop
 
@@ -205,7 +206,7 @@ class Learner:
         if key not in self._programs:
             given = [tf.TensorSpec((), tf.int64)]
             given += [tf.TensorSpec(part.shape[1:], part.dtype) for part in samples]
-            self._programs[key] = tf.function(partial(self._one, due)).get_concrete_function(*given)
+            self._programs[key] = traced(partial(self._one, due), *given)
             check_draws(self._programs[key].graph)
         return self._programs[key]
 

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from eagerly.networks.tracing import traced
+
 
 class _Snapshots:
     """Keeps a snapshot of an actor in NumPy, where it offers one.
@@ -73,7 +75,7 @@ class ActingPolicy(_Snapshots):
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:
             rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
-            self._concrete = tf.function(self._actor).get_concrete_function(rows)
+            self._concrete = traced(self._actor, rows)
         return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())
 
 
@@ -122,12 +124,12 @@ class MemoryPolicy(_Snapshots):
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:
             specs = [tf.TensorSpec((None, *part.shape[1:]), dtype) for part in given]
-            step = tf.function(
+            self._concrete = traced(
                 lambda first, second, third, *rest: self._actor.step(
                     first, second, third, list(rest)
-                )
+                ),
+                *specs,
             )
-            self._concrete = step.get_concrete_function(*specs)
         actions, after = self._concrete(*(tf.constant(part, dtype) for part in given))
         return actions.numpy(), [part.numpy() for part in after]
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from eagerly.networks.actor import scores
 from eagerly.networks.models import CustomVariable, named_variables, repeated
 from eagerly.networks.normalization import ObservationNormalization
+from eagerly.networks.tracing import traced
 from eagerly.policies.heads import ActionHead
 
 # How many rows a model is tried with: numbers of critics that nobody has.
@@ -232,7 +233,7 @@ class CustomModel:
         sizes = self._inputs.values()
         specs = [tf.TensorSpec((rows, size), self.variable_dtype) for size in sizes]
         with self._told(f"cannot be called {problem}."):
-            call = tf.function(self, jit_compile=jit_compile).get_concrete_function(*specs)
+            call = traced(self, *specs, jit_compile=jit_compile)
             if jit_compile:  # it is done in the first call
                 call(*(tf.zeros(spec.shape, spec.dtype) for spec in specs))
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from eagerly.networks.initializers import weight_seeds
-from eagerly.networks.layers import ACTIVATIONS
+from eagerly.networks.layers import ACTIVATIONS, built
 from eagerly.networks.normalization import ObservationNormalization
 
 
@@ -73,6 +73,7 @@ class MLP(keras.Model):
         self._action_layer = action_layer
         inputs, units = [sizes[0], *hidden_sizes], [*hidden_sizes, sizes[1]]
         inputs[action_layer] += action_size
+        self._widths = tuple(inputs), tuple(hidden_sizes)
         self._linear = [
             linear(
                 inputs[index],
@@ -90,6 +91,13 @@ class MLP(keras.Model):
             for index in range(count)
             if layer_norm
         ]
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the layers. Keras would trace `call` instead, and leave custom gradients behind."""
+        of_linear, of_norms = self._widths
+        for layer, width in (*zip(self._linear, of_linear), *zip(self._norms, of_norms)):
+            if not layer.built:
+                built(layer, width)
 
     def _inputs(self, observation: tf.Tensor) -> tf.Tensor:
         """Maps `[B, O]` to scaled observations `[B, V]`, without their mask."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gc
 import itertools
 import json
 import shutil
 import signal
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorflow.python.framework import ops
 
 from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
@@ -867,3 +870,19 @@ def test_a_run_whose_made_up_directory_was_taken_meanwhile_leaves_it_alone(
     assert run.path == taken.with_name(f"{taken.name}-2")
     assert list(run.path.glob("checkpoints/*/manifest.json"))
     assert list(taken.iterdir()) == []
+
+
+def test_a_closed_run_leaves_no_variable_and_no_gradient_behind(train: TrainRun) -> None:
+    def variables(run: str) -> list[weakref.ref[Any]]:
+        trainer = train(run, mode="graph", steps=200, hidden_sizes=(128, 8), activation="elu")
+        groups = trainer.agent.modules.groups().values()
+        return [weakref.ref(variable.value) for group in groups for variable in group]
+
+    sizes = []
+    for run in ("first", "second"):
+        left = variables(run)
+        gc.collect()
+        assert len(left) > 20
+        assert not [each() for each in left if each() is not None]
+        sizes.append(len(ops.gradient_registry.list()))
+    assert sizes[0] == sizes[1]

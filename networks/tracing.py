@@ -1,0 +1,42 @@
+"""Tracing TensorFlow programs that can be freed once nothing refers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+_GRADIENT = "_gradient_op_type"  # attribute of the operation that has a custom gradient
+_CALLED = "__"  # prefix of the names of `tf.function`s; those of loops and branches lack it
+
+
+def traced(function: Callable[..., Any], *specs: tf.TensorSpec, jit_compile: bool = False) -> Any:
+    """Traces a function whose gradient is only taken inside the function itself.
+
+    TensorFlow registers each custom gradient that it traces under a new name, for the life of the
+    process: those of this package, of `tf.nn.silu` and of every Keras optimizer. An entry refers to
+    its graph and variables, so no agent would ever be freed. Once a program is complete nothing
+    looks up its gradients. Those of other `tf.function`s that it calls stay: other programs may
+    call these, too.
+
+    Args:
+        function: Maps tensors to tensors.
+        *specs: The signature of its arguments.
+        jit_compile: Whether XLA compiles it.
+
+    Returns:
+        The concrete function. Taking the gradient of a call to it raises a `LookupError`.
+    """
+    program = tf.function(function, jit_compile=jit_compile).get_concrete_function(*specs)
+    for name in _custom_gradients(program.graph.as_graph_def()):
+        ops.gradient_registry._registry.pop(name, None)
+    return program
+
+
+def _custom_gradients(definition: Any) -> Iterator[str]:
+    """Yields the names of a graph's custom gradients, with those in its loops and branches."""
+    inner = (f for f in definition.library.function if not f.signature.name.startswith(_CALLED))
+    for nodes in (definition.node, *(function.node_def for function in inner)):
+        yield from (node.attr[_GRADIENT].s.decode() for node in nodes if _GRADIENT in node.attr)

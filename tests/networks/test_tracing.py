@@ -1,0 +1,54 @@
+"""Traced programs leave no custom gradient behind, and take none from other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from eagerly.networks.tracing import traced
+
+
+def gradients() -> set[str]:
+    """Returns the names under which TensorFlow has registered gradients."""
+    return set(ops.gradient_registry.list())
+
+
+def in_a_loop(x: tf.Tensor) -> tf.Tensor:
+    return tf.while_loop(lambda n, _: n < 2, lambda n, y: (n + 1, tf.nn.silu(y)), (0, x))[1]
+
+
+def in_a_branch(x: tf.Tensor) -> tf.Tensor:
+    return tf.cond(tf.reduce_all(x > 0.0), lambda: tf.nn.silu(x), lambda: x)
+
+
+def program(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a function that computes the slope of another one."""
+
+    def slope(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    return slope
+
+
+def test_a_program_leaves_no_custom_gradient_behind_wherever_it_has_one() -> None:
+    spec, x = tf.TensorSpec((1,), tf.float32), tf.constant([2.0])
+    for function in (tf.nn.silu, in_a_loop, in_a_branch):
+        before = gradients()
+        slope = traced(program(function), spec)
+        assert gradients() == before, function
+        tf.debugging.assert_near(slope(x), program(function)(x))
+
+
+def test_the_gradient_of_a_function_that_two_programs_call_stays() -> None:
+    shared = tf.function(tf.nn.silu)
+    spec, x = tf.TensorSpec((1,), tf.float32), tf.constant([2.0])
+    forward = traced(lambda x: shared(x), spec)
+    slope = traced(program(shared), spec)  # of the function as the first program traced it
+    tf.debugging.assert_near(forward(x), tf.nn.silu(x))
+    tf.debugging.assert_near(slope(x), program(tf.nn.silu)(x))
+    tf.debugging.assert_near(program(shared)(x), program(tf.nn.silu)(x))
