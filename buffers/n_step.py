@@ -10,6 +10,14 @@ import numpy as np
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
 
+# The parts of a waiting step: dtype and rank of each of them in a state.
+_PARTS = {
+    "observation": (np.float32, 2),
+    "action": (np.float32, 2),
+    "reward": (np.float64, 1),
+    "discount": (np.float64, 1),
+}
+
 
 class NStep:
     """Makes of each step a transition that looks n steps ahead, fewer where the episode ends.
@@ -100,39 +108,58 @@ class NStep:
             self._waiting = None
 
     def state(self) -> dict[str, Any]:
-        """Returns the steps that wait; `{}` if none does."""
+        """Returns the waiting steps, the oldest first; `{}` if there are none.
+
+        Nothing in it depends on the ring position, so equal steps have equal states. Under "ages"
+        stands how many steps of each environment wait, `[N]`; the other arrays are `[S, ...]`, S
+        steps in the order of time, then of environments.
+        """
         if self._waiting is None or not self._ages.any():
             return {}
-        names = ("observation", "action", "reward", "discount")
-        parts = dict(zip(names, self._waiting, strict=False))
-        return {"ages": self._ages, "newest": self._newest, **parts}
+        place, environment = self._places(self._ages, self._newest)
+        parts = zip(_PARTS, self._waiting, strict=False)
+        return {"ages": self._ages} | {name: part[place, environment] for name, part in parts}
+
+    def _places(self, ages: np.ndarray, newest: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ring positions and environments, `[S]` each, of the waiting steps."""
+        age = np.arange(self._steps, 0, -1)
+        slot, environment = np.nonzero(age[:, np.newaxis] <= ages)
+        return (newest - age[slot] + 1) % self._steps, environment
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
+        """Restores what `state` returned.
 
         Raises:
             ValueError: If it is the state of another accumulator, or of another n.
         """
+        self._waiting, self._ages, self._newest = None, np.zeros(0, np.int64), 0
         if not state:
-            self._waiting, self._ages, self._newest = None, np.zeros(0, np.int64), 0
             return
-        names = ("observation", "action", "reward", "discount")
-        parts = [np.array(state[name]) for name in names]
-        ages = np.array(state["ages"])
-        dtypes = [part.dtype for part in (ages, *parts)]
-        if dtypes != [np.int64, np.float32, np.float32, np.float64, np.float64]:
+        ages, parts = state["ages"], {name: state[name] for name in _PARTS}
+        self._check(ages, parts)
+        waiting = {
+            name: np.zeros((self._steps, len(ages), *part.shape[1:]), part.dtype)
+            for name, part in parts.items()
+        }
+        places = self._places(ages, self._newest)
+        for name, part in parts.items():
+            waiting[name][places] = part
+        self._waiting = Transition(**waiting, next_observation=None)
+        self._ages = ages.copy()
+
+    def _check(self, ages: np.ndarray, parts: Mapping[str, np.ndarray]) -> None:
+        """Raises a `ValueError` unless these are waiting steps as `state` returns them."""
+        most = self._steps - 1
+        if ages.dtype != np.int64 or ages.ndim != 1 or ((ages < 0) | (ages > most)).any():
             raise ValueError(
-                "ages must be int64, observations and actions float32, rewards and discounts "
-                f"float64; got {', '.join(map(str, dtypes))}"
+                f"at most {most} steps of each environment wait for n = {self._steps}: ages must "
+                f"be int64 of shape [N]; got {ages.dtype} {ages.shape} {ages[:9].tolist()}"
             )
-        shape = self._steps, len(ages)
-        if any(part.shape[:2] != shape for part in parts) or {p.shape for p in parts[2:]} != {
-            shape
-        }:
-            raise ValueError(
-                f"{self._steps} steps of {len(ages)} environments can wait; got arrays of "
-                f"{[part.shape for part in parts]}"
-            )
-        self._waiting = Transition(parts[0], parts[1], parts[2], parts[3], None)
-        self._ages = ages
-        self._newest = int(state["newest"])
+        for name, part in parts.items():
+            dtype, rank = _PARTS[name]
+            if part.dtype != dtype or part.ndim != rank or len(part) != ages.sum():
+                shape = f"[{ages.sum()}{', ...' if rank == 2 else ''}]"
+                raise ValueError(
+                    f"{name} of the waiting steps must be {np.dtype(dtype)} of shape {shape}; got "
+                    f"{part.dtype} {part.shape}"
+                )

@@ -43,8 +43,9 @@ class Watchdog:
         self._thread = threading.get_ident()
         self._calls, self._what, self._patience = 0, "", 1
         self._closed = threading.Event()
+        self._watching = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         if timeout:
-            threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+            self._watching.start()
 
     def begin(self, what: str, patience: int = 1) -> None:
         """Starts the clock of a call: what it is, in words, and how many calls it stands for."""
@@ -69,8 +70,10 @@ class Watchdog:
         return Watchdog(self._timeout, self._where, self._advice, tell=self._tell)
 
     def close(self) -> None:
-        """Stops watching."""
+        """Stops watching, and waits for the thread to end: it refers to the whole run."""
         self._closed.set()
+        if self._timeout:
+            self._watching.join()
 
     def _watch(self) -> None:
         tick = min(self._timeout / _TICKS, _LONGEST_TICK)

@@ -73,7 +73,7 @@ class MLP(keras.Model):
         self._action_layer = action_layer
         inputs, units = [sizes[0], *hidden_sizes], [*hidden_sizes, sizes[1]]
         inputs[action_layer] += action_size
-        self._widths = tuple(inputs), tuple(hidden_sizes)
+        self._widths = *inputs, *(hidden_sizes if layer_norm else ())
         self._linear = [
             linear(
                 inputs[index],
@@ -93,9 +93,8 @@ class MLP(keras.Model):
         ]
 
     def build(self, input_shape: Any) -> None:
-        """Builds the layers. Keras would trace `call` instead, and leave custom gradients behind."""
-        of_linear, of_norms = self._widths
-        for layer, width in (*zip(self._linear, of_linear), *zip(self._norms, of_norms)):
+        """Builds the layers. Keras would trace `call` and leave its custom gradients behind."""
+        for layer, width in zip((*self._linear, *self._norms), self._widths, strict=True):
             if not layer.built:
                 built(layer, width)
 

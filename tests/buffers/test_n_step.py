@@ -99,38 +99,64 @@ def test_arrays_that_are_used_again_change_nothing() -> None:
     assert rows(n_step.accumulate(step(1, 2), np.array([False]))[0]) == [(0, 0, 2, 0.25, 2)]
 
 
-def test_what_waits_is_restored() -> None:
-    through, stopped = NStep(3), NStep(3)
-    for each in (through, stopped):
-        played(each, [1, 2, 4, 8, 16], "")
-    document, arrays = split(stopped.state())
-    continued = NStep(3)
-    continued.restore(joined(document, arrays))
-    for place in (5, 6):
-        given, ended = step(place, 3), np.array([place == 6])
-        assert rows(continued.accumulate(given, ended)[0]) == rows(
-            through.accumulate(given, ended)[0]
-        )
+def restored(n_step: NStep) -> NStep:
+    """Returns another one with the state of `n_step`."""
+    document, arrays = split(n_step.state())
+    found = NStep(3)
+    found.restore(joined(document, arrays))
+    return found
+
+
+def test_waiting_steps_are_restored_whenever_an_episode_of_either_environment_ended() -> None:
+    through = continued = NStep(3)
+    for place in range(9):
+        ended = np.array([place == 3, place in (5, 6)])
+        given = step(place, 2.0**place, count=2)
+        found = [rows(each.accumulate(given, ended)[0]) for each in (through, continued)]
+        assert found[0] == found[1]
+        continued = restored(continued)
+        assert repr(through.state()) == repr(continued.state())
+
+
+def test_the_state_holds_the_waiting_steps_alone_the_oldest_first() -> None:
+    n_step = NStep(3)
+    for place, ended in enumerate([(1, 1), (0, 1), (0, 0)]):
+        n_step.accumulate(step(place, 1, count=2), np.array(ended, bool))
+    # Of the first environment steps 1 and 2 wait, of the second one step 2.
+    state = n_step.state()
+    assert state["ages"].tolist() == [2, 1]
+    assert state["observation"].tolist() == [[1], [2], [102]]
+    assert state["reward"].tolist() == [1.5, 1, 1]
+    assert state["discount"].tolist() == [0.25, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("ages", "f8"), ("observation", "f8"), ("action", "c8"), ("reward", "f4"), ("discount", "i8")],
+    ("name", "value", "message"),
+    [
+        ("ages", np.array([3]), "at most 2 steps of each environment wait for n = 3"),
+        ("ages", np.array([1.0]), r"ages must be int64 of shape \[N\]; got float64"),
+        (
+            "reward",
+            np.ones(2, np.float32),
+            r"reward .* must be float64 of shape \[2\]; got float32",
+        ),
+        (
+            "observation",
+            np.zeros((2, 1)),
+            r"observation .* float32 of shape \[2, ...\]; got float64",
+        ),
+        (
+            "action",
+            np.zeros((1, 1), np.float32),
+            r"action .* of shape \[2, ...\]; got float32 \(1, 1",
+        ),
+    ],
 )
-def test_a_state_with_another_dtype_is_refused(name: str, dtype: str) -> None:
+def test_a_state_with_other_numbers_is_refused(name: str, value: np.ndarray, message: str) -> None:
     n_step = NStep(3)
-    n_step.accumulate(step(0, 1), np.zeros(1, bool))
-    state = n_step.state()
-    with pytest.raises(ValueError, match=r"ages must be int64, .*; got .*" + np.dtype(dtype).name):
-        NStep(3).restore(state | {name: state[name].astype(dtype)})
-
-
-def test_a_state_with_another_shape_is_refused() -> None:
-    n_step = NStep(3)
-    n_step.accumulate(step(0, 1), np.zeros(1, bool))
-    state = n_step.state()
-    with pytest.raises(ValueError, match="3 steps of 1 environments can wait"):
-        NStep(3).restore(state | {"reward": state["reward"][..., np.newaxis]})
+    played(n_step, [1, 2], "")
+    with pytest.raises(ValueError, match=message):
+        NStep(3).restore(n_step.state() | {name: value})
 
 
 def test_nothing_is_kept_of_episodes_that_are_over() -> None:
@@ -160,7 +186,8 @@ def test_other_numbers_of_environments_or_steps_are_refused() -> None:
         n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
     with pytest.raises(ValueError, match=r"began must have shape \[1\]"):
         n_step.begin_episodes(np.array([True, False]))
-    with pytest.raises(ValueError, match="2 steps of 1 environments can wait"):
+    n_step.accumulate(step(1, 1), np.zeros(1, bool))
+    with pytest.raises(ValueError, match="at most 1 steps of each environment wait for n = 2"):
         NStep(2).restore(n_step.state())
     n_step.begin_episodes(np.array([True, True]))
     assert n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))[1].tolist() == []
