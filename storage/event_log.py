@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import secrets
 import struct
 import time
@@ -23,18 +24,25 @@ _EVENTS = "events.out.tfevents."
 _VERSION = "brain.Event:2"  # without it TensorBoard drops points whose steps come again
 _TAG = "evaluation/return_mean"
 _LARGEST = 2**20  # bytes of a record that is decoded, which may take fifty times as many
+_TICK, _LATEST = 1e-6, 1e10  # seconds: the resolution and the end of the times in names
+_TIME = re.compile(r"\d{1,10}(\.\d+)?(?!\d)")
 _HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; that of the content
 
 
 class EventLog(AppendLog):
     """An event file of this process; its name holds the time, by which such files are ordered.
 
+    Times never decrease in a run, whatever happens to the system clock: they begin after the last
+    one in the directory, and advance with the monotonic clock.
+
     Args:
         path: The run directory.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path / f"{_EVENTS}{time.time():017.6f}.{secrets.token_hex(8)}")
+        began = max(time.time(), _last_time(RunFiles(path)) + _TICK)
+        self._offset = began - time.monotonic()
+        super().__init__(path / f"{_EVENTS}{began:017.6f}.{secrets.token_hex(8)}")
 
     def add(self, step: int, **content: Any) -> None:
         """Writes a point, now or as soon as there is space.
@@ -45,9 +53,10 @@ class EventLog(AppendLog):
         """
         records = io.BytesIO()
         writer = RecordWriter(records)
+        now = self._offset + time.monotonic()
         if self.is_empty:
-            writer.write(Event(wall_time=time.time(), file_version=_VERSION).SerializeToString())
-        event = Event(wall_time=time.time(), step=step, **content)
+            writer.write(Event(wall_time=now, file_version=_VERSION).SerializeToString())
+        event = Event(wall_time=now, step=step, **content)
         writer.write(event.SerializeToString())
         self.append(records.getvalue())
 
@@ -61,7 +70,7 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
     """
     before, found = 0.0, {}
     files = RunFiles(run)
-    for name in (name for name in files.names() if name.startswith(_EVENTS)):
+    for name in _names(files):
         first = last = None
         with suppress(OSError, ValueError), files.open(name) as file:
             for event in _events(file, files.size(name)):
@@ -74,8 +83,41 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
     return found
 
 
+def _names(files: RunFiles) -> list[str]:
+    """Lists the event files, in the order of the times in their names."""
+    return [name for name in files.names() if name.startswith(_EVENTS)]
+
+
+def _last_time(files: RunFiles) -> float:
+    """Returns the wall time at the end of the newest event file, or in its name; 0 without one."""
+    found = 0.0
+    times = {name: _TIME.match(name, len(_EVENTS)) for name in _names(files)}
+    for name, in_name in [(name, time) for name, time in times.items() if time][-1:]:
+        found = float(in_name[0])
+        with suppress(OSError, ValueError), files.open(name) as file:
+            last = None
+            for length in _records(file, files.size(name)):
+                last = file.tell(), length
+            if last is not None:
+                file.seek(last[0])
+                event = _decoded(file.read(last[1]))
+                # A time that a name cannot hold is no time at which a run was made.
+                if event is not None and event.wall_time < _LATEST:
+                    found = max(found, event.wall_time)
+    return found
+
+
 def _events(file: BinaryIO, size: int) -> Iterator[Any]:
-    """Reads the records of an event file, as far as they are whole.
+    """Reads the records of an event file, as far as they are whole."""
+    for length in _records(file, size):
+        event = _decoded(file.read(length))
+        if event is None:
+            return
+        yield event
+
+
+def _records(file: BinaryIO, size: int) -> Iterator[int]:
+    """Yields the length of each whole record, with the file at the start of its content.
 
     Large ones are left out: they hold histograms, videos or a graph, and no evaluation.
     TensorFlow's reader asks for the memory that a record claims to need before it looks whether
@@ -83,17 +125,18 @@ def _events(file: BinaryIO, size: int) -> Iterator[Any]:
     """
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length, checksum = _HEADER.unpack(header)
-        if checksum != masked_crc32c(header[:8]) or length + _FOOTER > size - file.tell():
+        start = file.tell()
+        if checksum != masked_crc32c(header[:8]) or length + _FOOTER > size - start:
             return
-        if length > _LARGEST:
-            file.seek(length + _FOOTER, 1)
-            continue
-        content = file.read(length)
-        file.seek(_FOOTER, 1)
-        try:
-            event = Event.FromString(content)
-        except Exception:  # of the library that decodes it
-            return
-        if not math.isfinite(event.wall_time):
-            return
-        yield event
+        if length <= _LARGEST:
+            yield length
+        file.seek(start + length + _FOOTER)
+
+
+def _decoded(content: bytes) -> Any:
+    """Returns the event of a record, or None if it is not one."""
+    try:
+        event = Event.FromString(content)
+    except Exception:  # of the library that decodes it
+        return None
+    return event if math.isfinite(event.wall_time) else None

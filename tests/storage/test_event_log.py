@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,3 +74,38 @@ def test_a_large_record_is_passed_over_and_never_decoded(
     assert seconds_at_evaluations(tmp_path) == {10: 10.0}
     assert len(sizes) == 2
     assert max(sizes) < 1000
+
+
+def test_a_clock_that_was_set_back_changes_neither_the_order_nor_the_times_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead, mean = time.time() + 5000, "evaluation/return_mean"
+    _write(
+        tmp_path / f"events.out.tfevents.{ahead:017.6f}.ff", [(ahead, 0, ""), (ahead + 7, 1, mean)]
+    )
+    for step in (2, 3):  # two processes, after the clock was set back by 5000 seconds
+        log = EventLog(tmp_path)
+        log.add(step)
+        monkeypatch.setattr(time, "time", lambda: 0.0)  # and once more, while the first one runs
+        log.add(step, summary=scalar_pb(mean, 1.0))
+    seconds = seconds_at_evaluations(tmp_path)
+    assert list(seconds) == [1, 2, 3]
+    assert 7.0 == seconds[1] <= seconds[2] <= seconds[3] < 60.0
+    times = [
+        Event.FromString(record.numpy()).wall_time
+        for path in sorted(tmp_path.iterdir())
+        for record in tf.data.TFRecordDataset(str(path))
+    ]
+    assert len(times) == 8
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("name", ["events.out.tfevents.1000.host.1.0.v2", "events.out.tfevents.x"])
+def test_an_event_file_of_another_writer_or_without_times_comes_first(
+    tmp_path: Path, name: str
+) -> None:
+    _write(tmp_path / name, [(1e300, 0, "")])
+    before = time.time()
+    EventLog(tmp_path).add(1)
+    (path,) = (path for path in tmp_path.iterdir() if path.name != name)
+    assert before - 1 < float(path.name.split(".")[3]) < before + 60
