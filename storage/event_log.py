@@ -90,20 +90,21 @@ def _names(files: RunFiles) -> list[str]:
 
 def _last_time(files: RunFiles) -> float:
     """Returns the wall time at the end of the newest event file, or in its name; 0 without one."""
-    found = 0.0
     times = {name: _TIME.match(name, len(_EVENTS)) for name in _names(files)}
-    for name, in_name in [(name, time) for name, time in times.items() if time][-1:]:
-        found = float(in_name[0])
-        with suppress(OSError, ValueError), files.open(name) as file:
-            last = None
-            for length in _records(file, files.size(name)):
-                last = file.tell(), length
-            if last is not None:
-                file.seek(last[0])
-                event = _decoded(file.read(last[1]))
-                # A time that a name cannot hold is no time at which a run was made.
-                if event is not None and event.wall_time < _LATEST:
-                    found = max(found, event.wall_time)
+    dated = [(name, float(match[0])) for name, match in times.items() if match]
+    if not dated:
+        return 0.0
+    name, found = dated[-1]
+    with suppress(OSError, ValueError), files.open(name) as file:
+        last = None
+        for length in _records(file, files.size(name)):
+            last = file.tell(), length
+        if last is not None:
+            file.seek(last[0])
+            event = _decoded(file.read(last[1]))
+            # A time that a name cannot hold is no time at which a run was made.
+            if event is not None and event.wall_time < _LATEST:
+                found = max(found, event.wall_time)
     return found
 
 
