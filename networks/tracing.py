@@ -30,8 +30,10 @@ def traced(function: Callable[..., Any], *specs: tf.TensorSpec, jit_compile: boo
         The concrete function. Taking the gradient of a call to it raises a `LookupError`.
     """
     program = tf.function(function, jit_compile=jit_compile).get_concrete_function(*specs)
+    # A private name: without it agents are not freed, and nothing else changes.
+    registered = getattr(ops.gradient_registry, "_registry", {})
     for name in _custom_gradients(program.graph.as_graph_def()):
-        ops.gradient_registry._registry.pop(name, None)
+        registered.pop(name, None)
     return program
 
 
