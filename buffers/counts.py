@@ -12,7 +12,10 @@ def check_count(before: int, count: int) -> None:
         ValueError: With both numbers.
     """
     if before != count:
-        raise ValueError(f"there were {before} environments, and are {count}: call begin_episodes")
+        raise ValueError(
+            f"there were {before} environments, and are {count}: call begin_episodes, or add the "
+            "steps of an episode one at a time"
+        )
 
 
 def check_began(began: np.ndarray, before: int) -> None:
