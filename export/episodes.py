@@ -68,8 +68,6 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
         if traceback and (cause := error.__cause__) is not None:
             what += f" {type(cause).__name__}: {cause}"
         raise RunError(f"{' '.join(what.split())}. {advice}") from error
-    except SystemExit as error:
-        raise RunError(f"environment {name!r} called sys.exit({error.code!r}). {advice}") from error
     except (ValueError, FloatingPointError) as error:  # the policy's fault, or the environment's
         raise RunError(f"in environment {name!r}: {error}. Nothing was exported") from error
 

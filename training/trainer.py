@@ -154,8 +154,7 @@ class Trainer:
             signals: Of a caller that reads `received` afterwards; None: they are raised here.
 
         Raises:
-            KeyboardInterrupt: "saved at step N", on SIGINT; its subclass `Terminated` on SIGTERM
-                and SIGHUP.
+            KeyboardInterrupt: "saved at step N" on SIGINT; `Terminated` on SIGTERM and SIGHUP.
             RunError: If a value is not finite, a file cannot be written, or an environment fails:
                 the newest checkpoint stays. If a callback raised: everything is saved.
         """
