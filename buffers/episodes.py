@@ -49,7 +49,7 @@ class EpisodeBuffer(Buffer):
         if np.shape(ended) != (count,):
             raise ValueError(f"ended must have shape [{count}]; got {np.shape(ended)}")
         if not len(self._last):
-            self._check_environments(parts)
+            self._check_environments(parts, np.asarray(ended))
         last = self._last if len(self._last) else np.full(count, NONE)
         check_count(len(last), count)
         begins = np.flatnonzero(last == NONE)
@@ -70,11 +70,12 @@ class EpisodeBuffer(Buffer):
         self._link(numbers, rows)
         self._last = np.where(ended, NONE, numbers[len(begins) :])
 
-    def _check_environments(self, parts: Transition) -> None:
-        """Raises a `ValueError` if the first rows are steps of one episode, not of environments."""
+    def _check_environments(self, parts: Transition, ended: np.ndarray) -> None:
+        """Raises a `ValueError` if the first rows are the steps of one whole episode."""
         left, reached = parts.observation, parts.next_observation
         continues = np.array_equal(left[1:], reached[:-1]) and (left[1:] != left[:-1]).any()
-        if len(left) > 1 and continues:
+        # Two environments may meet by chance; three that also end in this way do not.
+        if len(left) > 2 and continues and ended[-1] and not ended[:-1].any():
             raise ValueError(
                 f"add takes one step of each of N environments; got {len(left)} rows of which each "
                 "begins where the one before ends, an episode: add its steps one at a time"

@@ -8,6 +8,7 @@ listed processes and their descendants are killed and the folders are removed.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import signal
 import subprocess
@@ -41,18 +42,22 @@ class Reaper:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C and Ctrl-Z are not for it
         )
+        assert self._process.stdin is not None
+        self._input = self._process.stdin
+        # A forked child that kept the pipe would hide the end of this process.
+        os.register_at_fork(after_in_child=self._input.close)
 
     def add(self, pids: Iterable[int], folder: Path | None = None) -> None:
         """Adds processes to kill, and a folder to remove afterwards."""
         lines = [*map(str, pids), *([] if folder is None else [str(folder)])]
-        assert self._process.stdin is not None
-        self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
-        self._process.stdin.flush()
+        with suppress(OSError):  # somebody has killed the reaper, which ends no run
+            self._input.write("".join(f"{line}\n" for line in lines).encode())
+            self._input.flush()
 
     def close(self) -> None:
         """Waits until it has killed what is left."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(OSError):
+            self._input.close()
         self._process.wait()
 
 

@@ -38,7 +38,18 @@ def traced(function: Callable[..., Any], *specs: tf.TensorSpec, jit_compile: boo
 
 
 def _custom_gradients(definition: Any) -> Iterator[str]:
-    """Yields the names of a graph's custom gradients, with those in its loops and branches."""
-    inner = (f for f in definition.library.function if not f.signature.name.startswith(_CALLED))
-    for nodes in (definition.node, *(function.node_def for function in inner)):
-        yield from (node.attr[_GRADIENT].s.decode() for node in nodes if _GRADIENT in node.attr)
+    """Yields the names of a graph's custom gradients, with those in its loops and branches.
+
+    The bodies of `tf.function`s that the graph calls are not entered, nor their loops.
+    """
+    functions = {each.signature.name: each.node_def for each in definition.library.function}
+    waiting, seen = [definition.node], set[str]()
+    while waiting:
+        for node in waiting.pop():
+            if _GRADIENT in node.attr:
+                yield node.attr[_GRADIENT].s.decode()
+            for attribute in node.attr.values():
+                for called in (attribute.func.name, *(each.name for each in attribute.list.func)):
+                    if called and called not in seen and not called.startswith(_CALLED):
+                        seen.add(called)
+                        waiting.append(functions.get(called, []))

@@ -23,6 +23,7 @@ _LONGEST = 2**20  # bytes of a line
 _MOST = 2**20  # evaluations
 SUCCESS = "success_rate"  # a column of what says in `info` whether it succeeded
 AT_LIMIT = "episodes_at_limit"  # ended by --evaluation-steps-limit, not by the environment
+_OPTIONAL = (SUCCESS, AT_LIMIT)  # tables of earlier versions lack the latter
 LAST = 3  # evaluations whose mean is the score of a run
 
 
@@ -91,16 +92,16 @@ class EvaluationTable(AppendLog):
     def add(self, row: Mapping[str, float]) -> None:
         """Appends a row; where there is no space it waits for the next one, or for `flush`.
 
-        Whether there is a rate of success is decided by the first row: a later one leaves it out,
-        or empty.
+        The first row decides which optional columns there are; later rows leave out the others, and
+        leave empty what they do not have.
 
         Raises:
             RunError: If it has other columns than the rows before it, or the table would be larger
                 than `read_results` reads.
         """
         if self._columns:
-            optional = {name for name in self._columns if name.endswith(SUCCESS)}
-            row = {n: v for n, v in row.items() if n in optional or not n.endswith(SUCCESS)}
+            optional = {name for name in self._columns if name.endswith(_OPTIONAL)}
+            row = {n: v for n, v in row.items() if n in optional or not n.endswith(_OPTIONAL)}
             known = (name for name in self._columns if name in row or name in optional)
             row = {name: row.get(name, math.nan) for name in known} | row
         columns = list(row)

@@ -26,6 +26,7 @@ PART = re.compile(
     r"|replay/\d{12}-\d{12}\.npy"
 )
 GROWING = re.compile(r"evaluations\.csv|events\.out\.tfevents\.[\w.-]+")
+PENDING = ("evaluation", "round", "video")
 _LARGEST = 10**12  # steps: what twelve digits hold
 _LARGEST_FILE = 2**40
 
@@ -56,7 +57,8 @@ class Manifest:
         spaces: Those of the environment, see `spaces.serialization`.
         conditions: What bit-exact continuation relies on: versions, threads, device.
         config: What `config.json` held.
-        pending: The remaining work of the round after its updates: "evaluation", "video".
+        pending: The remaining work of the round after its updates: "evaluation", "round" (its
+            curves and callbacks), "video".
         revision: How many checkpoints of the same steps and updates, with more pending, came
             before.
     """
@@ -211,7 +213,7 @@ def _check(manifest: Manifest, folder: str) -> None:
             raise ValueError(f"its {name} is not a JSON object")
     if not isinstance(manifest.in_round, bool):
         raise ValueError("it does not say whether a round is complete")
-    if list(manifest.pending) not in ([], ["evaluation"], ["video"], ["evaluation", "video"]):
-        raise ValueError(f"pending must hold 'evaluation', 'video' or both, got {manifest.pending}")
-    if manifest.pending and not manifest.in_round:
+    if list(manifest.pending) != [name for name in PENDING if name in manifest.pending]:
+        raise ValueError(f"pending must hold some of {PENDING} in order; got {manifest.pending}")
+    if bool(manifest.pending) and not manifest.in_round:
         raise ValueError(f"a complete round owes {manifest.pending}")

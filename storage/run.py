@@ -377,13 +377,11 @@ def _unvouched(
             directory or is not found.
     """
     alone = {name: value for name, value in named.items() if name not in given}
-    nowhere = set()
     for role, module in modules_of(alone).items():
         try:
             check_outside(module, path)
         except (ImportError, ValueError) as error:
             if role == "env":  # reported when it is made
-                nowhere.add(role)
                 continue
             raise RunError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
@@ -391,22 +389,30 @@ def _unvouched(
             ) from error
     if trusted or not alone or is_trusted(path, named):
         return {}
-    untrusted = {name: value for name, value in alone.items() if name not in nowhere}
-    asked = untrusted.keys() - _CHECKED_LATER
-    if asked and "agent" not in untrusted:
-        asked &= _free_texts(agent)
+    asked = alone.keys() - _CHECKED_LATER
+    if asked and "agent" not in alone:
+        asked &= _unbounded(agent, alone)
     if asked:
-        raise _untrusted(path, untrusted, asked)
-    return {name: value for name, value in untrusted.items() if name in _CHECKED_LATER}
+        raise _untrusted(path, alone, asked)
+    return {name: value for name, value in alone.items() if name in _CHECKED_LATER}
 
 
-def _free_texts(agent: str) -> set[str]:
-    """Returns the settings of an agent without choices; `build` refuses those it does not have."""
+def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
+    """Returns an agent's settings without choices and upper bound that differ from their defaults.
+
+    `build` refuses those that it does not declare.
+    """
     try:
         declared = settings_of(config_class(agent))
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
-    return {name for name, each in declared.items() if not each.choices}
+    return {
+        name
+        for name, each in declared.items()
+        if name in saved
+        and not (each.choices or each.at_most is not None)
+        and saved[name] != (list(each.default) if isinstance(each.default, tuple) else each.default)
+    }
 
 
 def _untrusted(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunError:

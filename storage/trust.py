@@ -58,8 +58,7 @@ INSIDE = frozenset(_INSIDE.split())
 def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a run that reach outside the process, so that someone must vouch.
 
-    A setting that is in neither table belongs to a custom agent. It is inside unless it holds text,
-    because only the agent knows what a text means.
+    A setting that is in neither table belongs to a custom agent, and only that knows what it does.
 
     Args:
         document: What `config.json` holds, checked.
@@ -68,7 +67,7 @@ def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in settings.items()
-        if name not in INSIDE and OUTSIDE.get(name, _holds_text)(value)
+        if name not in INSIDE and OUTSIDE.get(name, _is_unknown)(value)
     }
 
 
@@ -104,18 +103,14 @@ OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
 )
 
 
+def _is_unknown(value: Any) -> bool:
+    return True
+
+
 def _plugins() -> set[str]:
     """The modules that installed distributions let Gymnasium import whenever it is imported."""
     found = importlib.metadata.entry_points(group="gymnasium.envs")
     return {plugin.module.removesuffix(".__init__") for plugin in found}
-
-
-def _holds_text(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return bool(value)  # its keys are text
-    if isinstance(value, list | tuple):
-        return any(map(_holds_text, value))
-    return isinstance(value, str)
 
 
 def is_trusted(path: Path, named: Mapping[str, Any]) -> bool:

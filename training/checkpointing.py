@@ -148,7 +148,7 @@ class Checkpoints:
 
         Args:
             in_round: Whether the newest round is incomplete.
-            pending: Its remaining work after the updates: "evaluation", "video".
+            pending: Its remaining work after the updates, see `Evaluator.pending`.
 
         Raises:
             FloatingPointError: If a weight is not finite.

@@ -31,8 +31,9 @@ class Evaluator:
         watch: Called between two steps; interrupts by raising `InterruptedEvaluationError`.
 
     Attributes:
-        pending: The remaining work of the newest round: "evaluation", "video". It is saved in
-            checkpoints, so that a continued run completes an interrupted round.
+        pending: The remaining work of the newest round: "evaluation", "round" (its curves and
+            callbacks), "video". It is saved in checkpoints, so that a continued run completes an
+            interrupted round.
     """
 
     def __init__(self, run: Run, parts: Assembly, watch: Callable[[], object]) -> None:
@@ -44,7 +45,8 @@ class Evaluator:
         """Sets `pending` for the round that was just collected."""
         config, steps = self._run.config, self._parts.collector.steps
         every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
-        self.pending = {name for name, each in every.items() if config.is_due(each, steps)}
+        due = {name for name, each in every.items() if config.is_due(each, steps)}
+        self.pending = due | {"round"}
 
     def restore(self, pending: Iterable[str]) -> None:
         """Restores `pending`, without a video if the settings no longer ask for videos."""
@@ -93,9 +95,10 @@ class Evaluator:
         )
         self.pending.discard("evaluation")
         steps, updates = parts.collector.steps, parts.agent.acting_updates
-        if evaluation.at_limit and not self._warned_of_limit:
+        limited = [e for e in (evaluation, *evaluation.others.values()) if e.at_limit]
+        if limited and not self._warned_of_limit:
             self._warned_of_limit = True
-            text = episodes_at_limit(evaluation, config.evaluation_steps_limit)
+            text = episodes_at_limit(limited[0], config.evaluation_steps_limit)
             _log.warning("step %s: %s", steps, text)
         return evaluation, parts.policies.evaluated(steps, updates, evaluation.returns.mean())
 

@@ -34,15 +34,14 @@ class Trainer:
     Attributes:
         run, config: The run as given, and its settings.
         agent, buffer: The agent, and its replay buffer.
-        observations, actions: How these are laid out.
+        observations, actions: Their layouts.
         collector: Acts in the environments and fills the buffer.
         policies: The best policy so far.
         checkpoints: Resumes and saves the run.
         stop_reason: Why a callback stopped the run; "" while none did.
 
     Raises:
-        RunError: If the environment is not supported, the run cannot be continued, or its
-            directory cannot be written.
+        RunError: If the run cannot be made, continued or written.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Trainer:
         self.run, self.config = run, run.config
         self._callbacks = Callbacks(callbacks)
         self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
-        self._signals, self._training = StopSignals(), False
+        self._signals, self._training, self._must_advance = StopSignals(), False, False
         self._opened.callback(run.unlock)
         # A round that was begun goes on in a thread, whatever is done here meanwhile.
         self._opened.enter_context(single_blas_thread())
@@ -140,7 +139,8 @@ class Trainer:
     @property
     def _is_stopping(self) -> bool:
         """Whether a signal or a callback has asked to stop."""
-        return bool(self._signals.received or self.stop_reason)
+        received = self._signals.received and not self._must_advance
+        return bool(received or self.stop_reason)
 
     def stop(self, reason: str) -> None:
         """Saves and ends `train` after the current call or evaluation step; logs the reason."""
@@ -178,11 +178,8 @@ class Trainer:
         missing = "No checkpoint was written from it."
         try:
             self._tell("on_begin")
-            if self._signals.received and not (self.has_ended or self.stop_reason):
-                # A job that is always preempted while it starts advances by a round all the same.
-                received, self._signals.received = self._signals.received, None
-                self._round()
-                self._signals.received = received
+            # A job that is always preempted while it starts advances all the same.
+            self._must_advance = self._signals.received is not None
             while not (self.has_ended or self._is_stopping):
                 self._round()
             self.checkpoint()
@@ -202,14 +199,18 @@ class Trainer:
 
     def _round(self) -> None:
         """Collects a round, makes the updates owed, and does what is due."""
+        is_last_part = self.in_round and not self._is_call_due
         if not self.in_round:  # else a round that was stopped is completed first
             self._collect()
         while self._is_call_due:
             if self._is_stopping:
                 return
             self._learn()
+        self._must_advance &= is_last_part
         if not self._evaluator.complete(self._tell):
             return
+        self._must_advance = False
+        self._evaluator.pending.clear()
         self._tell("on_round")
         if self.checkpoints.is_due:
             with spared_by_a_full_disk(self.steps):
@@ -261,8 +262,7 @@ class Trainer:
 
     def _check_open(self) -> None:
         if self._closed:
-            again = f"Trainer(open_run({str(self.run.path)!r}, None, {{}}))"
-            raise RunError(f"this trainer of {self.run.path} is closed: make another one, {again}")
+            raise RunError(f"this trainer of {self.run.path} is closed: make another one")
 
     def __enter__(self) -> Trainer:
         return self

@@ -24,12 +24,7 @@ from eagerly.environments.remote import RemoteEnvironment
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
-from eagerly.training.evaluation import (
-    Evaluation,
-    InterruptedEvaluationError,
-    PolicyLike,
-    evaluate,
-)
+from eagerly.training.evaluation import Evaluation, PolicyLike, evaluate
 
 _log = logging.getLogger(__name__)
 
@@ -149,8 +144,6 @@ def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple
         content = BytesIO()
         duration = 1000 * min(every / rate, _PREVIEW_SECONDS / len(small))
         imageio.mimsave(content, small, format="GIF", duration=duration, loop=0)
-    except InterruptedEvaluationError:
-        raise
     except Exception as error:  # readers fail in ways of their own
         raise RunError(f"no preview can be made of {video}: {error}") from error
     height, width = small[0].shape[:2]
@@ -267,14 +260,23 @@ def record_in_run(
         steps_limit: As `evaluate` takes it.
         watch: Called after every image; may raise `InterruptedEvaluationError`.
     """
+    failed: list[Exception] = []  # `watch`, which writes checkpoints
+
+    def watching() -> None:
+        try:
+            watch()
+        except Exception as error:
+            failed.append(error)
+            raise
+
     try:
         RunFiles(path).make_folder("videos")
         video = path / "videos" / f"step-{policy.steps:012d}.mp4"
-        camera.record(policy, seed, video, steps_limit=steps_limit, watch=watch)
-        return preview(video, watch=watch)
-    except InterruptedEvaluationError:
-        raise
+        camera.record(policy, seed, video, steps_limit=steps_limit, watch=watching)
+        return preview(video, watch=watching)
     except Exception as error:  # an environment or encoder may raise anything
+        if failed:
+            raise failed[0] from None
         watch()  # Ctrl-C reaches the encoder's process, too: then the video is interrupted
         what = f"it cannot be written: {error}" if isinstance(error, OSError) else error
         _log.warning("no video of step %s: %s", policy.steps, what)

@@ -241,12 +241,15 @@ def test_an_episode_in_the_place_of_one_step_of_each_environment_is_refused() ->
     buffer, places = empty(20, length=4), np.arange(8.0).reshape(4, 2)
     episode = Transition(places, np.zeros((4, 1)), np.ones(4), np.ones(4), places + 2)
     with pytest.raises(ValueError, match="got 4 rows of which each begins where the one before"):
-        buffer.add(episode, np.zeros(4, bool))
+        buffer.add(episode, np.arange(4) == 3)
     assert buffer.added == 0
     # Environments that all stand still are not one episode.
     still = episode._replace(observation=np.ones((4, 2)), next_observation=np.ones((4, 2)))
-    buffer.add(still, np.zeros(4, bool))
+    buffer.add(still, np.arange(4) == 3)
     assert buffer.added == 8
+    # Nor are two environments of which one begins where the other one arrives.
+    two = Transition(*(part[:2] for part in episode))
+    empty(20, length=4).add(two, np.array([False, True]))
 
 
 def test_sizes_are_checked() -> None:

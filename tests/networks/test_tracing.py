@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
@@ -44,11 +45,14 @@ def test_a_program_leaves_no_custom_gradient_behind_wherever_it_has_one() -> Non
         tf.debugging.assert_near(slope(x), program(function)(x))
 
 
-def test_the_gradient_of_a_function_that_two_programs_call_stays() -> None:
-    shared = tf.function(tf.nn.silu)
+@pytest.mark.parametrize("function", [tf.nn.silu, in_a_loop])
+def test_the_gradient_of_a_function_that_two_programs_call_stays(
+    function: Callable[[tf.Tensor], tf.Tensor],
+) -> None:
+    shared = tf.function(function)
     spec, x = tf.TensorSpec((1,), tf.float32), tf.constant([2.0])
     forward = traced(lambda x: shared(x), spec)
     slope = traced(program(shared), spec)  # of the function as the first program traced it
-    tf.debugging.assert_near(forward(x), tf.nn.silu(x))
-    tf.debugging.assert_near(slope(x), program(tf.nn.silu)(x))
-    tf.debugging.assert_near(program(shared)(x), program(tf.nn.silu)(x))
+    tf.debugging.assert_near(forward(x), function(x))
+    tf.debugging.assert_near(slope(x), program(function)(x))
+    tf.debugging.assert_near(program(shared)(x), program(function)(x))

@@ -421,9 +421,21 @@ def test_values_of_every_setting_outside_the_process_need_consent() -> None:
     assert _named(**reaching) == reaching
     defaults = {name: each.default for name, each in settings_of(RunConfig).items()}
     assert _named(**defaults | {"env": "Pendulum-v1"}) == {}
-    # Only an agent of its own knows what a text means, in the keys of a dictionary, too.
-    own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2], "h": {}}
-    assert _named(**own).keys() == {"a", "b", "c"}
+    # Only a custom agent knows what its settings do; its class then says which ones are harmless.
+    own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2]}
+    assert _named(**own) == own
+
+
+def test_a_package_that_is_not_found_yet_needs_consent_when_it_is(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.name("run", "env", "evil_later:Evil-v0")
+    run = open_run(stage.run, None, {})
+    stage.put("later/evil_later.py")
+    monkeypatch.chdir(stage.folder / "later")
+    with pytest.raises(RunError, match="would import evil_later:Evil-v0"):
+        run.environment()
+    assert not stage.ran
 
 
 COLLECTING = {

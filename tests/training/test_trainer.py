@@ -384,13 +384,29 @@ def test_long_evaluations_are_interrupted_by_checkpoints_after_minutes(
     assert [(manifest.steps, manifest.pending, manifest.revision) for manifest in found] == [
         (100, (), 0),
         (149, (), 0),
-        (150, ("evaluation",), 0),
+        (150, ("evaluation", "round"), 0),
         (150, (), 1),
         (151, (), 0),
         (152, (), 0),
     ]
     for manifest in found[3:]:  # as if it had been killed in the evaluation
         shutil.rmtree(tmp_path / "parts" / manifest.folder)
+    _same(train("parts"), straight)
+
+
+def test_a_checkpoint_of_a_callback_within_a_round_continues_to_the_same_curves(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    class Saves(Callback):
+        def on_evaluation(self, training: Any, *_: Any) -> None:
+            training.checkpoint()
+
+    settings = {"env": "Long-v0", "steps": 160, "keep_checkpoints": 9}
+    straight = train("straight", **settings)
+    train("parts", callbacks=[Saves()], **settings)
+    *_, saved, last = published(tmp_path / "parts")
+    assert (saved.steps, saved.pending) == (150, ("round",))
+    shutil.rmtree(tmp_path / "parts" / last.folder)  # as if it had been killed right after it
     _same(train("parts"), straight)
 
 
@@ -466,12 +482,15 @@ def test_a_program_gets_the_exception_of_a_signal_once_everything_is_saved(
 def test_a_signal_before_the_first_step_lets_the_run_advance_by_a_round(
     tmp_path: Path,
 ) -> None:
-    for steps in (1, 2, 3):  # a job that is preempted whenever it starts
+    settings = SMALL | {"evaluate_every_steps": 2}
+    for steps in (1, 2, 2, 3):  # a job that is preempted whenever it starts
         with StopSignals() as signals:
             signal.raise_signal(signal.SIGTERM)
-            with Trainer(open_run(tmp_path / "run", "td3", SMALL)) as trainer:
+            with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
                 trainer.train(signals)
         assert (trainer.steps, trainer.finished) == (steps, False)
+        # The evaluation at 2 steps is interrupted once, and made at the next start.
+    assert read_results(trainer.run.evaluations_path).steps.tolist() == [2]
 
 
 def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(

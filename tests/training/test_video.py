@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cloudpickle
 import imageio.v2 as imageio
@@ -243,6 +245,21 @@ def test_an_encoder_that_fails_does_not_end_a_run(train: TrainRun, tmp_path: Pat
         "no video of step 150: the video cannot be encoded: an image of shape (32, 32, 3) and uint8"
     )
     assert list((tmp_path / "run" / "videos").iterdir()) == []
+
+
+def test_what_fails_in_a_checkpoint_during_a_video_is_no_matter_of_the_video(
+    tmp_path: Path,
+) -> None:
+    camera = Camera(environment_maker("Pendulum-v1"))
+    policy: Any = SimpleNamespace(steps=7, begin_episodes=lambda: lambda *_: np.zeros(1))
+    (tmp_path / "run").mkdir()
+
+    def fails() -> None:
+        raise OSError("read-only file system")
+
+    with pytest.raises(OSError, match="read-only"):
+        video.record_in_run(camera, policy, 0, tmp_path / "run", watch=fails)
+    camera.close()
 
 
 def test_an_environment_that_cannot_draw_itself_is_refused_before_a_run(
