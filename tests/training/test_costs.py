@@ -55,7 +55,7 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
         for _ in range(100 + 2 * 10):
             trainer._collect()
-            if trainer.in_round:
+            if trainer._is_call_due:
                 trainer._learn()
         assert trainer.updates == 20
         yield trainer
@@ -76,7 +76,7 @@ def test_an_environment_step_asks_nothing_of_tensorflow(trainer: Trainer, calls:
 def test_a_call_of_the_train_body_asks_for_itself_alone(trainer: Trainer, calls: Calls) -> None:
     for _ in range(10):
         trainer._collect()
-    assert trainer.in_round
+    assert trainer._is_call_due
     # The compiled call: rows are handed over without one, results are read without one.
     assert calls.of(trainer._learn) == 1
     assert trainer.updates == 30
@@ -108,7 +108,7 @@ def test_many_updates_are_one_compiled_call(
     monkeypatch.setattr(trainer.agent.learner, "_call", counted)
     for _ in range(45):
         trainer._collect()
-        while trainer.in_round:
+        while trainer._is_call_due:
             trainer._learn()
     assert made == [10] * 4
 
