@@ -77,8 +77,8 @@ class EpisodeBuffer(Buffer):
         # Two environments may meet by chance; three that also end in this way do not.
         if len(left) > 2 and continues and ended[-1] and not ended[:-1].any():
             raise ValueError(
-                f"add takes one step of each of N environments; got {len(left)} rows of which each "
-                "begins where the one before ends, an episode: add its steps one at a time"
+                f"add takes one step of each of N environments; got the {len(left)} steps of an "
+                "episode: add them one at a time"
             )
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

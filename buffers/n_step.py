@@ -10,7 +10,7 @@ import numpy as np
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
 
-# The parts of a waiting step: dtype and rank of each of them in a state.
+# The parts of a waiting step, with their dtype and rank in a state.
 _PARTS = {
     "observation": (np.float32, 2),
     "action": (np.float32, 2),

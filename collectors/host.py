@@ -171,7 +171,7 @@ class Host:
         return None
 
     def expect_stop(self) -> None:
-        """Does nothing: nobody waits here for another process."""
+        """Does nothing: no other process is waited for here."""
 
     def close(self) -> None:
         """Closes every environment."""

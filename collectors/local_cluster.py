@@ -35,7 +35,7 @@ class LocalCluster:
 
     def __init__(self, ray: Any, num_cpus: int) -> None:
         self._ray, before = ray, descendants()
-        # In a folder of its own, because Ray lets everybody write into its /tmp/ray, sockets too.
+        # A private folder, because every user may write into Ray's /tmp/ray, sockets included.
         self._folder = Path(mkdtemp(prefix="eagerly-"))
         try:
             with _random_token(ray), _on_loopback(ray):

@@ -50,12 +50,12 @@ class Reaper:
     def add(self, pids: Iterable[int], folder: Path | None = None) -> None:
         """Adds processes to kill, and a folder to remove afterwards."""
         lines = [*map(str, pids), *([] if folder is None else [str(folder)])]
-        with suppress(OSError):  # somebody has killed the reaper, which ends no run
+        with suppress(OSError):  # the reaper was killed, which does not end the run
             self._input.write("".join(f"{line}\n" for line in lines).encode())
             self._input.flush()
 
     def close(self) -> None:
-        """Waits until it has killed what is left."""
+        """Waits until the remaining processes are killed."""
         with suppress(OSError):
             self._input.close()
         self._process.wait()

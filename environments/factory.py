@@ -115,7 +115,7 @@ class EnvironmentMaker:
             ) from error
         except INTERRUPTIONS:
             raise
-        except BaseException as error:  # whatever a constructor makes of its arguments
+        except BaseException as error:  # a constructor may raise anything
             given = f" with {kwargs}" if kwargs else ""
             why = f"{type(error).__name__}: {error}"
             raise RunError(f"environment {self.name!r} cannot be made{given}: {why}") from error

@@ -139,7 +139,9 @@ class Goals:
             together = self._methods[index](first, second, details)
         except INTERRUPTIONS:
             raise
-        except BaseException:  # whatever it raises of a batch; alone it is told where it matters
+        except (
+            BaseException
+        ):  # errors of single calls are reported elsewhere
             return False
         is_array = isinstance(together, np.ndarray) and together.shape == (len(first),)
         return is_array and np.array_equal(together, alone)

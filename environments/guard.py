@@ -66,7 +66,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         """Steps the environment."""
         self._steps += 1
-        # A copy: what was executed is kept to repeat it, and an environment may change its array.
+        # A copy: executed actions are kept to be repeated, and an environment may change its array.
         given = action.copy() if isinstance(action, np.ndarray) else action
         return self._call("step", self.env.step, self._check_step, given)
 
@@ -128,7 +128,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise SpaceError(f"{name} must be True or False; got {short(value)}")
         check_info(info)
         if terminated or truncated:
-            numeric_items(info)  # raises what the curves of episodes cannot show
+            numeric_items(info)  # raises for numbers that curves cannot show
 
     def _check_observation(self, observation: Any) -> None:
         if self._parts is not None:

@@ -27,7 +27,7 @@ class Silence:
         self._limit, self.seconds = timeout and timeout + _GRACE, 0.0
 
     def end(self) -> None:
-        """Notes a sign of life, or that nobody waits for one."""
+        """Resets the silence, after a sign of life or while none is expected."""
         self.seconds = 0.0
 
     def tick(self) -> bool:
@@ -41,7 +41,7 @@ class Silence:
 
 
 def give_signs(pipe: Connection) -> None:
-    """Sends signs of life for as long as somebody can read them; to be run in a thread."""
+    """Sends signs of life until the pipe is closed; to be run in a thread."""
     with suppress(OSError):
         while True:
             pipe.send_bytes(b"\0")

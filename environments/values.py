@@ -1,4 +1,4 @@
-"""Checks and copies of the values that an environment returns besides its observations."""
+"""Checks and copies of rewards, infos and other values that an environment returns."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def is_scalar(value: Any, kinds: str) -> bool:
-    """Returns whether an array, of NumPy or another library, has no axes and one of these kinds."""
+    """Returns whether an array, also of another library, has no axes and a dtype of these kinds."""
     array = as_array(value)
     return array.ndim == 0 and array.dtype.kind in kinds
 

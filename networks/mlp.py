@@ -93,7 +93,7 @@ class MLP(keras.Model):
         ]
 
     def build(self, input_shape: Any) -> None:
-        """Builds the layers. Keras would trace `call` and leave its custom gradients behind."""
+        """Builds the layers. Keras would trace `call`, whose custom gradients stay registered."""
         for layer, width in zip((*self._linear, *self._norms), self._widths, strict=True):
             if not layer.built:
                 built(layer, width)

@@ -236,10 +236,10 @@ class Actions:
 def _parts(
     space: gymnasium.Space[Any], given: Any, path: str
 ) -> Iterator[tuple[str, gymnasium.Space[Any], Any]]:
-    """Yields the spaces inside a `Dict` or `Tuple` with their names and what is given for them.
+    """Yields the spaces inside a `Dict` or `Tuple` with their names and values.
 
     Raises:
-        ValueError: If what is given has another structure.
+        ValueError: If the values have another structure.
     """
     inner = inner_spaces(space)
     if inner is None:

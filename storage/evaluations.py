@@ -172,7 +172,7 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
 
 
 def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
-    """Reads the rows of a table one by one, so that memory holds only what is kept of them."""
+    """Reads the rows of a table one by one, so that memory stays small."""
     header: list[str] = []
     for _ in range(_MOST + 2):  # the header and one row too many
         line = file.readline(_LONGEST)

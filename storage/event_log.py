@@ -23,7 +23,7 @@ from eagerly.storage.files import RunFiles
 _EVENTS = "events.out.tfevents."
 _VERSION = "brain.Event:2"  # without it TensorBoard drops points whose steps come again
 _TAG = "evaluation/return_mean"
-_LARGEST = 2**20  # bytes of a record that is decoded, which may take fifty times as many
+_LARGEST = 2**20  # bytes of a decoded record, which can take fifty times its size
 _TICK, _LATEST = 1e-6, 1e10  # seconds: the resolution and the end of the times in names
 _TIME = re.compile(r"\d{1,10}(\.\d+)?(?!\d)")
 _HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; that of the content
@@ -109,7 +109,7 @@ def _last_time(files: RunFiles) -> float:
 
 
 def _events(file: BinaryIO, size: int) -> Iterator[Any]:
-    """Reads the records of an event file, as far as they are whole."""
+    """Reads the records of an event file up to the first damaged one."""
     for length in _records(file, size):
         event = _decoded(file.read(length))
         if event is None:

@@ -105,7 +105,7 @@ def write_manifest(files: RunFiles, manifest: Manifest) -> None:
         largest = max(sizes, key=sizes.__getitem__)
         raise RunError(
             f"{error}. The largest state is that of {largest}: keep large values in it, or in an "
-            "info that it remembers, as NumPy arrays, which have files of their own"
+            "info that it remembers, as NumPy arrays, which are stored in separate files"
         ) from error
 
 

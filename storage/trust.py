@@ -58,7 +58,7 @@ INSIDE = frozenset(_INSIDE.split())
 def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a run that reach outside the process, so that someone must vouch.
 
-    A setting that is in neither table belongs to a custom agent, and only that knows what it does.
+    A setting that is in neither table belongs to a custom agent, and its effect is unknown.
 
     Args:
         document: What `config.json` holds, checked.
@@ -89,12 +89,12 @@ def _is_factory(name: str) -> bool:
     return ":" in name and not name.startswith(FACTORY)
 
 
-# For each setting outside the process, returns whether a value of it reaches there.
+# For each setting that can reach outside the process: returns whether a value does.
 OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
     {
         "agent": lambda name: ":" in name,
         "env": _is_package,
-        "env_kwargs": bool,  # only the environment knows what a name or a number does
+        "env_kwargs": bool,  # their effect is known to the environment only
         "init_from": bool,
         "collectors": lambda kind: kind != HERE,
         "num_collectors": bool,
@@ -132,7 +132,7 @@ def trust(path: Path, named: Mapping[str, Any]) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Creates a folder and its missing parents for the user alone, whatever the umask is."""
+    """Creates a folder and its missing parents with mode 0700, regardless of the umask."""
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -160,7 +160,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
 
 
 def described(named: Mapping[str, Any]) -> str:
-    """Returns a description of what a run directory would do that sets this."""
+    """Describes the effects of these settings of a run directory."""
     found = _collection(named)
     if places := _places(named):
         imports = (

@@ -194,7 +194,7 @@ class Trainer:
             FloatingPointError, ImportError, OSError, RunError, MemoryError, tf.errors.OpError
         ) as error:  # fmt: skip
             what = str(error).rstrip(".\n")
-            what += "\n" if "\n" in what else ". "  # a traceback stands by itself
+            what += "\n" if "\n" in what else ". "  # a traceback needs no period
             raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
 
     def _round(self) -> None:

@@ -240,7 +240,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(
 def test_an_episode_in_the_place_of_one_step_of_each_environment_is_refused() -> None:
     buffer, places = empty(20, length=4), np.arange(8.0).reshape(4, 2)
     episode = Transition(places, np.zeros((4, 1)), np.ones(4), np.ones(4), places + 2)
-    with pytest.raises(ValueError, match="got 4 rows of which each begins where the one before"):
+    with pytest.raises(ValueError, match="got the 4 steps of an episode: add them one"):
         buffer.add(episode, np.arange(4) == 3)
     assert buffer.added == 0
     # Environments that all stand still are not one episode.
