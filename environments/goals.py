@@ -139,9 +139,7 @@ class Goals:
             together = self._methods[index](first, second, details)
         except INTERRUPTIONS:
             raise
-        except (
-            BaseException
-        ):  # errors of single calls are reported elsewhere
+        except BaseException:  # errors of single calls are reported elsewhere
             return False
         is_array = isinstance(together, np.ndarray) and together.shape == (len(first),)
         return is_array and np.array_equal(together, alone)
