@@ -1,8 +1,9 @@
 """Damages run directories at random and looks what becomes of them.
 
 `python -m tests.fuzzing --cases 10000` is `make fuzz`. Every second case is one of a stranger's
-(`tests.strangers`), every other one an accident: it copies a small run, damages one of its
-files, and opens it as `train.py` and `load_policy` do. It must end in one of these:
+(`tests.strangers`, and every eighth of `tests.unlucky`), every other one an accident: it copies a
+small run, damages one of its files, and opens it as `train.py` and `load_policy` do. It must end in
+one of these:
 
 - continued, from the newest checkpoint or the one before it, with every variable, transition,
   counter and random state as that checkpoint had them, and a line about whatever is not;
@@ -34,6 +35,7 @@ from typing import Any
 import click
 
 from tests.strangers import Stranger
+from tests.unlucky import UnluckyRuns
 
 STEPS = (150, 200)  # of the two checkpoints
 TRAINED_TO = 240
@@ -99,6 +101,7 @@ class Fuzzer:
         straight = train_in(self._copy("straight"), steps=TRAINED_TO)
         self._trained = _digest_of(straight)
         self._stranger = Stranger(folder, self._base)
+        self._unlucky = UnluckyRuns(folder)
 
     def _expected_states(self) -> dict[int, tuple[str, str]]:
         """What each checkpoint holds, digests of the state and of the best policy."""
@@ -119,6 +122,9 @@ class Fuzzer:
 
     def run(self, case: int) -> Outcome:
         """Runs one case."""
+        if case % 8 == 7:
+            kind, done, word, said = self._unlucky.run(case)
+            return Outcome(case, f"stranger's environment: {kind}", done, word, said)
         if case % 2:
             kind, done, word, said = self._stranger.run(case)
             return Outcome(case, f"stranger: {kind}", done, word, said)
