@@ -14,7 +14,7 @@ _HURRIED = 5.0  # seconds of silence that are waited for once the run is asked t
 class Silence:
     """Decides when a process that gives no sign of life counts as frozen.
 
-    Ticks are counted and not the clock, which goes on while this process is stopped (Ctrl-Z).
+    Ticks are counted instead of seconds, because the clock also runs while this process is stopped.
 
     Args:
         timeout: Seconds that a call may hold Python's interpreter lock; 0: any time.

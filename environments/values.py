@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def is_scalar(value: Any, kinds: str) -> bool:
-    """Returns whether an array, also of another library, has no axes and a dtype of these kinds."""
+    """Returns whether an array-like value has no axes and a dtype in `kinds`."""
     array = as_array(value)
     return array.ndim == 0 and array.dtype.kind in kinds
 

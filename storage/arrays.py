@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-# Rows of an array without elements, whose file is as short as its header: as many as environments.
+# Limit for rows of an array without elements, whose file is only a header: the most environments.
 _MOST_EMPTY = 4096
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,

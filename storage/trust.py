@@ -160,7 +160,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
 
 
 def described(named: Mapping[str, Any]) -> str:
-    """Describes the effects of these settings of a run directory."""
+    """Describes the effects of these run-directory settings."""
     found = _collection(named)
     if places := _places(named):
         imports = (

@@ -55,7 +55,7 @@ class Evaluator:
             self.pending.discard("video")
 
     def complete(self, tell: Callable[..., None]) -> bool:
-        """Runs the pending evaluation and video; returns False if one was interrupted.
+        """Runs the pending evaluation and video. Returns False after an interruption.
 
         Args:
             tell: Called with "on_evaluation" and the results of `evaluate`.
