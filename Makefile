@@ -135,7 +135,7 @@ prove-resume: install  ## Prove that a killed run equals one that was not (ENV= 
 	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
 
-same-bits: install  ## Say whether ten short trainings still come to the same bits (ARGS=--write keeps them)
+same-bits: install  ## Compare eleven short trainings with stored digests, bit by bit (ARGS=--write stores new ones)
 	$(BIN)/python -m tests.same_bits --jobs $(JOBS) $(ARGS)
 
 fuzz: install  ## Damaged and hostile run directories, processes that die after every file operation (CASES= JOBS=)

@@ -1,9 +1,14 @@
-"""Says whether a change moved a bit: short trainings, and the digests of what they came to.
+"""Checks whether a change altered any bit of the results of short trainings.
 
-`python -m tests.same_bits` is `make same-bits`. It trains, each time in a process of its own, and
-compares with `tests/same_bits.json`: the digests of the commit that wrote it, with the machine and
-the versions. Digests are equal on one machine alone. `--write` writes the file: in a commit of its
-own that says which bits changed and why, or where another machine compares two commits.
+`make same-bits` runs `python -m tests.same_bits`. It trains each run in a separate process and
+compares its digests with `tests/same_bits.json`, which also records the machine and the versions.
+Digests are only comparable on one machine.
+
+Digests come in two groups. *Results* are weights, targets, optimizers, rows of the replay buffer,
+tables and curves: the command fails if one of them differs. *Layout* digests cover saved states
+whose structure may change although the results do not. A difference in them is reported; the
+commit that causes it must say so. `--write` stores all digests, `--write-layout` only those of
+the layout, and only if all results are equal.
 """
 
 from __future__ import annotations
@@ -20,10 +25,11 @@ import click
 import keras
 
 ROOT = Path(__file__).parents[1]
-KEPT = Path(__file__).with_suffix(".json")
+STORED = Path(__file__).with_suffix(".json")
 _SMALL = "--hidden-sizes 32,32 --batch-size 32 --evaluate-every-steps 300 --evaluation-episodes 2"
 _EVERY = "--summarize-every-steps 100 --checkpoint-every-steps 250"
 _MEMORY = "--sequence-length 12 --sequences-per-update 6 --memory-units 16 --replay-ratio 0.2"
+LAYOUT = {"budget", "collector", "policies"}
 _OWN = "tests.same_bits"
 TRAININGS = {
     "td3": f"td3 --env HalfCheetah-v5 --steps 700 --warmup-steps 300 {_SMALL} {_EVERY}",
@@ -51,20 +57,20 @@ TRAININGS = {
 
 
 def actor(observation_space: Any, action_space: Any) -> Any:
-    """An actor of our own, as `--actor` names it."""
+    """Returns the actor that `--actor` names."""
     layers = keras.layers.Dense(16, "relu"), keras.layers.Dense(action_space.shape[0], "tanh")
     return keras.Sequential([keras.Input(observation_space.shape), *layers])
 
 
 def critic(observation_space: Any, action_space: Any) -> Any:
-    """A critic of our own, as `--critic` names it."""
+    """Returns the critic that `--critic` names."""
     inputs = [keras.Input(observation_space.shape), keras.Input(action_space.shape)]
     hidden = keras.layers.Dense(16, "relu")(keras.layers.Concatenate()(inputs))
     return keras.Model(inputs, keras.layers.Dense(1)(hidden))
 
 
 def trained(folder: Path, name: str) -> dict[str, str]:
-    """Trains, and returns the digests of the parts of the run, shortened."""
+    """Trains one run and returns the shortened digests of its parts."""
     run = folder / name.replace(" ", "-")
     words = [*TRAININGS[name].split(), "--no-progress", "--seed", "7", "--run-dir", str(run)]
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *words]
@@ -77,38 +83,64 @@ def trained(folder: Path, name: str) -> dict[str, str]:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Keep the digests, instead of comparing with them.")
-@click.option("--only", multiple=True, type=click.Choice(list(TRAININGS)), help="Of all.")
+@click.option("--write", is_flag=True, help="Store all digests instead of comparing them.")
+@click.option("--write-layout", is_flag=True, help="Store the layout digests if results are equal.")
+@click.option("--only", multiple=True, type=click.Choice(list(TRAININGS)), help="[default: all]")
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--digests-of", type=click.Path(path_type=Path), hidden=True)
-def main(write: bool, only: tuple[str, ...], jobs: int, digests_of: Path | None) -> None:
-    """Trains them all and compares digests with those that were kept; fails if any differs."""
+def main(
+    write: bool, write_layout: bool, only: tuple[str, ...], jobs: int, digests_of: Path | None
+) -> None:
+    """Trains all runs and compares their digests with the stored ones; fails if results differ."""
     from eagerly.storage.digests import digests
     from eagerly.training.hardware import conditions
 
     if digests_of:
         click.echo(json.dumps({part: digest[:16] for part, digest in digests(digests_of).items()}))
         return
+    if (write or write_layout) and only:
+        raise click.UsageError("--write and --write-layout store all trainings: omit --only")
     names = list(only or TRAININGS)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
-        found = dict(zip(names, pool.map(lambda n: trained(Path(folder), n), names), strict=True))
-    if write:
-        document = {"conditions": conditions(), "trainings": found}
-        KEPT.write_text(json.dumps(document, indent=1) + "\n")
-        return
-    kept = json.loads(KEPT.read_text())
+        trainings = pool.map(lambda n: _by_group(trained(Path(folder), n)), names)
+        found = dict(zip(names, trainings, strict=True))
     here = conditions()
-    for key in sorted(kept["conditions"].keys() | here.keys()):
-        if kept["conditions"].get(key) != here.get(key):
-            click.echo(f"{key} was {kept['conditions'].get(key)}, is {here.get(key)}")
-    differ = {name: _differing(kept["trainings"][name], found[name]) for name in names}
-    for name, parts in differ.items():
-        click.echo(f"{name}: {'equal' if not parts else 'DIFFERS in ' + ', '.join(parts)}")
-    sys.exit(any(differ.values()))
+    if write:
+        _write({"conditions": here, "trainings": found})
+        return
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    for key in sorted(stored["conditions"].keys() | here.keys()):
+        if stored["conditions"].get(key) != here.get(key):
+            click.echo(f"{key} was {stored['conditions'].get(key)}, is {here.get(key)}")
+    failed = False
+    for name in names:
+        results, layout = (
+            _differing(stored["trainings"][name][group], found[name][group])
+            for group in ("results", "layout")
+        )
+        failed |= bool(results)
+        verdict = f"DIFFERS in {', '.join(results)}" if results else "equal"
+        click.echo(
+            f"{name}: {verdict}" + (f"; new layout of {', '.join(layout)}" if layout else "")
+        )
+    if write_layout and not failed:
+        for name in names:
+            stored["trainings"][name]["layout"] = found[name]["layout"]
+        _write(stored)
+    sys.exit(failed)
 
 
-def _differing(kept: dict[str, str], found: dict[str, str]) -> list[str]:
-    return sorted(n for n in kept.keys() | found.keys() if kept.get(n) != found.get(n))
+def _by_group(parts: dict[str, str]) -> dict[str, dict[str, str]]:
+    layout = {name: digest for name, digest in parts.items() if name in LAYOUT}
+    return {"results": {n: d for n, d in parts.items() if n not in LAYOUT}, "layout": layout}
+
+
+def _differing(stored: dict[str, str], found: dict[str, str]) -> list[str]:
+    return sorted(n for n in stored.keys() | found.keys() if stored.get(n) != found.get(n))
+
+
+def _write(document: dict[str, Any]) -> None:
+    STORED.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
