@@ -25,7 +25,7 @@ help:  ## Show this list
 
 install: $(VENV)/installed  ## Set up .venv with everything
 
-$(VENV)/installed: setup.cfg pyproject.toml setup/editable.py
+$(VENV)/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "eagerly needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -58,12 +58,8 @@ format: install  ## Rewrite to the style that lint checks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Tools that walk packages do not follow the mapping of the checkout, so an installed copy is
-# checked; build/ goes first, because setuptools would install deleted modules from it again.
-typecheck: install  ## Check types, on an installed copy
-	rm -rf build/lib build/bdist* build/types
-	$(BIN)/python -m pip install --quiet --no-deps --target build/types .
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p eagerly
+typecheck: install  ## Check types
+	$(BIN)/mypy -p eagerly
 
 check: lint typecheck test test-long  ## All of the above
 
@@ -73,10 +69,10 @@ docs: install  ## Build the documentation into build/docs
 	@echo "open build/docs/docs/index.html"
 
 bench: install  ## Measure beside PyTorch, Stable-Baselines3 and SBX (TABLES= ROUNDS= ARGS=)
-	$(BIN)/python scripts/benchmark.py $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+	$(BIN)/python -m eagerly.benchmarks $(TABLES) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 reproduce: install  ## Train the grid of the learning curves, hours (PARTS= JOBS= ARGS=)
-	$(BIN)/python scripts/reproduce.py $(PARTS) --jobs $(JOBS) $(ARGS)
+	$(BIN)/python -m eagerly.benchmarks.reproduce $(PARTS) --jobs $(JOBS) $(ARGS)
 
 # The learning curves of README and docs, from tables that are there.
 LEARNING := benchmarks/learning
@@ -132,7 +128,7 @@ pictures: install  ## Draw the learning curves of README and docs from benchmark
 
 prove-resume: STEPS := 20000
 prove-resume: install  ## Prove that a killed run equals one that was not (ENV= AGENT= KILLS= SEED= STEPS=)
-	$(BIN)/python scripts/prove_resume.py $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
+	$(BIN)/python -m eagerly.benchmarks.prove_resume $(AGENT) --env $(ENV) --steps $(STEPS) --seed $(SEED) \
 	    --kills $(KILLS) $(ARGS)
 
 same-bits: install  ## Compare eleven short trainings with stored digests, bit by bit (ARGS=--write stores new ones)
@@ -161,7 +157,7 @@ test-ray:  ## Collect on Ray clusters of this machine, whose actors and nodes ar
 	$(PYTHON) -m venv build/ray
 	build/ray/bin/python -m pip install --quiet --upgrade pip
 	build/ray/bin/python -m pip install --quiet --editable '.[ray]' pytest
-	build/ray/bin/python -m pytest -m "long or not long" tests/collectors/test_ray.py $(ARGS)
+	build/ray/bin/python -m pytest -m "long or not long" tests/eagerly/collectors/test_ray.py $(ARGS)
 
 test-export:  ## Convert policies and run what comes of it, with the runtimes of the extra `export`
 	$(PYTHON) -m venv build/export
@@ -170,4 +166,4 @@ test-export:  ## Convert policies and run what comes of it, with the runtimes of
 	build/export/bin/python -m pytest -m '' tests/export $(ARGS)
 
 clean:  ## Remove what can be made again; runs stay
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build .src/*.egg-info .mypy_cache .pytest_cache .ruff_cache

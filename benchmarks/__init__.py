@@ -1,1 +1,1 @@
-"""Side-by-side measurements; `scripts/benchmark.py` runs them and writes `benchmarks/results/`."""
+"""Side-by-side measurements: `make bench` runs them and writes `benchmarks/results/`."""

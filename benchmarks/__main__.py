@@ -1,4 +1,4 @@
-"""Measures this package beside its peers: `benchmark.py`, or `benchmark.py article runs ...`."""
+"""Measures this package beside its peers: `make bench TABLES="article runs"`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import psutil
 
-from eagerly.scripts.ray_cluster import RayCluster, collectors_of
+from eagerly.benchmarks.ray_cluster import RayCluster, collectors_of
 from eagerly.training.processes import TrainingProcess
 
 _LEARNER, _COLLECTOR, _NODE = "learner", "collector", "node"
@@ -37,6 +37,7 @@ class Training(TrainingProcess):
             )
 
     def runs(self) -> bool:
+        """Returns whether the process is running."""
         return self.poll() is None
 
     def saved_steps(self) -> int:

@@ -1,6 +1,6 @@
 """An actor and a critic of every kind of model, alike but for what they are made with.
 
-The grid trains them on Pendulum: `scripts/reproduce.py own`. Each is an MLP of 64-64 units; one of
+The grid trains them on Pendulum: `make reproduce PARTS=own`. Each is an MLP of 64-64 units; one of
 a single critic is made for each of TD3's two.
 """
 

@@ -1,7 +1,8 @@
 """Proves that a run that is killed again and again equals one that never stopped.
 
-`prove_resume.py td3 --env HalfCheetah-v5 --steps 20000 --kills 20` trains twice with the same
-command: once straight through, once killed with SIGKILL at random moments and typed again.
+`python -m eagerly.benchmarks.prove_resume td3 --env HalfCheetah-v5 --steps 20000 --kills 20` trains
+twice with the same command: once without interruption, and once killed with SIGKILL at random
+moments and started again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ from typing import Any
 
 import click
 
+from eagerly.benchmarks.killing import Training, Trial
+from eagerly.benchmarks.ray_cluster import RayCluster
 from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import Command
-from eagerly.scripts.killing import Training, Trial
-from eagerly.scripts.ray_cluster import RayCluster
-
-_TRAIN = Path(__file__).with_name("train.py")
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
@@ -79,7 +78,7 @@ def main(
     settings = {"env": env, "steps": steps, "seed": seed, "checkpoint-every-steps": every}
     words = [agent, "--no-progress", *(w for n, v in settings.items() for w in (f"--{n}", str(v)))]
     click.echo(f"train.py {' '.join([*words[:1], *words[2:], *flags])}")
-    command = [sys.executable, str(_TRAIN), *words, *flags, "--run-dir"]
+    command = [sys.executable, "-m", "eagerly.scripts.train", *words, *flags, "--run-dir"]
 
     began = time.monotonic()
     Training([*command, str(folder / "straight")], folder / "straight").finish()

@@ -1,4 +1,4 @@
-"""Makes the documentation's learning curves again: `reproduce.py`, or `reproduce.py td3 ...`."""
+"""Trains the grid behind the learning curves of the documentation: `make reproduce PARTS=td3`."""
 
 from __future__ import annotations
 

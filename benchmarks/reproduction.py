@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eagerly import __version__
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.errors import RunError
@@ -27,6 +26,7 @@ from eagerly.storage.presets import OF_THE_ENVIRONMENT
 from eagerly.storage.settings import as_saved, build, with_preset
 from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.processes import STOPPED, TrainingProcess, train_command
+from eagerly.version import __version__
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.
 MINUTES_PER_PROCESS = 15.0

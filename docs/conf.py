@@ -6,13 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from eagerly import __version__
 from eagerly.agents import agent_class, agent_names
 from eagerly.conditions import flag_name
 from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
 from eagerly.storage.settings import format_setting
+from eagerly.version import __version__
 
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]

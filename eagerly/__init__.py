@@ -10,6 +10,8 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eagerly.version import __version__
+
 if TYPE_CHECKING:
     from eagerly.agents.config_groups import (
         DiscreteConfig,
@@ -38,12 +40,8 @@ if TYPE_CHECKING:
     from eagerly.training.evaluation import evaluate
     from eagerly.training.trainer import Trainer
 
-__version__ = "0.1.0"
-
-# In a checkout the folders lie beside this one, not in it, and Python finds this one first.
-_CHECKOUT = Path(__file__).parent.parent
-if (_CHECKOUT / "setup.cfg").is_file() and (_CHECKOUT / "agents").is_dir():
-    __path__.append(str(_CHECKOUT))
+# An editable install reaches this file through a link. Debuggers and tracebacks show real paths.
+__path__ = [str(Path(__file__).resolve().parent)]
 
 _HOMES = {
     "DDPG": "agents.ddpg",

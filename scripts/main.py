@@ -8,8 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from eagerly import __version__
 from eagerly.scripts.commands import Group
+from eagerly.version import __version__
 
 
 class _Lazy(click.Command):

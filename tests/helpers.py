@@ -28,8 +28,13 @@ OBSERVATION_SIZE, ACTION_SIZE = 4, 2
 
 def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs a script as a user does."""
+    return python(str(ROOT / "scripts" / name), *words, cwd=cwd)
+
+
+def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs Python with the environment variables of a user."""
     return subprocess.run(
-        [sys.executable, ROOT / "scripts" / name, *words],
+        [sys.executable, *words],
         cwd=cwd,
         capture_output=True,
         text=True,

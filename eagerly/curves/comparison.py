@@ -17,7 +17,7 @@ from eagerly.curves.statistics import (
 from eagerly.curves.tables import Group
 
 # What a policy without any knowledge reaches, the zero of normalized scores: means of
-# `random_returns` in tests/curves/test_comparison.py for the seeds 0 to 199. Hiding something
+# `random_returns` in tests/eagerly/curves/test_comparison.py for seeds 0 to 199. Hiding something
 # changes nothing here.
 RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
     {

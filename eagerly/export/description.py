@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from eagerly import __version__
 from eagerly.environments.factory import environment_name
 from eagerly.export.formats import Format
 from eagerly.export.runner import FORMAT
@@ -25,6 +24,7 @@ from eagerly.policies.policy import Policy
 from eagerly.spaces import Actions, Observations, document_of, text_of
 from eagerly.storage.documents import sealed
 from eagerly.storage.run import Run
+from eagerly.version import __version__
 
 CARD = "MODEL_CARD.md"
 

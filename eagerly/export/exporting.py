@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from eagerly import __version__
 from eagerly.environments.factory import environment_name
 from eagerly.errors import RunError
 from eagerly.export.c_examples import write_examples_of
@@ -39,6 +38,7 @@ from eagerly.storage.loading import policy_of
 from eagerly.storage.run import Run, open_run
 from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.signals import terminated_by_signals
+from eagerly.version import __version__
 
 _log = logging.getLogger(__name__)
 

@@ -112,7 +112,7 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
         return f"bit for bit, with the same versions, threads and processor, {condition}"
     return (
         f"with TensorFlow's deterministic operations, {condition}; that this is bit for bit on a "
-        "GPU was never measured: scripts/prove_resume.py does it"
+        "GPU was never measured: `make prove-resume` in a clone does it"
     )
 
 

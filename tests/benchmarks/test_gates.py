@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from eagerly.benchmarks.gates import Gates, Verdict, table
 from eagerly.benchmarks.grid import parts
 from eagerly.benchmarks.measuring import machine
+from eagerly.benchmarks.reproduce import main
 from eagerly.benchmarks.reproduction import Reproduction, _settings
-from eagerly.scripts.reproduce import main
 from tests.helpers import ROOT
 
 SPREAD = (0.9, 0.97, 1.0, 1.03, 1.1)

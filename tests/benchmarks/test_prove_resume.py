@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import ROOT, script
+from tests.helpers import ROOT, python
 
 FLAGS = [
     *("--steps", "600", "--warmup-steps", "300", "--mode", "eager"),
@@ -36,7 +36,7 @@ def test_a_run_that_is_killed_twice_equals_one_that_was_not(tmp_path: Path) -> N
         "--json",
         "proof.json",
     ]
-    process = script("prove_resume.py", "td3", *FLAGS, *more, cwd=tmp_path)
+    process = python("-m", "eagerly.benchmarks.prove_resume", "td3", *FLAGS, *more, cwd=tmp_path)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "All parts are equal." in process.stdout
     assert "DIFFERENT" not in process.stdout
@@ -50,7 +50,7 @@ def test_a_run_that_is_killed_twice_equals_one_that_was_not(tmp_path: Path) -> N
 @pytest.mark.long
 def test_runs_that_differ_end_with_exit_code_1_and_are_kept(tmp_path: Path) -> None:
     more = ["--env", "tests.toys:Noisy-v0", "--kills", "0", "--run-dir", "proof"]
-    process = script("prove_resume.py", "td3", *FLAGS, *more, cwd=tmp_path)
+    process = python("-m", "eagerly.benchmarks.prove_resume", "td3", *FLAGS, *more, cwd=tmp_path)
     assert process.returncode == 1
     assert "THE RUNS DIFFER." in process.stdout
     assert re.search(r"\| replay buffer \|.*\| DIFFERENT \|", process.stdout)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.scripts.main import main
-from tests.export import surroundings
+from tests.eagerly.export import surroundings
 from tests.small_runs import train_in
 
 

@@ -25,9 +25,9 @@ from eagerly.environments.silence import Silence
 from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback
 from tests import toys
+from tests.eagerly.training.test_trainer import _same
 from tests.helpers import gone
 from tests.small_runs import SMALL
-from tests.training.test_trainer import _same
 
 toys.register()
 OWN_MEMORY = 120 * 2**20  # bytes that a collector may need for itself

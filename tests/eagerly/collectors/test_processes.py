@@ -27,9 +27,9 @@ from eagerly.storage.config import RunConfig
 from eagerly.training.callbacks import Callback
 from eagerly.training.signals import StopSignals
 from tests import toys
+from tests.eagerly.training.test_trainer import _same
 from tests.helpers import ROOT, gone
 from tests.small_runs import SMALL, TrainRun
-from tests.training.test_trainer import _same
 
 toys.register()
 

@@ -64,9 +64,8 @@ def test_actors_nodes_and_learners_that_are_killed_change_nothing(
     words += ["--collectors", "ray", "--", "--warmup-steps", "800", "--num-envs", "4"]
     words += ["--group-size", "1", "--rollout-steps", "20", "--policy-lag", policy_lag]
     words += ["--hidden-sizes", "32,32", "--evaluate-every-steps", "800"]
-    prove = ROOT / "scripts" / "prove_resume.py"
     done = subprocess.run(
-        [*_alone(), sys.executable, prove, *words],
+        [*_alone(), sys.executable, "-m", "eagerly.benchmarks.prove_resume", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,

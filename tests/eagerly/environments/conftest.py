@@ -1,3 +1,3 @@
 """What tests of whole runs share."""
 
-from tests.training.conftest import _unoptimized, train  # noqa: F401
+from tests.eagerly.training.conftest import _unoptimized, train  # noqa: F401

@@ -120,7 +120,7 @@ def test_what_keeps_an_environment_from_being_made_is_told() -> None:
 
 def test_a_factory_makes_environments_too() -> None:
     make = environment_maker(make_counting, {"length": 2})
-    assert make.name == "factory tests.environments.test_factory:make_counting"
+    assert make.name == "factory tests.eagerly.environments.test_factory:make_counting"
     assert make().unwrapped.length == 2
     with pytest.raises(RunError, match=r"must return a gymnasium.Env; it returned .*'int'"):
         environment_maker(lambda: 3)()

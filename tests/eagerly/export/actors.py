@@ -12,7 +12,7 @@ from eagerly.agents.config_groups import MemoryConfig
 from eagerly.export.interface import computed, in_float32, inputs, outputs
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
-from tests.policies.test_numpy_actor import NORMALIZED, TD7, built
+from tests.eagerly.policies.test_numpy_actor import NORMALIZED, TD7, built
 
 Named = dict[str, np.ndarray]
 CONTINUED = 300  # steps with states that are fed back

@@ -15,7 +15,7 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.spaces import Actions, Observations
-from tests.export import drawn
+from tests.eagerly.export import drawn
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 UNEVEN = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([3.0, 0.5], np.float32))

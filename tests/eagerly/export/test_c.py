@@ -22,7 +22,7 @@ from eagerly.policies.numpy_actor import normalized
 from eagerly.policies.operations import ACTIVATIONS
 from eagerly.policies.quantization import integers
 from eagerly.spaces import Actions, Entry
-from tests.export.drawn import EMBEDDING, acting, actor, int8_rows, quantised
+from tests.eagerly.export.drawn import EMBEDDING, acting, actor, int8_rows, quantised
 
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.5, 1.5])
 STRICT = (*c.FLAGS, "-pedantic", "-Wconversion", "-Wdouble-promotion")

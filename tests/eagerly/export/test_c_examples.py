@@ -11,8 +11,8 @@ import pytest
 
 from eagerly.export import c
 from eagerly.export.c_examples import write_examples, write_examples_of
-from tests.export.drawn import MUTATIONS, acting, actor, mutated, quantised
-from tests.export.test_c import (
+from tests.eagerly.export.drawn import MUTATIONS, acting, actor, mutated, quantised
+from tests.eagerly.export.test_c import (
     HIGH,
     LOW,
     STRICT,

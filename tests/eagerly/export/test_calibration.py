@@ -9,9 +9,9 @@ from eagerly.export import calibration
 from eagerly.export.calibration import calibrated, rescaled
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
-from tests.export.actors import NORMALIZED, network_of
-from tests.export.drawn import EMBEDDING, acting, actor
-from tests.policies.test_numpy_actor import built
+from tests.eagerly.export.actors import NORMALIZED, network_of
+from tests.eagerly.export.drawn import EMBEDDING, acting, actor
+from tests.eagerly.policies.test_numpy_actor import built
 
 SCALES = np.array([0.01, 1.0, 300.0])
 

@@ -15,7 +15,7 @@ import pytest
 
 from eagerly import RunError
 from eagerly.export.children import in_child
-from tests.export import children_tasks
+from tests.eagerly.export import children_tasks
 from tests.helpers import ROOT, gone
 
 
@@ -53,7 +53,7 @@ def test_it_has_no_standard_input() -> None:
 def test_it_ends_with_its_parent_and_so_does_what_it_started(tmp_path: Path) -> None:
     code = f"""
         from eagerly.export.children import in_child
-        from tests.export.children_tasks import waiting
+        from tests.eagerly.export.children_tasks import waiting
 
         in_child("the test", waiting, {str(tmp_path / "processes")!r})
     """

@@ -8,8 +8,8 @@ import pytest
 
 from eagerly.export.description import description_of, model_card
 from eagerly.export.formats import FORMATS
-from tests.export.drawn import EMBEDDING
-from tests.export.networks import BOX, UNEVEN, made
+from tests.eagerly.export.drawn import EMBEDDING
+from tests.eagerly.export.networks import BOX, UNEVEN, made
 
 
 def described(**settings: Any) -> dict[str, Any]:

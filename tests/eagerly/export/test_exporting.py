@@ -24,9 +24,9 @@ from eagerly.export.description import model_card
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
 from eagerly.training.signals import Terminated
+from tests.eagerly.training.test_failing_surroundings import can_mount
 from tests.helpers import gone
 from tests.small_runs import train_in
-from tests.training.test_failing_surroundings import can_mount
 
 BLOCKED = ("eagerly", "tensorflow", "keras", "gymnasium", "scipy")
 PENDULUM = {"normalize_observations": True, "hidden_sizes": (16, 16), "env": "Pendulum-v1"}
@@ -53,7 +53,7 @@ def out(tmp_path: Path) -> Iterator[Path]:
 
 
 def faulty(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    stand_in = Format("tests.export.faulty", "C", {}, "a C compiler", compiles=True)
+    stand_in = Format("tests.eagerly.export.faulty", "C", {}, "a C compiler", compiles=True)
     monkeypatch.setitem(FORMATS, "c", stand_in)
     monkeypatch.setenv("FAULT", fault)
 

@@ -10,8 +10,8 @@ from eagerly import RunError
 from eagerly.export.formats import FORMATS, format_of
 from eagerly.policies.architecture import MemoryCore
 from eagerly.policies.heads import ActionHead
-from tests.export.actors import network_of
-from tests.export.drawn import EMBEDDING, actor
+from tests.eagerly.export.actors import network_of
+from tests.eagerly.export.drawn import EMBEDDING, actor
 
 
 def test_a_refusal_names_the_formats_and_precisions_that_can_hold_the_actor() -> None:

@@ -14,7 +14,7 @@ from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyOperations
 from eagerly.policies.quantization import grid, integers, quantized_tanh
-from tests.export.drawn import actor, int8_rows, quantised
+from tests.eagerly.export.drawn import actor, int8_rows, quantised
 
 
 def layer(sums_to: float, **more: Any) -> IntegerLayer:

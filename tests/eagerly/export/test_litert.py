@@ -16,7 +16,7 @@ from eagerly.export.calibration import calibrated
 from eagerly.policies.architecture import DENSE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import TANH_SCALE, grid, integers
-from tests.export.actors import (
+from tests.eagerly.export.actors import (
     ACTORS,
     CONTINUED,
     Named,
@@ -26,7 +26,7 @@ from tests.export.actors import (
     network_of,
     played,
 )
-from tests.export.drawn import EMBEDDING, actor, quantised
+from tests.eagerly.export.drawn import EMBEDDING, actor, quantised
 
 needs_litert = pytest.mark.skipif(
     find_spec("ai_edge_litert") is None, reason="needs ai-edge-litert: `make test-export`"

@@ -14,8 +14,8 @@ from eagerly.export.litert_integers import check_integers, with_integers
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import grid, layer_integers
-from tests.export.actors import network_of
-from tests.export.drawn import MUTATIONS, actor, mutated, quantised
+from tests.eagerly.export.actors import network_of
+from tests.eagerly.export.drawn import MUTATIONS, actor, mutated, quantised
 
 pytestmark = [
     pytest.mark.long,

@@ -11,7 +11,7 @@ import pytest
 
 from eagerly.export import onnx
 from eagerly.export.calibration import calibrated
-from tests.export.actors import ACTORS, Named, check_equal, in_numpy, inputs_of, network_of
+from tests.eagerly.export.actors import ACTORS, Named, check_equal, in_numpy, inputs_of, network_of
 
 needs_onnx = pytest.mark.skipif(
     find_spec("onnx") is None or find_spec("onnxruntime") is None,

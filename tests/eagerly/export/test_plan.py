@@ -15,8 +15,8 @@ import pytest
 from eagerly import RunError
 from eagerly.export.exporting import export_policy
 from eagerly.storage.files import RunFiles
-from tests.export import surroundings
-from tests.export.surroundings import make_walk
+from tests.eagerly.export import surroundings
+from tests.eagerly.export.surroundings import make_walk
 from tests.small_runs import logged, train_in
 
 
@@ -58,7 +58,7 @@ def test_an_environment_from_python_is_given_again(
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3
     )
-    name = "factory tests.export.surroundings:make_walk"
+    name = "factory tests.eagerly.export.surroundings:make_walk"
     assert document(made)["run"]["env"] == name
     assert f"# TD3 on `{name}`" in (made / "MODEL_CARD.md").read_text()
 

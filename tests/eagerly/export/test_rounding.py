@@ -8,7 +8,7 @@ from eagerly.export.calibration import calibrated
 from eagerly.export.rounding import compensated
 from eagerly.policies.numpy_actor import NumpyActor
 from eagerly.policies.quantization import column_scales
-from tests.export.actors import network_of
+from tests.eagerly.export.actors import network_of
 
 
 def _scales(kernel: np.ndarray) -> np.ndarray:

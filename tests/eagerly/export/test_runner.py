@@ -30,18 +30,18 @@ from eagerly.policies.operations import NumpyOperations
 from eagerly.policies.policy import Policy
 from eagerly.policies.quantization import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.spaces import Actions, Observations
-from tests.export.drawn import EMBEDDING
-from tests.export.networks import ACTIONS, BOX, NESTED, UNEVEN, made, masks
-from tests.export.random_spaces import (
+from tests.eagerly.export.drawn import EMBEDDING
+from tests.eagerly.export.networks import ACTIONS, BOX, NESTED, UNEVEN, made, masks
+from tests.eagerly.export.random_spaces import (
     left_out,
     misfit,
     random_actions,
     random_observations,
     vectorized,
 )
-from tests.export.test_c import needs_compiler
-from tests.export.test_litert import needs_litert
-from tests.export.test_onnx import needs_onnx
+from tests.eagerly.export.test_c import needs_compiler
+from tests.eagerly.export.test_litert import needs_litert
+from tests.eagerly.export.test_onnx import needs_onnx
 
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
 CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [

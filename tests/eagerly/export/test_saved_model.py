@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from eagerly.export import saved_model
-from tests.export.actors import ACTORS, Named, check_equal, in_numpy, inputs_of, network_of
+from tests.eagerly.export.actors import ACTORS, Named, check_equal, in_numpy, inputs_of, network_of
 
 
 @pytest.mark.long

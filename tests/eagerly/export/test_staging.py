@@ -13,7 +13,7 @@ from eagerly import RunError
 from eagerly.export import staging
 from eagerly.export.staging import publish, replay, run_examples, staged
 from eagerly.training.signals import Terminated
-from tests.export.test_c import needs_compiler
+from tests.eagerly.export.test_c import needs_compiler
 
 
 def nothing() -> None:

@@ -10,7 +10,7 @@ from eagerly.export.ties import count_ties, without_ties
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.quantization import MOST, column_scales, grid
-from tests.export.drawn import actor, quantised
+from tests.eagerly.export.drawn import actor, quantised
 
 
 def disagreeing(network: ActorNetwork) -> int:

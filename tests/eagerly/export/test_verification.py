@@ -10,7 +10,7 @@ from eagerly.export.runner import differences, violations
 from eagerly.export.verification import TOLERANCES, loss, summary
 from eagerly.policies.quantization import integers
 from eagerly.training.evaluation import Evaluation
-from tests.export.drawn import MUTATIONS, actor, mutated, quantised
+from tests.eagerly.export.drawn import MUTATIONS, actor, mutated, quantised
 
 
 def played(*returns: float) -> Evaluation:

@@ -10,7 +10,7 @@ import pytest
 
 from eagerly.policies.architecture import MemoryCore, StateEmbedding, check_weights
 from eagerly.policies.heads import ActionHead
-from tests.export.drawn import EMBEDDING, actor, quantised
+from tests.eagerly.export.drawn import EMBEDDING, actor, quantised
 
 NETWORK = quantised(actor())
 

@@ -11,7 +11,7 @@ from eagerly.policies.architecture import ActorArchitecture, StateEmbedding
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
-from tests.export.drawn import EMBEDDING, acting, actor
+from tests.eagerly.export.drawn import EMBEDDING, acting, actor
 
 
 def test_an_embedding_of_two_numbers_is_computed_by_hand() -> None:

@@ -22,10 +22,10 @@ from eagerly.storage.evaluations import AT_LIMIT, EvaluationTable
 from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
 from tests.buffers.test_accumulators import TwoSteps
 from tests.buffers.test_samplers import ByPriority
+from tests.eagerly.training.test_callbacks import Diary, StopsAt
+from tests.eagerly.training.test_trainer import _same
 from tests.helpers import filled_buffer, random_transitions, spaces
 from tests.small_runs import SMALL, scalars
-from tests.training.test_callbacks import Diary, StopsAt
-from tests.training.test_trainer import _same
 
 
 class CollectedSinceTheLastEnd:

@@ -18,9 +18,9 @@ from eagerly.environments.factory import environment_maker
 from eagerly.storage.config import RunConfig
 from eagerly.training import hardware
 from eagerly.training.assembly import _check_buffer
-from tests.environments import test_checking as odd
+from tests.eagerly.environments import test_checking as odd
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
-from tests.training.test_trainer import _same
 
 FEW: dict[str, Any] = {"steps": 130, "evaluate_every_steps": 125, "checkpoint_every_steps": 1000}
 

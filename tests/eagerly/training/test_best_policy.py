@@ -17,9 +17,9 @@ from eagerly.storage.manifest import is_finished
 from eagerly.training.best_policy import Policies
 from eagerly.training.evaluator import Evaluator
 from eagerly.training.summaries import BEST
+from tests.eagerly.training.test_callbacks import Diary, trained
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun, scalars
-from tests.training.test_callbacks import Diary, trained
-from tests.training.test_trainer import _same
 
 # Of 400 steps 100 are random, and the first of six updates is made at step 150.
 SHORT = {"evaluate_every_steps": 1000, "steps": 200}

@@ -18,8 +18,8 @@ from eagerly.collectors.steps import VectorStep
 from eagerly.storage.listing import runs_below
 from eagerly.training.callbacks import ProgressReports, Training
 from eagerly.training.evaluation import Evaluation
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun
-from tests.training.test_trainer import _same
 
 
 class Diary(Callback):

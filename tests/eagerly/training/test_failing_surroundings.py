@@ -283,7 +283,7 @@ def on_own_disk(program: str) -> subprocess.CompletedProcess[str]:
     before = """
         import functools, os, shutil, signal, subprocess
         from pathlib import Path
-        from tests.training.test_failing_surroundings import *
+        from tests.eagerly.training.test_failing_surroundings import *
 
         run, filler = Path("/mnt/run"), Path("/mnt/filler")
 

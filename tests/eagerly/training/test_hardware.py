@@ -14,7 +14,7 @@ from eagerly import RunError, Trainer, open_run
 from eagerly.training import hardware
 from tests.small_runs import SMALL, TrainRun, logged
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GPUS = tf.config.list_physical_devices("GPU")
 needs_gpu = pytest.mark.skipif(not GPUS, reason="TensorFlow finds no GPU on this machine")
 without_gpu = pytest.mark.skipif(bool(GPUS), reason="this machine has a GPU")

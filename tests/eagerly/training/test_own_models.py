@@ -10,8 +10,8 @@ import pytest
 from eagerly import load_policy, open_run
 from eagerly.errors import RunError
 from tests.agents.test_own_models import functional_critic, late_actor, sequential_actor, sharing
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
-from tests.training.test_trainer import _same
 
 NAMED = "tests.agents.test_own_models:"
 

@@ -11,9 +11,9 @@ import keras
 import pytest
 
 from eagerly import RunError
+from tests.eagerly.training.test_trainer import _same
 from tests.helpers import ROOT
 from tests.small_runs import TrainRun, train_in
-from tests.training.test_trainer import _same
 
 ALL: dict[str, Any] = {
     "env": "Reach-v0",

@@ -13,10 +13,10 @@ from eagerly.agents.td3_config import TD3Config
 from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback
 from eagerly.training.collector import Collector
+from tests.eagerly.training.test_failing_surroundings import faulty
+from tests.eagerly.training.test_td7 import TD7, with_diary
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
-from tests.training.test_failing_surroundings import faulty
-from tests.training.test_td7 import TD7, with_diary
-from tests.training.test_trainer import _same
 
 
 def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **settings: Any) -> Any:

@@ -14,9 +14,9 @@ from eagerly import RunError, Trainer, evaluate, load_policy, open_run, training
 from eagerly.storage.evaluations import read_results
 from eagerly.training.evaluation import evaluation_seeds
 from tests import toys
+from tests.eagerly.training.test_trainer import _same
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
-from tests.training.test_trainer import _same
 
 GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}
 

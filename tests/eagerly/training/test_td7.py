@@ -12,8 +12,8 @@ import pytest
 from eagerly import RunError, Trainer, load_policy, open_run
 from eagerly.agents import policy_checkpoints
 from eagerly.training.callbacks import Callback
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun, train_in
-from tests.training.test_trainer import _same
 
 # Episodes of 10 steps, each of which owes two updates, made in one call.
 TD7: dict[str, Any] = {

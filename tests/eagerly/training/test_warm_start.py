@@ -14,8 +14,8 @@ from eagerly import load_policy
 from eagerly.errors import RunError
 from eagerly.storage.replayed import replayed_rows
 from eagerly.storage.run import open_run
+from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
-from tests.training.test_trainer import _same
 
 OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
 
