@@ -121,8 +121,17 @@ class Agent(Algorithm):
             schedule=Schedule(self.rhythms),
             between=self.between_calls(),
             published=self.collecting.weights,
+            autograph=self._needs_autograph(),
         )
         self.checkpoint = VariableCheckpoint(updates=[self._counter], **self.modules.groups())
+
+    def _needs_autograph(self) -> bool:
+        """Returns whether updates run code of a user, which may branch on tensors in Python."""
+        classes = type(self), self.Builder
+        if not all(each.__module__.startswith("eagerly.") for each in classes):
+            return True
+        networks = [n for module in self.modules.values() for n in module.networks().values()]
+        return any(getattr(network, "needs_autograph", False) for network in networks)
 
     def _built(self, builder: ModelBuilder) -> Modules:
         if type(self).build is Algorithm.build and self.Builder is ModelBuilder:

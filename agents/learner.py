@@ -40,8 +40,8 @@ class Learner:
         mode: "eager" runs updates as Python, for a debugger; "graph" K as a graph; "xla" compiled.
         schedule: What happens in some updates only.
         between: What to do after every so many updates, outside the program.
-        published: Reads tensors at the end of a call, inside the program: what is asked of
-            TensorFlow after it, when its code has left the processor's caches, is expensive.
+        published: Reads tensors inside the program, at the end of a call; later it takes longer.
+        autograph: Whether `update` may branch on tensors in Python.
 
     Attributes:
         updates: How many updates were made.
@@ -58,9 +58,10 @@ class Learner:
         schedule: Schedule,
         between: Sequence[tuple[int, Callable[[], object]]],
         published: Callable[[], tuple[tf.Tensor, ...]],
+        autograph: bool = True,
     ) -> None:
         self._update, self._inputs, self._seed, self._schedule = update, inputs, seed, schedule
-        self._between, self._published = between, published
+        self._between, self._published, self._autograph = between, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
         self._returned: dict[Due, tuple[str, ...]] = {}  # the metrics of updates
         self._programs: dict[Any, Any] = {}  # of single updates
@@ -147,8 +148,7 @@ class Learner:
     ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
         """Makes K updates in one program.
 
-        A branch in it would copy every variable that it could change, so what happens in which
-        update is settled while this is traced.
+        Phases are settled while tracing: a branch would copy every variable that it could change.
 
         Args:
             samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
@@ -206,7 +206,7 @@ class Learner:
         if key not in self._programs:
             given = [tf.TensorSpec((), tf.int64)]
             given += [tf.TensorSpec(part.shape[1:], part.dtype) for part in samples]
-            self._programs[key] = traced(partial(self._one, due), *given)
+            self._programs[key] = traced(partial(self._one, due), *given, autograph=self._autograph)
             check_draws(self._programs[key].graph)
         return self._programs[key]
 

@@ -71,6 +71,11 @@ class CustomModel:
             self._check_values(output)
 
     @property
+    def needs_autograph(self) -> bool:
+        """Whether the model may branch on tensors in Python. In Keras models that never works."""
+        return not type(self._model).__call__.__module__.startswith("keras.")
+
+    @property
     def trainable_variables(self) -> list[CustomVariable]:
         """Those that are learned."""
         return [variable for variable in self.variables if variable.trainable]
@@ -346,6 +351,11 @@ class CustomCritics:
             for variable in member.variables
         ]
         self.trainable_variables = [v for v in self.variables if v.trainable]
+
+    @property
+    def needs_autograph(self) -> bool:
+        """Whether a member may branch on tensors."""
+        return any(member.needs_autograph for member in self._members)
 
     @property
     def losses(self) -> list[tf.Tensor]:

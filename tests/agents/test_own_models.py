@@ -228,6 +228,42 @@ def test_names_do_not_depend_on_what_was_made_before() -> None:
     assert paths == ["b", "w", "b#2", "w#2"] or sorted(paths) == ["b", "b#2", "w", "w#2"]
 
 
+class Branching(Plain):
+    """Branches on a tensor in Python, which graphs allow only where AutoGraph converts the code."""
+
+    def __call__(self, *inputs: tf.Tensor) -> tf.Tensor:
+        found = super().__call__(*inputs)
+        if tf.reduce_max(tf.abs(found)) > 1e6:
+            found = tf.zeros_like(found)
+        return found
+
+
+class BranchingTD3(TD3):
+    """An algorithm that branches on a tensor in Python."""
+
+    def update(self, batch: Batch, random: Any, phase: Any) -> Any:
+        metrics, per_row = super().update(batch, random, phase)
+        largest = tf.reduce_max(batch.reward)
+        if largest < 0.0:
+            largest = -largest
+        return metrics | {"largest_reward": largest}, per_row
+
+
+@pytest.mark.parametrize(
+    ("kind", "models"),
+    [
+        (TD3, {"actor": lambda *spaces: Branching(4, 2, bounded=True)}),
+        (BranchingTD3, {"actor": sequential_actor, "critic": functional_critic}),
+    ],
+    ids=["model", "algorithm"],
+)
+def test_code_of_a_user_may_branch_on_tensors(kind: Any, models: Any) -> None:
+    agent = kind(*spaces(), TD3Config.from_flat(**SMALL, mode="graph"), **models)
+    agent.train(filled_buffer(), 2)
+    assert agent._needs_autograph()
+    assert not TD3(*spaces(), TD3Config(**SMALL), actor=late_actor)._needs_autograph()
+
+
 @pytest.mark.parametrize("kind", [Late, Untold])
 def test_running_statistics_are_copied_and_follow_training_alone(kind: Any) -> None:
     def critic(observations: Any, actions: Any) -> Any:
