@@ -18,12 +18,6 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
 from eagerly.quiet import quiet_tensorflow
 
-with quiet_tensorflow():
-    import tensorflow as tf
-
-from eagerly.agents.learner import Learner
-from eagerly.environments.rendering import report_mujoco_warnings
-
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # Whoever runs the tests in the background, or with `nohup`, has these ignored; so would every run.
@@ -32,11 +26,19 @@ for _number, _usual in _USUAL.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
-report_mujoco_warnings()  # of environments that tests make with Gymnasium, too
 
-# The defaults of a run, so that a Trainer inside this process finds what it asks for.
-tf.config.threading.set_intra_op_parallelism_threads(2)
-tf.config.threading.set_inter_op_parallelism_threads(2)
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepares TensorFlow and MuJoCo, except in the process that only distributes tests."""
+    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
+        return
+    with quiet_tensorflow():
+        import tensorflow as tf
+    from eagerly.environments.rendering import report_mujoco_warnings
+
+    report_mujoco_warnings()  # also those of environments that tests make with Gymnasium
+    # The defaults of a run, so that a Trainer in this process finds the threads that it asks for.
+    tf.config.threading.set_intra_op_parallelism_threads(2)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +53,8 @@ def with_graph() -> None:
 
 @pytest.fixture(autouse=True)
 def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eagerly.agents.learner import Learner
+
     if "with_graph" not in request.fixturenames:
         monkeypatch.setattr(Learner, "graph", lambda learner: None)
 
@@ -65,6 +69,8 @@ def _propagating() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def unoptimized() -> Iterator[None]:
     """Leaves TensorFlow's graph optimiser out, a third of the time of what is small and traced."""
+    import tensorflow as tf
+
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
