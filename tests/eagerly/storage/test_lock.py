@@ -30,8 +30,8 @@ lock._OPEN_FILE_LOCKS = sys.argv[2] == "True"
 held = lock.RunLock(Path(sys.argv[1]))
 # As an environment's own worker: it inherits every descriptor.
 child = os.fork() if sys.argv[3] == "python" else ctypes.CDLL(None).fork()
-if child:
-    print(child, flush=True)
+if not child:
+    print(os.getpid(), flush=True)  # by the child, when it has closed its copy of the lock
 time.sleep(100)
 """
 KINDS = [pytest.param(True, marks=pytest.mark.skipif(not lock._OPEN_FILE_LOCKS, reason="Linux's"))]
