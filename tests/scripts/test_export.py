@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from eagerly.scripts.main import main
 from tests.eagerly.export import surroundings
+from tests.eagerly.export.here import work_here
 from tests.small_runs import train_in
 
 
@@ -41,6 +42,7 @@ def test_the_command_exports_integers_and_prints_what_it_measured(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    work_here(monkeypatch)
     words = ["export", str(walk), "--format", "c", "--precision", "int8", "--out", "x"]
     result = CliRunner().invoke(main, [*words, "--episodes", "1"])
     assert result.exit_code == 0, result.output

@@ -16,6 +16,7 @@ from eagerly import RunError
 from eagerly.export.exporting import export_policy
 from eagerly.storage.files import RunFiles
 from tests.eagerly.export import surroundings
+from tests.eagerly.export.here import work_here
 from tests.eagerly.export.surroundings import make_walk
 from tests.small_runs import logged, train_in
 
@@ -48,12 +49,16 @@ def factory_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_environment_from_python_is_given_again(
-    factory_run: Path, out: Path, tmp_path_factory: pytest.TempPathFactory
+    factory_run: Path,
+    out: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(RunError, match=r"to export as export_policy\(path, \.\.\., settings="):
         export_policy(factory_run, format="c", out=out, episodes=1)
     made = tmp_path_factory.mktemp("exports") / "walk"
     settings = {"env": make_walk}
+    work_here(monkeypatch, but="the exported policy")  # to which the environment is sent
     exported = export_policy(factory_run, format="c", out=made, episodes=1, settings=settings)
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3
@@ -84,6 +89,7 @@ def test_no_environment_is_made_where_the_replay_buffer_is_enough(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAULT", "make")
+    work_here(monkeypatch)
     made = export_policy(walk, format="c", out=tmp_path / "x", episodes=0)
     assert (made.measured["examples"], made.measured["returns"]) == (1000, None)
     assert document(made.path)["words"]["observation"] == "Box(-inf, inf, (2,), float32)"
@@ -109,6 +115,7 @@ def test_an_environment_that_fails_is_named_in_one_line(
 ) -> None:
     monkeypatch.setenv("FAULT", fault)
     monkeypatch.setenv("PARENT", str(os.getpid()))
+    work_here(monkeypatch, but="the exported policy")
     with pytest.raises(RunError, match=message) as failed:
         export_policy(walk, format="c", out=out, episodes=1)
     assert "\n" not in str(failed.value)
@@ -118,8 +125,12 @@ def test_an_environment_that_fails_is_named_in_one_line(
 
 
 def test_a_run_without_its_replay_buffer_is_exported_in_floats(
-    walk: Path, out: Path, tmp_path_factory: pytest.TempPathFactory
+    walk: Path,
+    out: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    work_here(monkeypatch)
     copied = tmp_path_factory.mktemp("copied") / "run"
     shutil.copytree(walk, copied, ignore=shutil.ignore_patterns("replay"))
     with pytest.raises(RunError, match="int8 is calibrated on observations of the replay buffer"):
