@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -15,58 +21,96 @@ from eagerly import Trainer, open_run
 from eagerly.scripts import runs
 from eagerly.scripts.main import main
 from eagerly.storage.listing import runs_below
+from tests.helpers import script
 
 EAGERLY = Path(sys.executable).with_name("eagerly")
 SMALL = {
     "env": "Pendulum-v1",
-    "warmup_steps": 100,
+    "warmup_steps": 400,
     "evaluate_every_steps": 100,
     "evaluation_episodes": 1,
     "hidden_sizes": [8],
     "mode": "eager",
-    "replay_ratio": 0.1,
-    "updates_per_call": 10,
 }
-
-
-def _eagerly(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PATH": f"{EAGERLY.parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(
-        ["eagerly", *words], cwd=folder, capture_output=True, text=True, env=environment
-    )
 
 
 def _listed(*words: str) -> Result:
     return CliRunner().invoke(runs.main, words)
 
 
-def test_a_run_is_trained_continued_evaluated_plotted_and_listed(
+def _rows(run: Path) -> list[dict[str, str]]:
+    with (run / "evaluations.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def _replay(run: Path) -> bytes:
+    segments = sorted((run / "replay").iterdir())
+    return np.concatenate([np.load(path, allow_pickle=False) for path in segments]).tobytes()
+
+
+def test_a_run_is_interrupted_continued_evaluated_plotted_and_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = "--env Pendulum-v1 --steps 300 --warmup-steps 100 --evaluate-every-steps 100"
-    flags += " --hidden-sizes 8 --mode eager --updates-per-call 10 --replay-ratio 0.1"
-    flags += " --run-dir runs/x --no-progress"
-    trained = _eagerly(tmp_path, "train", "td3", *flags.split())
-    assert trained.returncode == 0, trained.stderr
-    assert re.search(
-        r"preset +Pendulum-v1: actor_learning_rate 0\.001, .*; given: warmup_steps 100",
-        trained.stdout,
-    )
-    assert "eagerly resume runs/x --steps 600" in trained.stdout
-    assert "eagerly evaluate runs/x" in trained.stdout
-    longer = _eagerly(tmp_path, "resume", "runs/x", "--steps", "400", "--no-progress")
-    assert longer.returncode == 0, longer.stderr
-    assert "continues at step 300" in longer.stdout
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{EAGERLY.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    flags = "--env InvertedPendulum-v5 --steps 1500 --warmup-steps 200 --checkpoint-every-steps 500"
+    flags += " --evaluate-every-steps 300 --evaluation-episodes 2 --hidden-sizes 16,16 --mode eager"
+    flags += " --batch-size 16 --updates-per-call 10 --replay-ratio 0.02 --no-progress"
+    words = ["train", "td3", *flags.split()]
+    # Programs of one session: Ctrl-C reaches all of them.
+    there: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = ["eagerly", *words, "--run-dir", "runs/pole"]
+    process = subprocess.Popen(command, **there, start_new_session=True)
+    run = Path("runs/pole")
+    deadline = time.monotonic() + 120
+    while not (run / "evaluations.csv").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (130, "")
+    assert re.search(r"preset +.*; given: warmup_steps 200", output)
+    (step,) = re.findall(r"stopped by SIGINT at step (\d+)", output)
+    assert 300 <= int(step) < 1500
+
+    (printed,) = re.findall(r"^continue  (eagerly resume runs/pole)$", output, re.M)
+    again = subprocess.run(printed.split(), **there)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert f"continues at step {step}, to step 1500" in again.stdout
+    assert "finished: 1500 steps, 20 updates" in again.stdout
+    assert "eagerly resume runs/pole --steps 3000" in again.stdout
+    assert "eagerly evaluate runs/pole" in again.stdout
+    assert [int(row["steps"]) for row in _rows(run)] == [300, 600, 900, 1200, 1500]
+
+    trained = [row for row in _rows(run) if int(row["updates"])]
+    best = max(trained, key=lambda row: float(row["return_mean"]))
+    done = script("evaluate.py", "runs/pole", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert figures["step"] == int(best["steps"])
+    assert figures["return_mean"] == float(best["return_mean"])
+
     evaluated, plotted, listed = (
         CliRunner().invoke(main, words.split())
-        for words in ("evaluate runs/x --episodes 1", "plot runs -o x.svg", "runs")
+        for words in ("evaluate runs/pole --episodes 1", "plot runs -o x.svg", "runs")
     )
     assert "return" in evaluated.output
     assert (plotted.exit_code, Path("x.svg").exists()) == (0, True)
-    listed = listed.output.splitlines()
-    assert listed[1].split()[:6] == ["runs/x", "Pendulum-v1", "td3", "0", "400", "400"]
-    assert listed[1].endswith("finished")
+    (line,) = listed.output.splitlines()[1:]
+    assert line.split()[:6] == ["runs/pole", "InvertedPendulum-v5", "td3", "0", "1,500", "1,500"]
+    assert line.endswith("finished")
+
+    # In all bits the run is one that was never interrupted.
+    straight = Path("straight")
+    result = CliRunner().invoke(main, [*words, "--run-dir", str(straight)])
+    assert result.exit_code == 0, result.output
+    for name in ("networks.index", "networks.data-00000-of-00001", "policies.npz", "collector.npz"):
+        (one,), (other,) = (path.glob(f"checkpoints/*1500-*/{name}") for path in (run, straight))
+        assert one.read_bytes() == other.read_bytes(), name
+    assert (run / "evaluations.csv").read_bytes() == (straight / "evaluations.csv").read_bytes()
+    assert _replay(run) == _replay(straight)
 
 
 def test_help_names_every_command() -> None:

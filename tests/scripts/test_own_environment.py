@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from eagerly.scripts import train
 from tests.helpers import ROOT, gone, script
 
 PACKAGE = """
@@ -122,7 +124,10 @@ def test_it_trains_continues_and_evaluates_in_processes(outside: Path) -> None:
     assert 0 <= figures["info"]["is_success"] <= 1
 
 
-def test_a_package_that_is_not_there_is_named(outside: Path) -> None:
-    missing = script("train.py", *SETTINGS, "--run-dir", "x", cwd=outside / "my_robots")
-    assert missing.returncode == 1
+def test_a_package_that_is_not_there_is_named(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(outside / "my_robots")
+    missing = CliRunner().invoke(train.main, [*SETTINGS, "--run-dir", "x"])
+    assert missing.exit_code == 1
     assert "needs the package 'my_robots', which cannot be imported" in missing.stderr

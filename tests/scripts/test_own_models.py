@@ -16,7 +16,7 @@ from tests.helpers import ROOT
 PAGE = (ROOT / "docs" / "own-models.md").read_text()
 FLAGS = [
     *("--steps", "300", "--warmup-steps", "100", "--updates-per-call", "10", "--no-progress"),
-    *("--evaluate-every-steps", "150", "--evaluation-episodes", "1", "--replay-ratio", "0.1"),
+    *("--evaluate-every-steps", "150", "--evaluation-episodes", "1", "--replay-ratio", "0.05"),
     *("--mode", "eager", "--run-dir", "run"),
 ]
 
@@ -36,7 +36,7 @@ def test_they_are_trained_resumed_and_evaluated(
     monkeypatch.syspath_prepend(tmp_path)
     trained = CliRunner().invoke(train.main, [*words.split(), *FLAGS])
     assert trained.exit_code == 0, trained.output
-    assert "finished: 300 steps, 20 updates" in trained.output
+    assert "finished: 300 steps, 10 updates" in trained.output
     resumed = CliRunner().invoke(train.main, ["resume", "run", "--steps", "320"])
     assert resumed.exit_code == 0, resumed.output
     assert CliRunner().invoke(evaluate.main, ["run", "--episodes", "1"]).exit_code == 0

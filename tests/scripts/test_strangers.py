@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import shutil
@@ -179,6 +180,7 @@ def test_an_environment_that_raises_ends_an_evaluation_with_its_step(
 def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "scripts" / "train.py"), "td3", "--run-dir", "run"]
     settings = SMALL | {"evaluate_every_steps": 100, "steps": 250, "policy_delay": 1}
+    settings |= {"intra_op_threads": 1, "inter_op_threads": 3}
     for name, value in settings.items():
         written = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words += [f"--{name.replace('_', '-')}", written]
@@ -197,7 +199,9 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
         "nobody reads the output any more: the run goes on without it"
     ]
     assert open_run(tmp_path / "run", None, {}).config.steps == 250
-    assert (tmp_path / "run" / "checkpoints" / f"{250:012d}-{3:012d}" / "manifest.json").exists()
+    manifest = tmp_path / "run" / "checkpoints" / f"{250:012d}-{3:012d}" / "manifest.json"
+    conditions = json.loads(manifest.read_text())["conditions"]
+    assert (conditions["intra_op_threads"], conditions["inter_op_threads"]) == (1, 3)
 
 
 @pytest.mark.parametrize(
