@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 
 from eagerly.collectors.episodes import EpisodeLog
 from eagerly.collectors.host import Begin, Order, Step
 from eagerly.collectors.recovery import Recovery
 from eagerly.environments.workers import LostError
+from eagerly.errors import RunError
 
 BEFORE = np.ones((1, 2), np.float32)
 DONE = "done"
@@ -78,3 +80,11 @@ def test_without_repeating_a_group_begins_its_next_episodes_at_once() -> None:
     assert recovery.ask([Step(np.zeros((1, 1)))], BEFORE) == [DONE]
     assert begun(scripted) == [(0, 1)]
     assert recovery.taken_lost().tolist() == [True]
+
+
+def test_a_collector_that_is_lost_at_five_tries_is_given_up() -> None:
+    scripted = Scripted(*[LostError("collector 0 has died")] * 5)
+    recovery = Recovery(scripted, [range(1)], EpisodeLog(1, keeps_actions=True), restorable=True)
+    with pytest.raises(RunError, match="collector 0 has died, as it did 5 times in a row"):
+        recovery.ask([Step(np.zeros((1, 1)))], BEFORE)
+    assert begun(scripted) == [(0, 0)] * 4
