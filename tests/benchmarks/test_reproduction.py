@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import click
@@ -46,10 +47,20 @@ def made(tmp_path: Path, heard: list[str]) -> Reproduction:
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     code = textwrap.dedent(program)
-    monkeypatch.setattr(
-        reproduction, "_own_command", lambda cell, folder: [sys.executable, "-c", code, str(folder)]
-    )
+    command = [sys.executable, "-S", "-c", code]
+    monkeypatch.setattr(reproduction, "_own_command", lambda cell, folder: [*command, str(folder)])
     monkeypatch.setattr(reproduction, "seconds_at_evaluations", lambda run: {100: 4.0, 200: 8.25})
+
+
+def _stop_once_begun(made: Reproduction, run: Path) -> None:
+    """Stops all runs once one of them has made its directory, and listens."""
+
+    def stop() -> None:
+        while not run.exists():
+            time.sleep(0.01)
+        made.stop()
+
+    threading.Thread(target=stop, daemon=True).start()
 
 
 def test_no_two_runs_of_the_grid_share_a_table() -> None:
@@ -86,7 +97,7 @@ def test_a_process_that_lasts_long_is_stopped_and_begun_again(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _stand_in(monkeypatch, STAND_IN)
-    monkeypatch.setattr(reproduction, "MINUTES_PER_PROCESS", 2 / 60)
+    monkeypatch.setattr(reproduction, "MINUTES_PER_PROCESS", 1 / 60)
     assert made.make([CELL], 1) == []
     assert made.is_complete(CELL)
     text = made.table(CELL).read_text()
@@ -149,7 +160,7 @@ def test_what_was_begun_with_other_settings_is_begun_again(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, heard: list[str]
 ) -> None:
     _stand_in(monkeypatch, STAND_IN)
-    threading.Timer(2.0, made.stop).start()
+    _stop_once_begun(made, tmp_path / "work" / CELL.name / "run")
     assert made.make([dataclasses.replace(CELL, settings={"tau": 0.1})], 1) == []
     assert (tmp_path / "work" / CELL.name / "run").exists()
     again = Reproduction(tmp_path / "tables", tmp_path / "work", Path, heard.append)
@@ -177,7 +188,7 @@ def test_a_run_that_takes_too_long_to_save_itself_goes_on(
 ) -> None:
     deaf = STAND_IN.replace("sys.exit(143)", "None")
     _stand_in(monkeypatch, deaf)
-    monkeypatch.setattr(reproduction, "MINUTES_PER_PROCESS", 2 / 60)
+    monkeypatch.setattr(reproduction, "MINUTES_PER_PROCESS", 1 / 60)
     monkeypatch.setattr(reproduction, "_SECONDS_TO_SAVE", 0.5)
     assert made.make([CELL], 1) == []
     assert made.is_complete(CELL)
@@ -223,7 +234,7 @@ def test_stopping_lets_a_run_save_itself_and_begins_no_other(
 ) -> None:
     _stand_in(monkeypatch, STAND_IN)
     other = Cell("td3-other", "td3", "Pendulum-v1", 0, 200)
-    threading.Timer(2.0, made.stop).start()
+    _stop_once_begun(made, tmp_path / "work" / CELL.name / "run")
     assert made.make([CELL, other], 1) == []
     assert (tmp_path / "work" / CELL.name / "run").exists()
     assert not (tmp_path / "work" / other.name).exists()
@@ -234,7 +245,7 @@ def test_a_run_that_is_stopped_before_it_listens_has_not_failed(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, "import time; time.sleep(60)")
-    threading.Timer(1.0, made.stop).start()
+    threading.Timer(0.3, made.stop).start()
     assert made.make([CELL], 1) == []
 
 

@@ -37,6 +37,12 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out what takes longest of a picture, where only what is printed is looked at."""
+    monkeypatch.setattr("eagerly.scripts.plot._save", lambda figure, path: None)
+
+
 def _plot(*words: object) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words])
 
@@ -103,6 +109,7 @@ def test_environments_are_pooled_where_the_return_of_a_random_policy_is_known(
     assert both.difference is None
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -> None:
     _table(tmp_path, "td3-Ant-v5-0", [1.0, 2.0, 3.0, 40.0, 50.0])
     _table(tmp_path, "td3-Ant-v5-1", [1.0, 2.0, 3.0, 4.0])
@@ -124,6 +131,7 @@ def test_runs_of_different_lengths_are_scored_at_the_same_step(tmp_path: Path) -
     ) in result.output
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_runs_evaluated_at_different_intervals_are_drawn_where_they_meet(tmp_path: Path) -> None:
     for seed, every in enumerate((1000, 1500)):
         steps = range(every, 9001, every)
@@ -167,25 +175,28 @@ def test_a_run_counts_once(tables: Path, tmp_path: Path) -> None:
         read_groups([table, again])
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_of_the_same_run_twice_the_longer_one_is_kept(tmp_path: Path) -> None:
     from eagerly import Trainer, open_run
 
-    for name, steps in (("short", 200), ("long", 400)):
+    for name, steps in (("short", 10), ("long", 20)):
         settings = {"env": "Pendulum-v1", "steps": steps, "warmup_steps": 400, "mode": "eager"}
-        settings |= {"evaluate_every_steps": 200, "evaluation_episodes": 1, "hidden_sizes": [8]}
+        settings |= {"evaluate_every_steps": 10, "evaluation_episodes": 1, "hidden_sizes": [8]}
         with Trainer(open_run(tmp_path / name, "td3", settings)) as trainer:
             trainer.train()
     result = _plot(tmp_path, "-o", tmp_path / "x.png")
     assert f"{tmp_path / 'short'} is left out: {tmp_path / 'long'} is the same" in result.output
-    assert "| Pendulum-v1 | td3 | 0 | 400 |" in result.output
+    assert "| Pendulum-v1 | td3 | 0 | 20 |" in result.output
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_what_came_later_can_be_left_out(tables: Path) -> None:
     words = tables, "-o", tables / "x.png", "--until"
     assert "| Walker2d-v5 | td3 | 0, 1, 2 | 2,000 | 5.5 ± 0.5 |" in _plot(*words, 2000).output
     assert "there is no evaluation in these runs yet" in _plot(*words, 999).output
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_labels_can_be_renamed(tables: Path) -> None:
     words = tables, "-o", tables / "x.svg", "--rename"
     result = _plot(*words, "sb3-td3", "Stable-Baselines3", "--baseline", "sb3-td3")
@@ -239,6 +250,7 @@ def test_an_empty_table_is_no_run_yet(tmp_path: Path) -> None:
     assert "there is no evaluation in these runs yet" in result.output
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_few_runs_are_called_few(tmp_path: Path) -> None:
     for seed in range(5):
         _table(tmp_path, f"td3-Ant-v5-{seed}", [1.0])
@@ -255,11 +267,11 @@ def test_runs_are_told_apart_by_the_settings_that_differ(tmp_path: Path) -> None
     for number, (seed, tau) in enumerate([(0, 0.005), (1, 0.005), (0, 0.1)]):
         settings = {
             "env": "Pendulum-v1",
-            "steps": 400,
+            "steps": 20,
             "seed": seed,
             "tau": tau,
             "warmup_steps": 400,
-            "evaluate_every_steps": 200,
+            "evaluate_every_steps": 10,
             "evaluation_episodes": 1,
             "hidden_sizes": [8],
             "mode": "eager",
