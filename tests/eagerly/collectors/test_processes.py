@@ -76,6 +76,7 @@ def test_a_worker_is_a_light_process_deaf_to_signals_and_killed_if_it_does_not_c
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGHUP)
     assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
+    assert [pid for pid, _ in found] == pids(environments)  # none of them was started again
     environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first will sleep for a minute
     workers = workers_of(environments)
     environments.close()
