@@ -18,7 +18,7 @@ PARTS ?=
 ROUNDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray clean
+.PHONY: help install train test test-quick test-long lint format typecheck check docs bench reproduce pictures prove-resume same-bits fuzz tensorboard test-floors test-robotics test-export test-ray clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,18 @@ tensorboard: install  ## Show the curves of runs/ (LOGDIR=)
 test test-long test-floors: JOBS := 3
 test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+# Tests that neither train a run nor compile an update.
+QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eagerly/policies tests/eagerly/spaces \
+    $(wildcard tests/eagerly/test_*.py) \
+    $(foreach name,builder clock losses policy_checkpoints reference schedule value_range,tests/agents/test_$(name).py) \
+    $(foreach name,encoders models networks normalization sale,tests/networks/test_$(name).py) \
+    $(foreach name,environments recovery,tests/eagerly/collectors/test_$(name).py) \
+    $(foreach name,calibration description formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
+    $(foreach name,append_log arrays evaluations event_log files lock presets run,tests/eagerly/storage/test_$(name).py) \
+    $(foreach name,evaluation update_budget,tests/eagerly/training/test_$(name).py)
+test-quick: install  ## Run the tests that neither train nor compile, within a minute (ARGS=)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(QUICK) $(ARGS)
 
 test-long: install  ## Run the tests that `make test` leaves out (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
