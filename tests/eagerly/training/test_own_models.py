@@ -1,8 +1,9 @@
-"""Runs with models of somebody else's: continued exactly, loaded, refused where not given."""
+"""Runs with models of somebody else's: loaded, refused where not given."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,30 +11,14 @@ import pytest
 from eagerly import load_policy, open_run
 from eagerly.errors import RunError
 from tests.agents.test_own_models import functional_critic, late_actor, sequential_actor, sharing
-from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
 
 NAMED = "tests.agents.test_own_models:"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"actor": late_actor, "critic": functional_critic},
-        {"actor": NAMED + "sequential_actor", "normalize_observations": True},
-        {"agent": "ddpg", "models": NAMED + "linear_sharing", "env": "Long-v0"},
-    ],
-    ids=["factories", "a name", "shared"],
-)
-def test_a_run_that_was_extended_equals_one_that_was_not(train: TrainRun, settings: dict) -> None:
-    straight = train("straight", **settings, steps=250)
-    train("parts", **settings, steps=170)
-    given = {name: value for name, value in settings.items() if callable(value)}
-    _same(train("parts", **given, steps=250), straight)
+BRIEF: dict[str, Any] = {"steps": 60, "warmup_steps": 40, "replay_ratio": 0.1}
 
 
 def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) -> None:
-    trainer = train(actor=late_actor, steps=250)
+    trainer = train(actor=late_actor, **BRIEF)
     policy = load_policy(tmp_path / "run", "latest", settings={"actor": late_actor})
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis])
@@ -51,7 +36,7 @@ def test_a_named_factory_is_found_by_whoever_loads_the_policy(
     train: TrainRun, tmp_path: Path
 ) -> None:
     named = {"actor": NAMED + "sequential_actor", "critic": NAMED + "functional_critic"}
-    trainer = train(**named, normalize_observations=True, steps=250)
+    trainer = train(**named, normalize_observations=True, **BRIEF)
     policy = load_policy(tmp_path / "run", "latest")
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis])

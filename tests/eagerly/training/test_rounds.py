@@ -134,30 +134,6 @@ def test_updates_are_made_after_a_round_for_all_of_its_steps(
     assert heard.told == list(range(27, 61, 3))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"exploration": "ornstein_uhlenbeck", "normalize_observations": True, "n_step": 3},
-        # So many rows in layers so wide that a product would be shared between cores.
-        {"policy_lag": 1, "num_envs": 16, "group_size": 16, "rollout_steps": 3}
-        | {"hidden_sizes": (256, 256), "env": "HalfCheetah-v5", "normalize_observations": True}
-        | {"exploration": "ornstein_uhlenbeck"},
-        pytest.param({"memory": "gru", "sequence_length": 4}, marks=pytest.mark.long),
-        pytest.param({"normalize_rewards": True, "env": "Hopper-v5"}, marks=pytest.mark.long),
-    ],
-    ids=["noise", "lag", "memory", "rewards"],
-)
-def test_a_run_that_was_extended_equals_one_that_was_not(
-    train: TrainRun, settings: dict[str, Any]
-) -> None:
-    settings = {**ROUNDS, **settings, "evaluate_every_steps": 60}
-    straight = train("straight", **settings, steps=240)
-    assert straight.updates > 0
-    train("parts", **settings, steps=100)
-    train("parts", steps=156)
-    _same(train("parts", steps=240), straight)
-
-
 class StopAt(Callback):
     """Stops after so many updates."""
 

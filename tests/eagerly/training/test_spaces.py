@@ -14,54 +14,20 @@ from eagerly import RunError, Trainer, evaluate, load_policy, open_run, training
 from eagerly.storage.evaluations import read_results
 from eagerly.training.evaluation import evaluation_seeds
 from tests import toys
-from tests.eagerly.training.test_trainer import _same
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
 
 GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        pytest.param(
-            {"agent": "ddpg", "num_envs": 2, "exploration": "ornstein_uhlenbeck"},
-            marks=pytest.mark.long,
-        ),
-        pytest.param({"num_envs": 2, "collectors": "processes"}, marks=pytest.mark.long),
-        pytest.param(
-            {"memory": "gru", "memory_units": 8, "sequence_length": 4, "sequences_per_update": 3},
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=["td3", "ddpg", "processes", "memory"],
-)
-def test_a_run_that_was_extended_equals_one_that_was_not(
-    train: TrainRun, settings: dict[str, Any]
-) -> None:
-    settings = GEARS | settings
-    straight = train("straight", **settings)
-    for steps in (37, 123):
-        train("parts", **(settings if steps == 37 else {}) | {"steps": steps})
-    _same(train("parts", steps=230), straight)
-
-
-@pytest.mark.parametrize("capacity", [pytest.param(1000, marks=pytest.mark.long), 60])
-def test_a_run_with_images_that_was_extended_equals_one_that_was_not(
-    train: TrainRun, tmp_path: Path, capacity: int
-) -> None:
-    settings = {"env": "Camera-v0", "steps": 180, "warmup_steps": 60, "num_envs": 2}
-    settings |= {"replay_capacity": capacity, "random_shift": 1, "batch_size": 4}
-    straight = train("straight", **settings)
-    for steps in (50, 110):
-        train("parts", **(settings if steps == 50 else {}) | {"steps": steps})
-    _same(train("parts", steps=180), straight)
+def test_a_policy_that_reads_images_is_loaded(train: TrainRun, tmp_path: Path) -> None:
+    settings = {"env": "Camera-v0", "steps": 60, "warmup_steps": 40, "replay_ratio": 0.1}
+    trainer = train(**settings, random_shift=1, batch_size=4)
     env = gymnasium.make("Camera-v0")
     observation, _ = env.reset(seed=0)
-    action = load_policy(tmp_path / "parts", "latest")(observation)
-    rows = straight.observations.flatten(observation)[np.newaxis]
-    np.testing.assert_array_equal(action, straight.agent.act(rows)[0])
+    action = load_policy(tmp_path / "run", "latest")(observation)
+    rows = trainer.observations.flatten(observation)[np.newaxis]
+    np.testing.assert_array_equal(action, trainer.agent.act(rows)[0])
 
 
 def test_the_policy_takes_and_gives_what_the_environment_does(

@@ -97,39 +97,6 @@ def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) ->
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"n_step": 3, "normalize_rewards": True, "normalize_observations": True},
-        pytest.param(
-            {"num_envs": 3, "collectors": "processes", "checkpoint_untrained": True},
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            {"env": "Reach-v0", "hindsight": "future", "num_envs": 2}, marks=pytest.mark.long
-        ),
-        pytest.param(
-            {"checkpoint_episodes_after": 4, "checkpoint_episodes": 2}, marks=pytest.mark.long
-        ),
-        pytest.param({"sampling": "prioritized"}, marks=pytest.mark.long),
-        pytest.param({"policy_checkpoints": False, "num_envs": 2}, marks=pytest.mark.long),
-    ],
-    ids=["n-step", "several", "hindsight", "longer", "prioritised", "without"],
-)
-def test_a_run_that_was_extended_equals_one_that_was_not(
-    train: TrainRun, settings: dict[str, Any]
-) -> None:
-    settings = TD7 | {"steps": 84} | settings
-    straight = train("straight", **settings)
-    assert straight.updates > 0
-    train("parts", **settings | {"steps": 18})
-    for steps in (33, 57):
-        train("parts", steps=steps)
-    again = train("parts", steps=84)
-    _same(again, straight)
-    assert again.agent.state() == straight.agent.state()
-
-
 def test_a_run_that_was_stopped_within_owed_updates_makes_them_before_it_acts(
     train: TrainRun, tmp_path: Path
 ) -> None:

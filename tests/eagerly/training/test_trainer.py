@@ -74,28 +74,37 @@ def test_warmup_actions_are_uniform_and_later_ones_the_policys(train: TrainRun) 
 # --- updates ----------------------------------------------------------------------------------
 
 
+def _counted_alone(agent: TD3, batch: Any, *_: Any) -> Any:
+    """An update that changes nothing, where only their number matters."""
+    return {"losses/critic": tf.constant(0.0)}, {"td_error": tf.zeros_like(batch.reward)}
+
+
 @pytest.mark.parametrize("num_envs", [1, 3, 8])
 @pytest.mark.parametrize("replay_ratio", [0.5, 1.0, 2.0])
 def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
-    train: TrainRun, num_envs: int, replay_ratio: float
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, num_envs: int, replay_ratio: float
 ) -> None:
+    monkeypatch.setattr(TD3, "update", _counted_alone)
     trainer = train(
-        agent="ddpg",  # which has one program to trace, not one for each place in a rhythm
         env="Long-v0",
         steps=333,
         num_envs=num_envs,
         replay_ratio=replay_ratio,
         updates_per_call=7,
-        mode="graph",
+        evaluate_every_steps=333,
+        checkpoint_every_steps=333,
     )
     assert trainer.steps == -(-333 // num_envs) * num_envs
     owed = int(replay_ratio * (trainer.steps - 100))
     assert trainer.updates == trainer.agent.updates == owed // 7 * 7
 
 
-def test_owed_updates_do_not_suffer_from_rounding(train: TrainRun) -> None:
+def test_owed_updates_do_not_suffer_from_rounding(
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TD3, "update", _counted_alone)
     # 0.29 * 100 is 28.999... in binary.
-    trainer = train(env="Long-v0", steps=200, replay_ratio=0.29, updates_per_call=29, mode="graph")
+    trainer = train(env="Long-v0", steps=200, replay_ratio=0.29, updates_per_call=29)
     assert trainer.updates == 29
 
 
@@ -110,11 +119,10 @@ def test_evaluations_fall_on_the_first_round_at_or_after_their_step(train: Train
     assert [float(row["return_mean"]) for row in rows] == [40, 40]
 
 
-def test_evaluation_does_not_touch_training(train: TrainRun) -> None:
-    often = train("often", evaluate_every_steps=50, steps=300)
-    never = train("never", evaluate_every_steps=10_000, steps=300)
-    assert equal_weights(weights_of(often.agent), weights_of(never.agent))
-    np.testing.assert_array_equal(often.buffer.rows(0, 300), never.buffer.rows(0, 300))
+def test_evaluation_does_not_touch_training(train: TrainRun, straight: Trainer) -> None:
+    often = train("often", **STRAIGHT | {"evaluate_every_steps": 50})
+    assert equal_weights(weights_of(often.agent), weights_of(straight.agent))
+    np.testing.assert_array_equal(often.buffer.rows(0, 300), straight.buffer.rows(0, 300))
 
 
 def test_the_best_policy_is_kept_and_the_latest_too(train: TrainRun, tmp_path: Path) -> None:
@@ -159,115 +167,36 @@ MEMORY = {
 }
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"updates_per_call": 10, "replay_ratio": 1.0, "mode": "graph"},
-        {"num_envs": 3, "replay_ratio": 0.5, "updates_per_call": 10, "mode": "graph"},
-        {"mode": "xla", "replay_ratio": 0.1},
-        {"replay_capacity": 130},
-        {"env": "InvertedPendulum-v5"},
-        {"agent": "ddpg"},
-        {
-            "exploration": "ornstein_uhlenbeck",
-            "num_envs": 2,
-            "env": "Terminating-v0",
-            "normalize_rewards": True,
-        },
-        {
-            "quantize": "int8",
-            "quantize_freeze_steps": 4,
-            "normalize_observations": True,
-            "replay_ratio": 0.04,
-        },
-        {
-            "mode": "graph",
-            "agent": "ddpg",
-            "replay_ratio": 0.1,
-            "schedule": "linear",
-            "schedule_steps": 15,
-            "clip_gradients": 0.1,
-        },
-        pytest.param(
-            {
-                "collectors": "processes",
-                "num_envs": 2,
-                "agent": "ddpg",
-                "exploration": "ornstein_uhlenbeck",
-                "replay_capacity": 130,
-            },
-            marks=pytest.mark.long,
-        ),
-        MEMORY | {"memory": "lstm", "replay_capacity": 130, "num_envs": 2},
-        pytest.param(
-            MEMORY
-            | {
-                "memory": "attention",
-                "agent": "ddpg",
-                "normalize_observations": True,
-                "mode": "graph",
-            },
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=[
-        "one environment",
-        "three",
-        "xla",
-        "full buffer",
-        "mujoco",
-        "ddpg",
-        "correlated noise, normalised rewards",
-        "quantised, frozen",
-        "graph, ddpg, schedule",
-        "async, ddpg, correlated noise, full buffer",
-        "lstm, full buffer",
-        "attention, normalised",
-    ],
-)
-def test_a_run_that_was_extended_equals_one_that_was_not(
-    train: TrainRun, settings: dict[str, Any]
-) -> None:
-    settings = settings | {"steps": 330, "warmup_steps": 80}
-    straight = train("straight", **settings)
-    # In the warm-up, between updates, mid-episode, and once without a step in between.
-    for steps in (57, 57, 163):
-        train("parts", **(settings if steps == 57 else {}) | {"steps": steps})
-    _same(train("parts", steps=330), straight)
+# Two evaluations, each of an episode of 40 steps, the second one in the last round.
+STRAIGHT: dict[str, Any] = {"env": "Long-v0", "steps": 300}
 
 
-@pytest.mark.parametrize("settings", [{}, MEMORY | {"memory": "gru"}], ids=["plain", "memory"])
-def test_a_run_that_was_saved_before_its_first_step_goes_on(
-    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    settings = settings | {"steps": 130, "warmup_steps": 80}
-    small = {k: v for k, v in SMALL.items() if k != "batch_size" or "memory" not in settings}
-    with Trainer(open_run(tmp_path / "parts", "td3", small | settings)) as trainer:
-        trainer.checkpoint()
-    _same(train("parts"), train("straight", **settings))
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A run that nothing stopped."""
+    return train_in(tmp_path_factory.mktemp("straight") / "run", **STRAIGHT)
 
 
-def test_a_run_that_fell_back_to_its_checkpoint_equals_one_that_did_not(
-    train: TrainRun, tmp_path: Path
-) -> None:
-    straight = train("straight")
-    train("crashed", steps=270)
-    run = tmp_path / "crashed"
-    (newest,) = (run / "checkpoints").glob("000000000270-*")
-    shutil.rmtree(newest)  # as if killed before this one
-    _same(train("crashed", steps=400), straight)
+# Three calls are owed by each step after the warm-up.
+OWING: dict[str, Any] = {
+    "env": "Long-v0",
+    "replay_ratio": 3.0,
+    "steps": 103,
+    "evaluate_every_steps": 101,
+}
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(5, marks=pytest.mark.long)],
-)
+@pytest.fixture(scope="module")
+def owing(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A run with several calls in a round, which nothing stopped."""
+    return train_in(tmp_path_factory.mktemp("owing") / "run", **OWING)
+
+
+# After 2 calls the round is broken off, after 5 the next one, and after 7 the last one.
+@pytest.mark.parametrize("calls", [2, 5, 7])
 def test_a_signal_between_calls_stops_inside_the_round_and_changes_nothing(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch, calls: int
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, owing: Trainer, calls: int
 ) -> None:
-    # Three calls are owed by each step: after 1 or 2 the round is broken off, after 5 the next.
-    settings = {"replay_ratio": 3.0, "steps": 115, "evaluate_every_steps": 101, "mode": "graph"}
-    straight = train("straight", **settings)
     original, made = TD3.train, []
 
     def signalling(agent: TD3, *arguments: Any) -> dict[str, np.ndarray]:
@@ -277,34 +206,11 @@ def test_a_signal_between_calls_stops_inside_the_round_and_changes_nothing(
         return made[-1]
 
     monkeypatch.setattr(TD3, "train", signalling)
-    stopped = train("parts", **settings)
-    assert len(made) == calls
+    stopped = train("parts", **OWING)
+    assert len(made) == stopped.updates == calls
     assert stopped.in_round
     assert not stopped.finished
-    _same(train("parts"), straight)
-
-
-def test_a_run_that_is_stopped_in_its_last_round_is_not_finished(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"replay_ratio": 3.0, "steps": 101}
-    straight = train("straight", **settings)
-    original = TD3.train
-
-    def signalling(agent: TD3, *arguments: Any) -> dict[str, np.ndarray]:
-        signal.raise_signal(signal.SIGINT)
-        return original(agent, *arguments)
-
-    monkeypatch.setattr(TD3, "train", signalling)
-    assert train("parts", **settings).updates == 1
-    monkeypatch.undo()
-    _same(train("parts"), straight)
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A run that no signal met."""
-    return train_in(tmp_path_factory.mktemp("straight") / "run", env="Long-v0")
+    _same(train("parts"), owing)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -318,7 +224,7 @@ def test_a_signal_saves_and_stops(
         return original(agent, *arguments)
 
     monkeypatch.setattr(TD3, "train", signalling)
-    stopped = train("parts", env="Long-v0")
+    stopped = train("parts", **STRAIGHT)
     assert stopped.steps == 150
     monkeypatch.undo()
     _same(train("parts"), straight)
@@ -348,12 +254,10 @@ def _signal_in_evaluations(monkeypatch: pytest.MonkeyPatch, *step_numbers: int) 
 
 @pytest.mark.parametrize("at", [150, 300], ids=["mid-run", "last round"])
 def test_an_evaluation_is_interrupted_by_a_signal_and_made_when_the_run_continues(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch, at: int
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer, at: int
 ) -> None:
-    settings = {"env": "Long-v0", "steps": 300}
-    straight = train("straight", **settings)
     _signal_in_evaluations(monkeypatch, 7 if at == 150 else 47)  # 40 steps in an episode
-    stopped = train("parts", **settings)
+    stopped = train("parts", **STRAIGHT)
     assert (stopped.steps, stopped.in_round, stopped.finished) == (at, True, False)
     evaluated = read_results(stopped.run.evaluations_path).steps.tolist()
     assert evaluated == [150, 300][: at // 150 - 1]
@@ -374,11 +278,9 @@ def test_an_evaluation_at_the_end_is_interrupted_too(
 
 
 def test_long_evaluations_are_interrupted_by_checkpoints_after_minutes(
-    train: TrainRun, tmp_path: Path
+    train: TrainRun, tmp_path: Path, straight: Trainer
 ) -> None:
-    settings = {"env": "Long-v0", "steps": 152, "keep_checkpoints": 9}
-    straight = train("straight", **settings)
-    train("parts", **settings | {"steps": 149})
+    train("parts", **STRAIGHT | {"steps": 149, "keep_checkpoints": 9})
     train("parts", steps=152, checkpoint_every_minutes=1e-9)  # after every step
     found = published(tmp_path / "parts")
     assert [(manifest.steps, manifest.pending, manifest.revision) for manifest in found] == [
@@ -391,30 +293,26 @@ def test_long_evaluations_are_interrupted_by_checkpoints_after_minutes(
     ]
     for manifest in found[3:]:  # as if it had been killed in the evaluation
         shutil.rmtree(tmp_path / "parts" / manifest.folder)
-    _same(train("parts"), straight)
+    _same(train("parts", steps=300, checkpoint_every_minutes=10.0), straight)
 
 
 def test_a_checkpoint_of_a_callback_within_a_round_continues_to_the_same_curves(
-    train: TrainRun, tmp_path: Path
+    train: TrainRun, tmp_path: Path, straight: Trainer
 ) -> None:
     class Saves(Callback):
         def on_evaluation(self, training: Any, *_: Any) -> None:
             training.checkpoint()
 
-    settings = {"env": "Long-v0", "steps": 160, "keep_checkpoints": 9}
-    straight = train("straight", **settings)
-    train("parts", callbacks=[Saves()], **settings)
+    train("parts", callbacks=[Saves()], **STRAIGHT | {"steps": 160, "keep_checkpoints": 9})
     *_, saved, last = published(tmp_path / "parts")
     assert (saved.steps, saved.pending) == (150, ("round",))
     shutil.rmtree(tmp_path / "parts" / last.folder)  # as if it had been killed right after it
-    _same(train("parts"), straight)
+    _same(train("parts", steps=300), straight)
 
 
 def test_stop_interrupts_an_evaluation_from_another_thread(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer
 ) -> None:
-    settings = {"env": "Long-v0", "steps": 200}
-    straight = train("straight", **settings)
     original, trainers = GuardedEnvironment.step, []
 
     class Keeps(Callback):
@@ -429,7 +327,7 @@ def test_stop_interrupts_an_evaluation_from_another_thread(
         return original(env, action)
 
     monkeypatch.setattr(GuardedEnvironment, "step", step)
-    stopped = train("parts", callbacks=[Keeps()], **settings)
+    stopped = train("parts", callbacks=[Keeps()], **STRAIGHT)
     assert (stopped.steps, stopped.stop_reason) == (150, "time is up")
     assert read_results(stopped.run.evaluations_path).steps.size == 0
     monkeypatch.undo()
@@ -506,14 +404,14 @@ def test_a_second_signal_in_a_save_leaves_the_checkpoint_before(
 
     monkeypatch.setattr(CheckpointWriter, "_append_replay", signalling)
     with pytest.raises(KeyboardInterrupt):
-        train("parts", env="Long-v0")
+        train("parts", **STRAIGHT)
     monkeypatch.undo()
     assert [manifest.steps for manifest in published(tmp_path / "parts")] == [100]
     _same(train("parts"), straight)
 
 
 def test_a_second_signal_has_its_usual_effect(
-    train: TrainRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    train: TrainRun, monkeypatch: pytest.MonkeyPatch, straight: Trainer
 ) -> None:
     original = TD3.train
 
@@ -524,17 +422,17 @@ def test_a_second_signal_has_its_usual_effect(
 
     monkeypatch.setattr(TD3, "train", signalling)
     with pytest.raises(KeyboardInterrupt):
-        train()
+        train(**STRAIGHT)
     monkeypatch.undo()
-    _same(train(), train("straight"))
+    _same(train(), straight)
 
 
 def test_every_step_of_every_curve_stands_there_once(train: TrainRun, tmp_path: Path) -> None:
-    for steps in (120, 170, 300, 301, 400):
+    for steps in (170, 300, 301):
         train(steps=steps)
     found = scalars(tmp_path / "run")
     assert {len(values) for values in found.values()} == {1}
-    assert [step for tag, step in found if tag == "losses/critic"] == [150, 200, 250, 300, 350, 400]
+    assert [step for tag, step in found if tag == "losses/critic"] == [150, 200, 250, 300]
     assert [step for tag, step in found if tag == "evaluation/return_mean"] == [150, 300]
     tags = {tag for tag, _ in found}
     assert {"training/return_mean", "training/length_mean", "losses/actor"} <= tags
@@ -552,8 +450,7 @@ def test_an_environment_that_does_not_repeat_itself_is_said_and_the_run_goes_on(
     assert line.endswith("did not come back to where they were")
 
 
-@pytest.mark.parametrize("name", ["tensorflow", "device", "instruction_set", "XLA_FLAGS"])
-def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path, name: str) -> None:
+def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path) -> None:
     train(steps=120)
     assert train(steps=130).lines == []
     manifest = published(tmp_path / "run")[-1]
@@ -561,11 +458,13 @@ def test_differing_conditions_are_said(train: TrainRun, tmp_path: Path, name: st
         manifest.conditions
     )
     assert manifest.conditions["intra_op_threads"] == manifest.conditions["inter_op_threads"] == 2
-    manifest.conditions[name] = "another"
+    names = ["tensorflow", "device", "instruction_set", "XLA_FLAGS"]
+    manifest.conditions.update(dict.fromkeys(names, "another"))
     write_manifest(RunFiles(tmp_path / "run"), manifest)
     (line,) = train(steps=140).lines
     assert "last bits may differ" in line
-    assert f"{name} was another" in line
+    for name in names:
+        assert f"{name} was another" in line
 
 
 def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensors(
@@ -671,21 +570,29 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
 
 # --- settings ---------------------------------------------------------------------------------
 
+# Short episodes; updates at 90 and 140 of 150 steps.
+SHORT_EPISODES = {"max_episode_steps": 30}
+UNCHANGED: dict[str, Any] = {
+    "env_kwargs": SHORT_EPISODES,
+    "steps": 150,
+    "warmup_steps": 40,
+    "evaluate_every_steps": 75,
+}
 CHANGED: dict[str, Any] = {
-    "evaluation_steps_limit": 50,
-    "env": "Terminating-v0",
-    "env_kwargs": {"g": 5.0},
+    "evaluation_steps_limit": 20,
+    "env": "MountainCarContinuous-v0",
+    "env_kwargs": SHORT_EPISODES | {"g": 5.0},
     "collectors": "processes",
     "histograms": True,
-    "video_every_steps": 200,
-    "steps": 350,
+    "video_every_steps": 100,
+    "steps": 160,
     "seed": 1,
     "num_envs": 2,
     "rollout_steps": 60,
     "policy_lag": 1,
     "discount": 0.5,
-    "warmup_steps": 150,
-    "replay_ratio": 0.05,
+    "warmup_steps": 70,
+    "replay_ratio": 0.03,
     "updates_per_call": 3,
     "replay_capacity": 50,
     "evaluate_every_steps": 100,
@@ -737,19 +644,19 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
     "field", [name for name in settings_of(RunConfig) if name not in ELSEWHERE]
 )
 def test_every_setting_acts(train: TrainRun, unchanged: list[Any], field: str) -> None:
-    assert _fingerprint(train(**{"steps": 300, field: CHANGED[field]})) != unchanged
+    assert _fingerprint(train(**UNCHANGED | {field: CHANGED[field]})) != unchanged
 
 
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What the settings that are changed give when they are not."""
-    return _fingerprint(train_in(tmp_path_factory.mktemp("unchanged") / "run", steps=300))
+    return _fingerprint(train_in(tmp_path_factory.mktemp("unchanged") / "run", **UNCHANGED))
 
 
 def test_the_fingerprint_is_the_same_for_the_same_settings(
     train: TrainRun, unchanged: list[Any]
 ) -> None:
-    assert _fingerprint(train(steps=300)) == unchanged
+    assert _fingerprint(train(**UNCHANGED)) == unchanged
 
 
 def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
@@ -759,7 +666,7 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
         "num_collectors": 1,
         "allow_different_collectors": True,
         "histograms": True,
-        "video_every_steps": 200,
+        "video_every_steps": 100,
         "checkpoint_every_steps": 30,
         "keep_checkpoints": 5,
         "checkpoint_every_minutes": 0.001,
@@ -768,7 +675,7 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
         "stop_at_return": 1e9,
     }
     assert {"steps", *changed} == FREE_SETTINGS
-    _same(train("one", **changed, steps=250), train("other", steps=250))
+    _same(train("one", **UNCHANGED | changed), train("other", **UNCHANGED))
 
 
 @pytest.mark.parametrize(

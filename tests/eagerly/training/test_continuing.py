@@ -1,0 +1,202 @@
+"""A run that goes on from a checkpoint equals one that was never stopped, whatever its settings.
+
+Stops by signals are in test_trainer.py, stops by callbacks in test_callbacks.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+from eagerly import Trainer, open_run
+from eagerly.storage.manifest import published
+from tests.agents.test_own_models import functional_critic, late_actor
+from tests.eagerly.training.test_replay_options import REPLAY
+from tests.eagerly.training.test_rounds import ROUNDS
+from tests.eagerly.training.test_td7 import TD7
+from tests.eagerly.training.test_trainer import MEMORY, _same
+from tests.small_runs import SMALL, TrainRun
+
+# Of 120 steps 40 are random. Updates fall on 65, 90 and 115, evaluations on 60 and 120; the
+# checkpoint at 77 is in the middle of an episode and between two updates.
+BRIEF: dict[str, Any] = {
+    "steps": 120,
+    "warmup_steps": 40,
+    "replay_ratio": 0.04,
+    "evaluate_every_steps": 60,
+    "summarize_every_steps": 30,
+    "checkpoint_every_steps": 77,
+    "keep_checkpoints": 9,
+}
+GEARS: dict[str, Any] = {"env": "Gears-v0"}
+IMAGES: dict[str, Any] = {"env": "Camera-v0", "num_envs": 2, "random_shift": 1, "batch_size": 4}
+OWN = "tests.agents.test_own_models:"
+BRIEF_TD7: dict[str, Any] = {**TD7, "steps": 64, "checkpoint_every_steps": 47}
+
+
+def own_actor(observation_space: Any, action_space: Any) -> Any:
+    return keras.Sequential(
+        [keras.layers.Dense(8, "relu"), keras.layers.Dense(2, activation="tanh")]
+    )
+
+
+def own_critic(observation_space: Any, action_space: Any) -> Any:
+    return keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "graph, several environments": {
+        "mode": "graph",
+        "num_envs": 3,
+        "replay_ratio": 0.5,
+        "updates_per_call": 10,
+    },
+    "xla, ddpg, schedule": {
+        "mode": "xla",
+        "agent": "ddpg",
+        "hidden_sizes": (8,),
+        "schedule": "linear",
+        "schedule_steps": 2,
+        "clip_gradients": 0.1,
+    },
+    "rounds, mujoco, correlated noise, full buffer": ROUNDS
+    | {
+        "env": "InvertedPendulum-v5",
+        "exploration": "ornstein_uhlenbeck",
+        "normalize_observations": True,
+        "normalize_rewards": True,
+        "n_step": 3,
+        "replay_capacity": 50,
+    },
+    # So many rows in layers so wide that a product would be shared between cores.
+    "lag": {
+        "policy_lag": 1,
+        "num_envs": 16,
+        "group_size": 16,
+        "rollout_steps": 3,
+        "hidden_sizes": (256, 256),
+        "env": "HalfCheetah-v5",
+        "normalize_observations": True,
+        "exploration": "ornstein_uhlenbeck",
+        "evaluation_steps_limit": 20,
+        "steps": 240,
+        "replay_ratio": 0.02,
+    },
+    "shared models, ddpg, correlated noise, normalised rewards": {
+        "agent": "ddpg",
+        "models": OWN + "linear_sharing",
+        "env": "Terminating-v0",
+        "num_envs": 2,
+        "exploration": "ornstein_uhlenbeck",
+        "normalize_rewards": True,
+    },
+    "own models, normalised": {
+        "actor": late_actor,
+        "critic": OWN + "functional_critic",
+        "normalize_observations": True,
+    },
+    "named models": {"actor": OWN + "sequential_actor", "critic": functional_critic},
+    "quantised, frozen": {
+        "quantize": "int8",
+        "quantize_freeze_steps": 2,
+        "normalize_observations": True,
+    },
+    "lstm, rounds, full buffer": MEMORY | ROUNDS | {"memory": "lstm", "replay_capacity": 50},
+    "hindsight, normalised, full buffer": REPLAY
+    | {"normalize_observations": True, "normalize_rewards": True, "replay_capacity": 90},
+    "hindsight, prioritised, own models": REPLAY
+    | {
+        "agent": "ddpg",
+        "sampling": "prioritized",
+        "num_envs": 2,
+        "actor": f"{__name__}:own_actor",
+        "critic": f"{__name__}:own_critic",
+    },
+    "hindsight, discrete": REPLAY
+    | {"env": "ReachDiscrete-v0", "hindsight": "episode", "num_envs": 3},
+    "mixed actions": GEARS,
+    "images, full buffer": IMAGES | {"replay_capacity": 60},
+    "td7, n-step, normalised": BRIEF_TD7
+    | {"n_step": 3, "normalize_rewards": True, "normalize_observations": True},
+}
+LONG: dict[str, dict[str, Any]] = {
+    "attention, graph, normalised": MEMORY
+    | {"memory": "attention", "agent": "ddpg", "normalize_observations": True, "mode": "graph"},
+    "hindsight, mixed actions": REPLAY | {"env": "ReachMixed-v0"},
+    "mixed actions, ddpg": GEARS
+    | {"agent": "ddpg", "num_envs": 2, "exploration": "ornstein_uhlenbeck"},
+    "mixed actions, processes": GEARS | {"num_envs": 2, "collectors": "processes"},
+    "mixed actions, memory": GEARS
+    | {"memory": "gru", "memory_units": 8, "sequence_length": 4, "sequences_per_update": 3},
+    "images": IMAGES | {"replay_capacity": 1000},
+    "td7, processes": BRIEF_TD7
+    | {"num_envs": 3, "collectors": "processes", "checkpoint_untrained": True}
+    | {"steps": 114, "checkpoint_every_steps": 77},
+    "td7, hindsight": BRIEF_TD7 | {"env": "Reach-v0", "hindsight": "future", "num_envs": 2},
+    "td7, longer": BRIEF_TD7
+    | {"checkpoint_episodes_after": 4, "checkpoint_episodes": 2, "steps": 84},
+    "td7, prioritised": BRIEF_TD7 | {"sampling": "prioritized"},
+    "td7, without policy checkpoints": BRIEF_TD7 | {"policy_checkpoints": False, "num_envs": 2},
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [*CASES.values(), *(pytest.param(case, marks=pytest.mark.long) for case in LONG.values())],
+    ids=[*CASES, *LONG],
+)
+def test_a_run_that_goes_on_from_its_checkpoint_equals_one_that_was_not_stopped(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    straight = train("straight", **BRIEF | settings)
+    _killed_after_its_first_checkpoint(straight, tmp_path / "parts")
+    # Factories are not in the directory, and a copy is trusted with no modules nor processes.
+    asked_for = ("actor", "critic", "models", "collectors")
+    given = {name: settings[name] for name in asked_for if name in settings}
+    again = train("parts", **given)
+    _same(again, straight)
+    assert again.agent.state() == straight.agent.state()
+    if "hindsight" in settings:  # each step, and what was relabelled of the episodes that ended
+        assert straight.buffer.added > 2 * straight.steps
+
+
+def _killed_after_its_first_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Makes a copy of a run, as if it had been killed once its first checkpoint was there."""
+    shutil.copytree(trainer.run.path, path)
+    first, *others = published(path)
+    assert 0 < first.updates < trainer.updates
+    assert first.steps < trainer.steps
+    for manifest in others:
+        shutil.rmtree(path / manifest.folder)
+
+
+def test_a_run_may_be_stopped_anywhere_and_extended(train: TrainRun) -> None:
+    straight = train("straight", **BRIEF)
+    # In the warm-up, once without a step in between, between updates, and after an evaluation.
+    train("parts", **BRIEF | {"steps": 27})
+    for steps in (27, 77, 101):
+        train("parts", steps=steps)
+    _same(train("parts", steps=120), straight)
+
+
+def test_processes_give_the_same_bits_and_go_on(train: TrainRun) -> None:
+    settings = {**BRIEF, **REPLAY, "env": "ReachScaled-v0", "num_envs": 2, "agent": "ddpg"}
+    settings |= {"exploration": "ornstein_uhlenbeck", "replay_capacity": 130}
+    straight = train("straight", **settings)
+    train("parts", **settings | {"steps": 77, "collectors": "processes"})
+    _same(train("parts", steps=120), straight)
+
+
+@pytest.mark.parametrize("settings", [{}, MEMORY | {"memory": "gru"}], ids=["plain", "memory"])
+def test_a_run_that_was_saved_before_its_first_step_goes_on(
+    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    settings = BRIEF | settings | {"steps": 70}
+    small = {k: v for k, v in SMALL.items() if k != "batch_size" or "memory" not in settings}
+    with Trainer(open_run(tmp_path / "parts", "td3", small | settings)) as trainer:
+        trainer.checkpoint()
+    _same(train("parts"), train("straight", **settings))
