@@ -460,6 +460,41 @@ class NeedsPackage(Counting):
         raise ImportError("No module named 'robot_arm'")
 
 
+class Undrawable(Counting):
+    """Cannot draw itself, although it takes a render mode."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        raise RuntimeError("no context")
+
+
+class Blank(Undrawable):
+    """Draws nothing."""
+
+    def render(self) -> Any:
+        return None
+
+
+class ChannelsFirst(Undrawable):
+    """Draws images whose channels come first."""
+
+    def render(self) -> Any:
+        return np.zeros((3, 64, 64), np.uint8)
+
+
+class Growing(Undrawable):
+    """Draws images of changing size."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def render(self) -> Any:
+        side = 16 if self.count < 2 else 32
+        return np.zeros((side, side, 3), np.uint8)
+
+
 def register() -> None:
     """Registers them; again is harmless."""
     for name, entry_point, kwargs in (
