@@ -30,6 +30,8 @@ from tests.small_runs import TrainRun
 
 toys.register()
 
+SHORT = {"max_episode_steps": 30}
+
 
 def pictures(path: Path) -> np.ndarray:
     with imageio.get_reader(path) as reader:
@@ -39,7 +41,7 @@ def pictures(path: Path) -> np.ndarray:
 def test_a_video_shows_every_step_of_the_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    camera = Camera(environment_maker("Pendulum-v1"))
+    camera = Camera(environment_maker("Pendulum-v1", {"max_episode_steps": 120}))
     policy = lambda observation: np.ones(1, np.float32)  # noqa: E731
     count: list[int] = []
     evaluation = camera.record(policy, 0, tmp_path / "a/b.mp4", watch=lambda: count.append(1))
@@ -61,7 +63,7 @@ def test_a_video_shows_every_step_of_the_episode(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.mp4"]
     width, height, content = video.preview(tmp_path / "a" / "b.mp4")
     small = imageio.mimread(content, format="GIF")
-    assert len(small) == 67  # every third of 201
+    assert len(small) == 61  # every second of 121
     assert small[0].shape[:2] == (height, width) == (167, 167)
     with pytest.raises(RunError, match=r"no preview can be made of .*missing\.mp4"):
         video.preview(tmp_path / "missing.mp4")
@@ -141,7 +143,7 @@ _WHILE_IMPORTED: list[str | None] = []
 
 def _imported() -> object:
     _WHILE_IMPORTED.append(os.environ.get("MUJOCO_GL"))
-    return Undrawable
+    return toys.Undrawable
 
 
 class LooksForARenderer:
@@ -163,18 +165,9 @@ def test_the_renderer_is_chosen_before_the_package_of_the_environment_is_importe
     assert _WHILE_IMPORTED == ["egl"]
 
 
-class Undrawable(toys.Counting):
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__()
-        self.render_mode = render_mode
-
-    def render(self) -> None:
-        raise RuntimeError("no context")
-
-
 def test_what_a_renderer_raises_is_told() -> None:
     with pytest.raises(RunError, match="cannot be drawn: RuntimeError: no context"):
-        Camera(environment_maker(Undrawable))
+        Camera(environment_maker(toys.Undrawable))
 
 
 WITHOUT_EGL = """
@@ -217,28 +210,8 @@ except RunError as error:
     assert "Traceback" not in done.stderr
 
 
-class Blank(Undrawable):
-    def render(self) -> None:
-        return None
-
-
-class ChannelsFirst(Undrawable):
-    def render(self) -> np.ndarray:
-        return np.zeros((3, 64, 64), np.uint8)
-
-
-class Growing(Undrawable):
-    """Draws images of changing size."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
-    def render(self) -> np.ndarray:
-        side = 16 if self.count < 2 else 32
-        return np.zeros((side, side, 3), np.uint8)
-
-
 def test_an_encoder_that_fails_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
-    trainer = train(env=Growing, video_every_steps=150, steps=160)
+    trainer = train(env=toys.Growing, video_every_steps=150, steps=160)
     assert trainer.finished
     (line,) = [line for line in trainer.lines if "no video" in line]
     assert line.startswith(
@@ -266,9 +239,9 @@ def test_an_environment_that_cannot_draw_itself_is_refused_before_a_run(
     train: TrainRun, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=r"an image must have shape .* got \[3, 64, 64\] and uint8"):
-        Camera(environment_maker(ChannelsFirst))
+        Camera(environment_maker(toys.ChannelsFirst))
     with pytest.raises(RunError, match="gives no picture in render mode rgb_array"):
-        Camera(environment_maker(Blank))
+        Camera(environment_maker(toys.Blank))
     with pytest.raises(RunError, match=r"cannot be made with {'render_mode'"):
         train(env="Long-v0", video_every_steps=100)  # its constructor takes no render_mode
     assert not (tmp_path / "run").exists()
@@ -284,22 +257,22 @@ def test_other_endings_and_places_that_cannot_be_written_are_refused(tmp_path: P
 
 
 def test_a_video_that_cannot_be_written_does_not_end_a_run(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=100, video_every_steps=150)
+    train(steps=40, video_every_steps=50, env_kwargs=SHORT)
     (tmp_path / "run" / "videos").write_text("")
-    trainer = train(steps=400)
-    assert trainer.steps == 400
+    trainer = train(steps=120)
+    assert trainer.steps == 120
     told = [line for line in trainer.lines if "no video of step" in line]
     assert len(told) == 2
     assert "cannot be written" in told[0]
 
 
 def test_videos_while_training_are_those_of_their_steps(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=300, video_every_steps=150)
+    train(steps=120, video_every_steps=60, env_kwargs=SHORT)
     names = sorted(path.name for path in (tmp_path / "run" / "videos").iterdir())
-    assert names == ["step-000000000150.mp4", "step-000000000300.mp4"]
+    assert names == ["step-000000000060.mp4", "step-000000000120.mp4"]
     events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
     shown = events.Tensors("evaluation/video")
-    assert [event.step for event in shown] == [150, 300]
+    assert [event.step for event in shown] == [60, 120]
     width, height, content = shown[0].tensor_proto.string_val
     assert imageio.mimread(content, format="GIF")[0].shape[:2] == (int(height), int(width))
     plugin = events.SummaryMetadata("evaluation/video").plugin_data.plugin_name
