@@ -14,16 +14,30 @@ from tests.small_runs import TrainRun, train_in
 # What a run that differs in this setting alone must differ in, among others.
 TOUCHED: dict[str, tuple[Any, set[str]]] = {
     "evaluation_seed": (5, {"evaluations.csv", "TensorBoard: all scalars"}),
-    "tau": (0.01, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),
+    "tau": (0.5, {"actor target", "critic target", "actor optimizer", "critic optimizer"}),
     "seed": (1, {"actor", "critic", "replay buffer", "policies", "collector"}),
-    "env_kwargs": ({"g": 5.0}, {"replay buffer", "TensorBoard: training returns"}),
+    "env_kwargs": (
+        {"max_episode_steps": 30, "g": 5.0},
+        {"replay buffer", "TensorBoard: training returns"},
+    ),
 }
+
+
+# Three updates, an evaluation and several ends of episodes.
+BRIEF: dict[str, Any] = {
+    "steps": 100,
+    "warmup_steps": 40,
+    "replay_ratio": 0.06,
+    "evaluate_every_steps": 80,
+    "checkpoint_every_steps": 60,
+}
+SHORT = {"env_kwargs": {"max_episode_steps": 30}, "hidden_sizes": (8,)}
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     path = tmp_path_factory.mktemp("one") / "run"
-    train_in(path)
+    train_in(path, **BRIEF, **SHORT)
     return digests(path)
 
 
@@ -32,7 +46,7 @@ def test_every_part_that_differs_shows(
     train: TrainRun, tmp_path: Path, one: dict[str, str], name: str
 ) -> None:
     value, parts = TOUCHED[name]
-    train(**{name: value})
+    train(**BRIEF | SHORT | {name: value})
     other = digests(tmp_path / "run")
     assert {part for part in one if one[part] != other[part]} >= parts
 
@@ -40,7 +54,7 @@ def test_every_part_that_differs_shows(
 def test_the_same_run_has_the_same_digests(
     train: TrainRun, tmp_path: Path, one: dict[str, str]
 ) -> None:
-    train(collectors="here", keep_checkpoints=1)
+    train(**BRIEF, **SHORT, collectors="here", keep_checkpoints=1)
     assert digests(tmp_path / "run") == one
 
 

@@ -16,11 +16,10 @@ from eagerly import Actions, load_policy
 from eagerly.environments.factory import environment_maker
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
-from eagerly.storage.digests import digests
 from eagerly.training.evaluation import evaluate, evaluation_seeds
 from tests import toys
 from tests.helpers import edit_sealed, spaces
-from tests.small_runs import TrainRun
+from tests.small_runs import TrainRun, train_in
 
 toys.register()
 
@@ -82,7 +81,12 @@ print(json.dumps({which: [played(p), p.steps, loaded] for which, p in policies.i
 def test_a_fresh_process_reproduces_the_recorded_evaluations(
     train: TrainRun, tmp_path: Path, agent: str, env: str, settings: dict
 ) -> None:
-    wide = {"hidden_sizes": (256, 256), "evaluation_episodes": 2, "evaluate_every_steps": 200}
+    wide: dict[str, Any] = {
+        "hidden_sizes": (256, 256),
+        "evaluation_episodes": 2,
+        "evaluate_every_steps": 80,
+    }
+    wide |= {"steps": 160, "warmup_steps": 40, "replay_ratio": 0.04}
     trainer = train(agent=agent, env=env, **wide, **settings)
     recorded = evaluations(tmp_path / "run")
     best, last = max(recorded, key=lambda step: recorded[step]), max(recorded)
@@ -102,7 +106,7 @@ def test_a_fresh_process_reproduces_the_recorded_evaluations(
 def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    trainer = train(env="Long-v0")
+    trainer = train(env="Long-v0", steps=200)
     policy = load_policy(tmp_path / "run", "latest")
     actions = Actions(toys.Counting.action_space)
     rows = np.random.default_rng(0).normal(size=(5, 2)) * 10
@@ -115,7 +119,7 @@ def test_actions_are_in_the_environments_units_for_one_observation_and_for_many(
         assert one.shape == (2,)
         np.testing.assert_allclose(one, action, rtol=1e-5, atol=1e-6)
         assert toys.Counting.action_space.contains(one)
-    assert (policy.observation_size, policy.action_size, policy.steps) == (2, 2, 400)
+    assert (policy.observation_size, policy.action_size, policy.steps) == (2, 2, 200)
     for wrong in (np.zeros(3), np.zeros((2, 3)), np.zeros((1, 1, 2)), 1.0):
         with pytest.raises(ValueError, match=r"observation must have shape \[2\] or \[N, 2\]; got"):
             policy(wrong)
@@ -166,20 +170,18 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
 def test_statistics_of_observations_are_part_of_run_checkpoint_and_policy(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"env": "Pendulum-v1", "normalize_observations": True}
-    whole = train("whole", steps=400, **settings)
-    train("parts", steps=250, **settings)
-    train("parts", steps=400)
-    assert digests(tmp_path / "whole") == digests(tmp_path / "parts")
-    normalization = whole.agent.normalization
+    settings: dict[str, Any] = {"env": "Pendulum-v1", "warmup_steps": 40, "replay_ratio": 0.04}
+    train("run", steps=77, normalize_observations=True, **settings)
+    trainer = train("run", steps=120)
+    normalization = trainer.agent.normalization
     assert normalization is not None
-    assert normalization.state()["count"] == 400
+    assert normalization.state()["count"] == 120
     assert abs(normalization.mean.numpy()[2]) > 0.01
     row = np.array([0.5, -0.5, 3.0], np.float32)
-    loaded = load_policy(tmp_path / "parts", "latest")
-    np.testing.assert_array_equal(loaded(row), whole.policy(row))
-    plain = train("plain", steps=400, env="Pendulum-v1")
-    assert not np.array_equal(plain.policy(row), whole.policy(row))
+    loaded = load_policy(tmp_path / "run", "latest")
+    np.testing.assert_array_equal(loaded(row), trainer.policy(row))
+    plain = train("plain", steps=120, **settings)
+    assert not np.array_equal(plain.policy(row), trainer.policy(row))
 
 
 MEMORY = {
@@ -190,17 +192,25 @@ MEMORY = {
     "sequences_per_update": 4,
     "num_envs": 2,
     "evaluation_episodes": 2,
+    "steps": 260,
 }
 
 
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose policy has a memory, not to be touched."""
+    path = tmp_path_factory.mktemp("remembering") / "run"
+    train_in(path, **MEMORY)
+    return path
+
+
 def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_episodes(
-    train: TrainRun, tmp_path: Path
+    remembering: Path,
 ) -> None:
-    train(**MEMORY)
     env = environment_maker("PendulumPositions-v1")()
     for which in ("best", "latest"):
-        policy = load_policy(tmp_path / "run", which)
-        recorded = evaluations(tmp_path / "run")
+        policy = load_policy(remembering, which)
+        recorded = evaluations(remembering)
         assert (policy.steps in recorded) == (which == "best")
         found = evaluate(policy, env, evaluation_seeds(0, 2)).summary()["return_mean"]
         if which == "best":
@@ -225,9 +235,8 @@ def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_epis
     assert not np.allclose(flipped(observations[1], rewards[1] + 5.0), many[1])
 
 
-def test_a_policy_with_a_memory_says_what_it_must_be_told(train: TrainRun, tmp_path: Path) -> None:
-    train(**MEMORY)
-    policy, observation = load_policy(tmp_path / "run"), np.zeros(2)
+def test_a_policy_with_a_memory_says_what_it_must_be_told(remembering: Path) -> None:
+    policy, observation = load_policy(remembering), np.zeros(2)
     assert policy.remembers
     with pytest.raises(ValueError, match=r"has a memory: begin an episode with act = pol"):
         policy(observation)
@@ -248,7 +257,7 @@ def test_a_policy_with_a_memory_says_what_it_must_be_told(train: TrainRun, tmp_p
 def test_a_policy_without_a_memory_can_be_called_in_episodes_too(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    train()
+    train(steps=50)
     policy, observation = load_policy(tmp_path / "run"), np.ones(3)
     act = policy.begin_episodes()
     assert not policy.remembers

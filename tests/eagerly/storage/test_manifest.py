@@ -39,17 +39,14 @@ def test_a_manifest_covers_everything_that_a_run_is(train: TrainRun, tmp_path: P
         assert description["bytes"] == (run / name).stat().st_size
 
 
-def test_one_that_is_too_new_is_refused_with_advice(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=200)
+def test_one_that_is_too_new_or_of_an_unreleased_format_is_refused_with_advice(
+    train: TrainRun, tmp_path: Path
+) -> None:
+    train(steps=110)
     newest = manifests(tmp_path / "run")[-1]
     edit_sealed(newest, lambda document: document.update(format=FORMAT + 1))
     with pytest.raises(RunError, match=r"newer eagerly .*: upgrade to continue it, or begin"):
         train(steps=210)
-
-
-def test_one_of_an_unreleased_format_is_refused(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=200)
-    newest = manifests(tmp_path / "run")[-1]
     edit_sealed(newest, lambda document: document.update(format=FORMAT - 1))
     with pytest.raises(RunError, match="written before eagerly's first release"):
         train(steps=210)
@@ -58,20 +55,21 @@ def test_one_of_an_unreleased_format_is_refused(train: TrainRun, tmp_path: Path)
 def test_settings_that_were_lost_come_from_the_newest_checkpoint(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    train("straight", steps=330, tau=0.25)
+    brief = {"warmup_steps": 40, "replay_ratio": 0.04}
+    train("straight", steps=120, tau=0.25, **brief)
     for damage in ("gone", "edited"):
         run = tmp_path / damage
-        train(damage, steps=270, tau=0.25)
+        train(damage, steps=77, tau=0.25, **brief)
         config = run / "config.json"
         content = config.read_text()
         if damage == "gone":
             config.unlink()
         else:
             config.write_text(content.replace("0.25", "0.75"))
-        trainer = train(damage, steps=330)
+        trainer = train(damage, steps=120, **brief)
         (line,) = trainer.lines
         assert "config.json cannot be read" in line
-        assert "the settings are those of the checkpoint of step 270" in line
+        assert "the settings are those of the checkpoint of step 77" in line
         assert trainer.run.agent_config.tau == 0.25
         assert digests(run) == digests(tmp_path / "straight")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,5 +17,15 @@ def _unoptimized(unoptimized: None) -> None:
 
 @pytest.fixture
 def train(tmp_path: Path) -> TrainRun:
-    """Trains or continues small runs, each in a directory of the name given."""
-    return lambda name="run", **options: train_in(tmp_path / name, **options)
+    """Trains or continues small runs, each in a directory of the name given.
+
+    Networks have one hidden layer, where a test does not give its own.
+    """
+
+    def run(name: str = "run", **options: Any) -> Any:
+        is_new = not (tmp_path / name / "config.json").exists()
+        if is_new and not options.keys() & {"hidden_sizes", "models", "actor", "critic"}:
+            options["hidden_sizes"] = (8,)
+        return train_in(tmp_path / name, **options)
+
+    return run

@@ -22,7 +22,7 @@ from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun, scalars
 
 # Of 400 steps 100 are random, and the first of six updates is made at step 150.
-SHORT = {"evaluate_every_steps": 1000, "steps": 200}
+SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_sizes": (8,)}
 
 
 def test_an_evaluation_before_the_first_update_is_never_the_best() -> None:
@@ -97,17 +97,17 @@ def test_a_run_without_an_evaluation_makes_one_at_its_end_once(tmp_path: Path) -
 def test_the_evaluation_at_the_end_leaves_no_trace_in_a_run_that_is_extended(
     train: TrainRun, tmp_path: Path, every: int
 ) -> None:
-    for steps in (160, 400):
+    for steps in (160, 300):
         parts = train("parts", evaluate_every_steps=every, steps=steps)
         steps_evaluated = read_results(parts.run.evaluations_path).steps.tolist()
         assert steps_evaluated == sorted({*range(every, steps + 1, every), steps})
-    straight = train("straight", evaluate_every_steps=every)
+    straight = train("straight", evaluate_every_steps=every, steps=300)
     _same(parts, straight)
     assert digests(tmp_path / "parts") == digests(tmp_path / "straight")
     assert scalars(tmp_path / "parts") == scalars(tmp_path / "straight")
     for name in ("networks.data-00000-of-00001", "policies.npz", "collector.npz"):
         (one,), (other,) = (
-            (tmp_path / run).glob(f"checkpoints/*400-*/{name}") for run in ("parts", "straight")
+            (tmp_path / run).glob(f"checkpoints/*300-*/{name}") for run in ("parts", "straight")
         )
         assert one.read_bytes() == other.read_bytes()
 

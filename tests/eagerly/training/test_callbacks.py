@@ -86,13 +86,25 @@ class StopsAt(Callback):
             training.stop("enough")
 
 
+# Two updates are owed by each of the last 4 steps.
+BRIEF: dict[str, Any] = {"replay_ratio": 2.0, "warmup_steps": 50, "steps": 54, "hidden_sizes": (8,)}
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A run that no callback stopped."""
+    return trained(tmp_path_factory.mktemp("straight") / "run", **BRIEF)
+
+
 @pytest.mark.parametrize("event", ["on_step", "on_update", "on_round"])
-def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(tmp_path: Path, event: str) -> None:
-    settings = {"mode": "graph", "replay_ratio": 2.0, "warmup_steps": 150, "steps": 230}
-    stopped = trained(tmp_path / "run", StopsAt(173, event), **settings)
-    assert (stopped.steps, stopped.stop_reason, stopped.finished) == (173, "enough", False)
+def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(
+    tmp_path: Path, straight: Trainer, event: str
+) -> None:
+    stopped = trained(tmp_path / "run", StopsAt(52, event), **BRIEF)
+    assert (stopped.steps, stopped.stop_reason, stopped.finished) == (52, "enough", False)
+    assert stopped.updates == {"on_step": 2, "on_update": 3, "on_round": 4}[event]
     again = trained(tmp_path / "run")
-    _same(again, trained(tmp_path / "straight", **settings))
+    _same(again, straight)
     assert (again.stop_reason, again.finished) == ("", True)
 
 
@@ -103,7 +115,7 @@ class Fails(Callback):
         self._fault = fault
 
     def on_step(self, training: Training, step: VectorStep) -> None:
-        if training.steps == 170:
+        if training.steps == 52:
             if isinstance(self._fault, str):
                 getattr(training, self._fault)()
             else:
@@ -121,31 +133,31 @@ class Fails(Callback):
     ],
 )
 def test_a_callback_that_raises_ends_the_run_with_a_checkpoint_and_its_traceback(
-    tmp_path: Path, fault: BaseException | str, told: str
+    tmp_path: Path, straight: Trainer, fault: BaseException | str, told: str
 ) -> None:
     diary = Diary()
     with pytest.raises(
         RunError,
-        match=r"(?s)stopped after step 170, with a checkpoint: Fails.on_step raised\nTraceback.*"
+        match=r"(?s)stopped after step 52, with a checkpoint: Fails.on_step raised\nTraceback.*"
         + told,
     ):
-        trained(tmp_path / "run", Fails(fault), diary)
-    assert diary.heard[-1] == ("round", 169)  # nothing is called after it
+        trained(tmp_path / "run", Fails(fault), diary, **BRIEF)
+    assert diary.heard[-1] == ("round", 51)  # nothing is called after it
     if isinstance(fault, str | OSError):
-        _same(trained(tmp_path / "run"), trained(tmp_path / "straight"))
+        _same(trained(tmp_path / "run"), straight)
 
 
 def test_the_bar_shows_steps_and_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
-    trained(tmp_path / "run", ProgressBar(), steps=150)
+    trained(tmp_path / "run", ProgressBar(), steps=50, warmup_steps=50, evaluate_every_steps=90)
     assert screen.getvalue() == ""  # no terminal
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    trained(tmp_path / "run", ProgressBar(), steps=200)
-    assert "200/200" in screen.getvalue()
+    trained(tmp_path / "run", ProgressBar(), steps=60)
+    assert "60/60" in screen.getvalue()
     monkeypatch.delitem(sys.modules, "ipykernel")
-    trained(tmp_path / "run", ProgressBar(disable=False), steps=300)
-    assert "300/300" in screen.getvalue()
+    trained(tmp_path / "run", ProgressBar(disable=False), steps=100)
+    assert "100/100" in screen.getvalue()
     assert "evaluation -" in screen.getvalue()
 
 

@@ -14,18 +14,18 @@ import pytest
 
 from eagerly import Trainer, open_run
 from eagerly.storage.manifest import published
-from tests.agents.test_own_models import functional_critic, late_actor
+from tests.agents.test_own_models import late_actor
 from tests.eagerly.training.test_replay_options import REPLAY
 from tests.eagerly.training.test_rounds import ROUNDS
 from tests.eagerly.training.test_td7 import TD7
 from tests.eagerly.training.test_trainer import MEMORY, _same
-from tests.small_runs import SMALL, TrainRun
+from tests.small_runs import SMALL, TrainRun, train_in
 
-# Of 120 steps 40 are random. Updates fall on 65, 90 and 115, evaluations on 60 and 120; the
-# checkpoint at 77 is in the middle of an episode and between two updates.
+# Of 120 steps 30 are random. Updates fall on 55, 80 and 105, evaluations on 60 and 120; the
+# checkpoint at 77 is in the middle of an episode and between two updates, and has a best policy.
 BRIEF: dict[str, Any] = {
     "steps": 120,
-    "warmup_steps": 40,
+    "warmup_steps": 30,
     "replay_ratio": 0.04,
     "evaluate_every_steps": 60,
     "summarize_every_steps": 30,
@@ -58,7 +58,6 @@ CASES: dict[str, dict[str, Any]] = {
     "xla, ddpg, schedule": {
         "mode": "xla",
         "agent": "ddpg",
-        "hidden_sizes": (8,),
         "schedule": "linear",
         "schedule_steps": 2,
         "clip_gradients": 0.1,
@@ -99,7 +98,6 @@ CASES: dict[str, dict[str, Any]] = {
         "critic": OWN + "functional_critic",
         "normalize_observations": True,
     },
-    "named models": {"actor": OWN + "sequential_actor", "critic": functional_critic},
     "quantised, frozen": {
         "quantize": "int8",
         "quantize_freeze_steps": 2,
@@ -118,7 +116,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "hindsight, discrete": REPLAY
     | {"env": "ReachDiscrete-v0", "hindsight": "episode", "num_envs": 3},
-    "mixed actions": GEARS,
+    "mixed actions, correlated noise": GEARS | {"exploration": "ornstein_uhlenbeck"},
     "images, full buffer": IMAGES | {"replay_capacity": 60},
     "td7, n-step, normalised": BRIEF_TD7
     | {"n_step": 3, "normalize_rewards": True, "normalize_observations": True},
@@ -174,13 +172,18 @@ def _killed_after_its_first_checkpoint(trainer: Trainer, path: Path) -> None:
         shutil.rmtree(path / manifest.folder)
 
 
-def test_a_run_may_be_stopped_anywhere_and_extended(train: TrainRun) -> None:
-    straight = train("straight", **BRIEF)
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A run of TD3 with nothing special, which was not stopped."""
+    return train_in(tmp_path_factory.mktemp("plain") / "run", **BRIEF, hidden_sizes=(8,))
+
+
+def test_a_run_may_be_stopped_anywhere_and_extended(train: TrainRun, plain: Trainer) -> None:
     # In the warm-up, once without a step in between, between updates, and after an evaluation.
     train("parts", **BRIEF | {"steps": 27})
     for steps in (27, 77, 101):
         train("parts", steps=steps)
-    _same(train("parts", steps=120), straight)
+    _same(train("parts", steps=120), plain)
 
 
 def test_processes_give_the_same_bits_and_go_on(train: TrainRun) -> None:
@@ -191,12 +194,13 @@ def test_processes_give_the_same_bits_and_go_on(train: TrainRun) -> None:
     _same(train("parts", steps=120), straight)
 
 
-@pytest.mark.parametrize("settings", [{}, MEMORY | {"memory": "gru"}], ids=["plain", "memory"])
+@pytest.mark.parametrize("memory", [False, True], ids=["plain", "memory"])
 def test_a_run_that_was_saved_before_its_first_step_goes_on(
-    train: TrainRun, tmp_path: Path, settings: dict[str, Any]
+    train: TrainRun, tmp_path: Path, plain: Trainer, memory: bool
 ) -> None:
-    settings = BRIEF | settings | {"steps": 70}
+    settings = BRIEF | (MEMORY | {"memory": "gru", "steps": 70} if memory else {})
     small = {k: v for k, v in SMALL.items() if k != "batch_size" or "memory" not in settings}
+    small |= {"hidden_sizes": (8,)}
     with Trainer(open_run(tmp_path / "parts", "td3", small | settings)) as trainer:
         trainer.checkpoint()
-    _same(train("parts"), train("straight", **settings))
+    _same(train("parts"), train("straight", **settings) if memory else plain)

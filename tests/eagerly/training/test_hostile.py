@@ -32,7 +32,9 @@ Document = dict[str, Any]
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with one checkpoint, not to be touched."""
     path = tmp_path_factory.mktemp("finished") / "run"
-    train_in(path, steps=200, keep_checkpoints=1, exploration="ornstein_uhlenbeck")
+    train_in(
+        path, steps=200, keep_checkpoints=1, exploration="ornstein_uhlenbeck", hidden_sizes=(8,)
+    )
     return path
 
 

@@ -31,7 +31,7 @@ def test_the_hparams_dashboard_has_settings_against_best_return(
     train: TrainRun, tmp_path: Path
 ) -> None:
     for agent in ("td3", "ddpg"):
-        train(agent, agent=agent, steps=300, tau=0.25)
+        train(agent, agent=agent, steps=300, tau=0.25, hidden_sizes=(8, 8))
     for agent in ("td3", "ddpg"):
         experiment, session = hparams(tmp_path / agent)
         values = {n: v.WhichOneof("kind") and v for n, v in session.hparams.items()}
@@ -73,7 +73,7 @@ def test_the_best_return_never_falls(train: TrainRun, tmp_path: Path) -> None:
 
 
 def test_histograms_show_every_weight_of_actor_and_critics(train: TrainRun, tmp_path: Path) -> None:
-    train(steps=150, histograms=True)
+    train(steps=150, histograms=True, hidden_sizes=(8, 8))
     events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
     tags = {tag for tag in events.Tags()["tensors"] if tag.startswith(("actor/", "critic/"))}
     layers = [*("hidden_0", "hidden_1")]

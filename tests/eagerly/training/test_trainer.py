@@ -59,7 +59,7 @@ def test_termination_ends_the_discount_and_truncation_does_not(
 
 
 def test_warmup_actions_are_uniform_and_later_ones_the_policys(train: TrainRun) -> None:
-    trainer = train(env="Long-v0", steps=1300, warmup_steps=1000, exploration_noise=0.0)
+    trainer = train(env="Long-v0", steps=1010, warmup_steps=1000, exploration_noise=0.0)
     actions = stored(trainer)["action"]
     warmup = actions[:1000]
     assert np.abs(warmup).max() <= 1
@@ -87,14 +87,14 @@ def test_updates_are_owed_per_environment_step_and_paid_in_whole_calls(
     monkeypatch.setattr(TD3, "update", _counted_alone)
     trainer = train(
         env="Long-v0",
-        steps=333,
+        steps=177,
         num_envs=num_envs,
         replay_ratio=replay_ratio,
         updates_per_call=7,
-        evaluate_every_steps=333,
-        checkpoint_every_steps=333,
+        evaluate_every_steps=177,
+        checkpoint_every_steps=177,
     )
-    assert trainer.steps == -(-333 // num_envs) * num_envs
+    assert trainer.steps == -(-177 // num_envs) * num_envs
     owed = int(replay_ratio * (trainer.steps - 100))
     assert trainer.updates == trainer.agent.updates == owed // 7 * 7
 
@@ -168,7 +168,7 @@ MEMORY = {
 
 
 # Two evaluations, each of an episode of 40 steps, the second one in the last round.
-STRAIGHT: dict[str, Any] = {"env": "Long-v0", "steps": 300}
+STRAIGHT: dict[str, Any] = {"env": "Long-v0", "steps": 300, "hidden_sizes": (8,)}
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +183,7 @@ OWING: dict[str, Any] = {
     "replay_ratio": 3.0,
     "steps": 103,
     "evaluate_every_steps": 101,
+    "hidden_sizes": (8,),
 }
 
 
@@ -577,6 +578,7 @@ UNCHANGED: dict[str, Any] = {
     "steps": 150,
     "warmup_steps": 40,
     "evaluate_every_steps": 75,
+    "hidden_sizes": (8,),
 }
 CHANGED: dict[str, Any] = {
     "evaluation_steps_limit": 20,
@@ -800,7 +802,7 @@ def test_a_run_whose_made_up_directory_was_taken_meanwhile_leaves_it_alone(
 
 def test_a_closed_run_leaves_no_variable_and_no_gradient_behind(train: TrainRun) -> None:
     def variables(run: str) -> list[weakref.ref[Any]]:
-        trainer = train(run, mode="graph", steps=200, hidden_sizes=(128, 8), activation="elu")
+        trainer = train(run, agent="ddpg", mode="graph", steps=150, activation="elu")
         groups = trainer.agent.modules.groups().values()
         return [weakref.ref(variable.value) for group in groups for variable in group]
 

@@ -27,10 +27,11 @@ OBSERVATION = np.array([0.6, -0.8, 1.5], np.float32)
 def test_a_run_begins_with_the_best_policy_of_another(
     train: TrainRun, tmp_path: Path, normalized: bool
 ) -> None:
-    settings = {"normalize_observations": normalized}
-    train("first", **settings, evaluate_every_steps=150, actor_learning_rate=0.03)
+    settings: dict[str, Any] = {"normalize_observations": normalized, "warmup_steps": 40}
+    settings |= {"replay_ratio": 0.04, "evaluate_every_steps": 70}
+    train("first", **settings, actor_learning_rate=0.03, steps=150)
     policy = load_policy(tmp_path / "first")
-    trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=60)
+    trainer = train("second", **settings, seed=1, init_from=str(tmp_path / "first"), steps=30)
     line = f"begins with the policy of {tmp_path / 'first'}, of step {policy.steps}"
     assert line in trainer.lines
     for model in (trainer.agent.actor.network, trainer.agent.actor.target):
@@ -38,9 +39,9 @@ def test_a_run_begins_with_the_best_policy_of_another(
         expected = policy(OBSERVATION)
         np.testing.assert_allclose(trainer.actions.to_environment(acted), expected, 1e-4, 1e-5)
     longer = {"seed": 1, "init_from": str(tmp_path / "first")}
-    straight = train("straight", **settings, **longer, steps=200)
-    _same(train("second", steps=200), straight)
-    other = train("other", **settings, seed=1, steps=200)
+    straight = train("straight", **settings, **longer, steps=100)
+    _same(train("second", steps=100), straight)
+    other = train("other", **settings, seed=1, steps=100)
     assert not np.array_equal(
         straight.agent.act(OBSERVATION[np.newaxis]),
         other.agent.act(OBSERVATION[np.newaxis]),
@@ -64,7 +65,7 @@ def test_what_is_no_run_or_another_actor_is_refused(train: TrainRun, tmp_path: P
 def test_a_quantised_run_begins_with_a_policy_that_is_not_but_not_the_other_way(
     train: TrainRun, tmp_path: Path, normalized: bool
 ) -> None:
-    common = {"normalize_observations": normalized}
+    common: dict[str, Any] = {"normalize_observations": normalized, "hidden_sizes": (8, 8)}
     first = train("first", **common, steps=50)
     settings = {"quantize": "int8", "init_from": str(tmp_path / "first"), **common}
     second = train("second", steps=60, **settings)
