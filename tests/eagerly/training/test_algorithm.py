@@ -88,7 +88,7 @@ class Wavering(AtEnds):
 
 # Episodes of 10 steps, side by side: both end at 20 and 40 steps.
 SETTINGS = {"env": "Regulator-v0", "num_envs": 2, "warmup_steps": 10, "steps": 46}
-SETTINGS |= {"updates_per_call": 4, "replay_ratio": 2.0, "hidden_sizes": (4,), "batch_size": 4}
+SETTINGS |= {"updates_per_call": 2, "replay_ratio": 0.4, "hidden_sizes": (4,), "batch_size": 4}
 SETTINGS |= {"evaluate_every_steps": 15, "evaluation_episodes": 2, "summarize_every_steps": 10}
 
 
@@ -116,8 +116,8 @@ def test_updates_are_made_where_episodes_end_as_many_as_the_steps_collected_owe(
     for event, number in diary.heard:
         steps = number if event == "step" else steps
         made += [(steps, number)] * (event == "update")
-    # Two for each of 10 steps after the warm-up, and of 20 more.
-    assert made == [(20, 4 * k) for k in range(1, 6)] + [(40, 4 * k) for k in range(6, 16)]
+    # Two for every five of 10 steps after the warm-up, and of 20 more.
+    assert made == [(20, 2), (20, 4), (40, 6), (40, 8), (40, 10), (40, 12)]
     assert trainer.agent.budget.state() == {"collected": 6, "run": {"owed": "0"}}
 
 
@@ -126,14 +126,14 @@ def test_the_algorithm_hears_of_the_episodes_of_a_step_before_its_updates(
 ) -> None:
     agent = straight[0].agent
     # Steps that the budget has counted, updates so far, environment, length.
-    assert agent.heard == [(10, 0, 0, 10), (10, 0, 1, 10), (20, 20, 0, 10), (20, 20, 1, 10)]
+    assert agent.heard == [(10, 0, 0, 10), (10, 0, 1, 10), (20, 4, 0, 10), (20, 4, 1, 10)]
     assert len(set(agent.totals)) == 2
     assert max(agent.totals) < 0
 
 
 @pytest.mark.parametrize(
     ("at", "event", "made", "owed"),
-    [(20, "on_step", 0, 20), (36, "on_step", 20, 0), (40, "on_update", 24, 36)],
+    [(20, "on_step", 0, 4), (36, "on_step", 4, 0), (40, "on_update", 6, 6)],
 )
 def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
     straight: tuple[Any, Diary], tmp_path: Path, at: int, event: str, made: int, owed: int
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
     again = trained(tmp_path / "run", diary)
     acted = [name for name, _ in diary.heard].index("step")
     first = [number for name, number in diary.heard[:acted] if name == "update"]
-    assert first == list(range(made + 4, made + owed + 1, 4))
+    assert first == list(range(made + 2, made + owed + 1, 2))
     _same(again, straight[0])
     assert stopped.agent.heard + again.agent.heard == straight[0].agent.heard
 
@@ -302,14 +302,15 @@ def test_a_warm_up_that_ends_with_an_episode_goes_on_where_it_was_stopped(
     settings = {
         "num_envs": num_envs,
         "warmup_steps": 12,
-        "replay_ratio": 1.0,
+        "replay_ratio": 0.25,
         "updates_per_call": 1,
     }
     diary = Diary()
     straight = trained(tmp_path / "straight", diary, kind="WholeEpisodes", **settings)
     steps = [number for event, number in diary.heard if event == "step"]
-    assert straight.updates == steps[-1] - end
-    assert diary.heard.index(("update", 1)) == diary.heard.index(("step", end + num_envs)) + 1
+    assert straight.updates == (steps[-1] - end) // 4
+    paid = end + (4 if num_envs == 1 else 6)  # a quarter of an update for each step
+    assert diary.heard.index(("update", 1)) == diary.heard.index(("step", paid)) + 1
     stopped = trained(tmp_path / "run", StopsAt(15, "on_step"), kind="WholeEpisodes", **settings)
     assert (stopped.steps, stopped.updates) == (15, 0)
     _same(trained(tmp_path / "run", kind="WholeEpisodes"), straight)
@@ -346,7 +347,7 @@ def collected(agent: Any) -> np.ndarray:
     return agent.behavior().act(OBSERVATIONS, explore=False)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("mode", ["eager", pytest.param("graph", marks=pytest.mark.long)])
 def test_what_collects_may_differ_from_what_is_evaluated_and_saved(mode: str) -> None:
     settings = TD3.Config(hidden_sizes=(8,), batch_size=4, mode=mode)
     agent, other = (Keeps(*spaces(), settings, seed=seed) for seed in (0, 1))

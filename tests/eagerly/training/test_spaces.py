@@ -17,7 +17,7 @@ from tests import toys
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
 
-GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 230, "warmup_steps": 60}
+GEARS: dict[str, Any] = {"env": "Gears-v0", "steps": 160, "warmup_steps": 60}
 
 
 def test_a_policy_that_reads_images_is_loaded(train: TrainRun, tmp_path: Path) -> None:
@@ -90,11 +90,12 @@ class Told(gymnasium.Wrapper):
 def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
     train: TrainRun, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
+    settings = settings | {"warmup_steps": 40, "replay_ratio": 0.04, "evaluate_every_steps": 60}
     pendulum = {"env_kwargs": {"max_episode_steps": 40}}
-    straight = train("straight", **settings, steps=200, **pendulum)
+    straight = train("straight", **settings, steps=120, **pendulum)
     settings = settings | {"env": Told, "ignore_entries": "mission, heat"}
-    train("parts", **settings, steps=120)
-    trainer = train("parts", env=Told, steps=200)
+    train("parts", **settings, steps=77)
+    trainer = train("parts", env=Told, steps=120)
     assert equal_weights(weights_of(trainer.agent), weights_of(straight.agent))
     env = Told()
     observation, _ = env.reset(seed=0)
@@ -189,7 +190,7 @@ def test_masks_that_are_not_obeyed_are_not_looked_at(train: TrainRun) -> None:
 
 
 def test_without_a_mask_everything_is_valid(train: TrainRun) -> None:
-    assert train(**GEARS, env_kwargs={"says": "nothing"}).steps == 230
+    assert train(**GEARS, env_kwargs={"says": "nothing"}).steps == 160
 
 
 def test_where_masks_are_not_obeyed_the_environment_meets_what_is_not_valid(
@@ -218,7 +219,7 @@ def test_what_an_environment_gives_outside_its_space_is_named(
 def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
     settings = {
         "env": "Gears-v0",
-        "steps": 1500,
+        "steps": 900,
         "warmup_steps": 300,
         "actor_learning_rate": 1e-3,
         "critic_learning_rate": 1e-3,
@@ -227,7 +228,7 @@ def test_a_mixed_environment_is_solved(tmp_path: Path) -> None:
         "tau": 0.02,
         "discount": 0.5,
         "replay_ratio": 0.5,
-        "evaluate_every_steps": 500,
+        "evaluate_every_steps": 900,
         "mode": "graph",
     }
     with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:

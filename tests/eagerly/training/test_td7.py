@@ -15,7 +15,7 @@ from eagerly.training.callbacks import Callback
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun, train_in
 
-# Episodes of 10 steps, each of which owes two updates, made in one call.
+# Episodes of 10 steps, each of which owes an update.
 TD7: dict[str, Any] = {
     "agent": "td7",
     "env": "Regulator-v0",
@@ -23,9 +23,10 @@ TD7: dict[str, Any] = {
     "encoder_hidden_sizes": (8,),
     "warmup_steps": 15,
     "steps": 104,
-    "replay_ratio": 0.2,
-    "updates_per_call": 2,
-    "copy_every": 4,
+    "replay_ratio": 0.1,
+    "updates_per_call": 1,
+    "hidden_sizes": (8,),
+    "copy_every": 2,
     "evaluate_every_steps": 20,
 }
 
@@ -58,18 +59,17 @@ def rows_of(trainer: Any) -> list[dict[str, str]]:
 def test_updates_are_made_at_the_ends_of_episodes_as_many_as_steps_were_collected(
     train: TrainRun,
 ) -> None:
-    train(**TD7 | {"steps": 16})
     diary = Diary()
-    trainer = with_diary(train("run").run.path, diary, steps=64)
-    # The warm-up of 15 steps ends with the episode, at 20. Two updates for each episode.
-    assert diary.made == [(10 * n, 2 * (n - 2)) for n in range(3, 7)]
-    assert trainer.updates == 8
+    trainer = with_diary(train(**TD7 | {"steps": 16}).run.path, diary, steps=64)
+    # The warm-up of 15 steps ends with the episode, at 20. An update for each episode.
+    assert diary.made == [(10 * n, n - 2) for n in range(3, 7)]
+    assert trainer.updates == 4
 
 
 def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) -> None:
-    trainer = train(**TD7)
+    trainer = train(**TD7 | {"steps": 84})
     agent = trainer.agent
-    assert 0 < agent.judge.kept < 8
+    assert 0 < agent.judge.kept < 6
     rows = rows_of(trainer)
     assert rows[-1]["return_mean"] != rows[-1]["current_return_mean"]
     names = [name for name in rows[0] if "return_mean" in name]
@@ -85,14 +85,14 @@ def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) ->
 
 def test_an_evaluation_before_a_policy_is_kept_is_not_the_best(train: TrainRun) -> None:
     trainer = train(**TD7 | {"evaluate_every_steps": 10, "steps": 44})
-    # At 30 two updates were made, but what is evaluated has had none; at 40 it has.
-    assert [row["updates"] for row in rows_of(trainer)] == ["0", "0", "0", "4"]
-    assert (trainer.updates, trainer.policies.best_step) == (4, 40)
+    # At 30 an update was made, but what is evaluated has had none; at 40 it has.
+    assert [row["updates"] for row in rows_of(trainer)] == ["0", "0", "0", "2"]
+    assert (trainer.updates, trainer.policies.best_step) == (2, 40)
 
 
 def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) -> None:
     trainer = train(**TD7 | {"policy_checkpoints": False, "steps": 40})
-    assert trainer.updates == 4  # of 25 steps, a fifth of an update each, in calls of 2
+    assert trainer.updates == 2  # of 25 steps, a tenth of an update each
     assert trainer.agent.policy is trainer.agent.collecting
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
@@ -100,14 +100,14 @@ def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) ->
 def test_a_run_that_was_stopped_within_owed_updates_makes_them_before_it_acts(
     train: TrainRun, tmp_path: Path
 ) -> None:
-    settings = TD7 | {"replay_ratio": 0.8, "steps": 36}  # four calls for each episode
+    settings = TD7 | {"replay_ratio": 0.2, "steps": 36}  # two calls for each episode
     straight = train("straight", **settings)
     train("parts", **settings | {"steps": 16})
-    stopped = with_diary(tmp_path / "parts", Diary(stop_at=4), steps=36)
-    assert (stopped.steps, stopped.updates, stopped.in_round) == (30, 4, True)
+    stopped = with_diary(tmp_path / "parts", Diary(stop_at=1), steps=36)
+    assert (stopped.steps, stopped.updates, stopped.in_round) == (30, 1, True)
     diary = Diary()
     again = with_diary(tmp_path / "parts", diary)
-    assert diary.made[:2] == [(30, 6), (30, 8)]
+    assert diary.made == [(30, 2)]
     _same(again, straight)
 
 
@@ -115,13 +115,13 @@ def test_an_episode_without_an_end_ends_the_run_saved_and_names_the_switch(
     train: TrainRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_checkpoints, "LONGEST_EPISODE", 40)
-    settings = TD7 | {"env": "Pendulum-v1", "steps": 300}
+    settings = TD7 | {"env": "Pendulum-v1", "steps": 300, "evaluate_every_steps": 300}
     trainer = train(**settings)
     assert trainer.steps == 41
     assert "--no-policy-checkpoints" in trainer.stop_reason
     assert train().steps == 42  # it was saved, and has no end yet
     off = train("off", **settings | {"policy_checkpoints": False, "steps": 60})
-    assert (off.steps, off.updates) == (60, 8)  # after 15 random steps, although no episode ended
+    assert (off.steps, off.updates) == (60, 4)  # after 15 random steps, although no episode ended
 
 
 def test_what_decides_what_a_checkpoint_holds_stays(tmp_path: Path) -> None:
