@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,18 +47,27 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return Calls(monkeypatch)
 
 
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    """A run that has made some calls of its train body, standing between two of them."""
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    """A run that has made some calls of its train body, which is compiled once for all tests."""
     settings = SMALL | {"mode": "xla", "steps": 10_000, "evaluate_every_steps": 10_000}
-    settings |= {"updates_per_call": 10, "replay_ratio": 1.0}
-    with Trainer(open_run(tmp_path / "run", "td3", settings)) as trainer:
+    settings |= {"updates_per_call": 10, "replay_ratio": 1.0, "hidden_sizes": (8,)}
+    with Trainer(open_run(tmp_path_factory.mktemp("running") / "run", "td3", settings)) as trainer:
         for _ in range(100 + 2 * 10):
             trainer._collect()
             if trainer._is_call_due:
                 trainer._learn()
         assert trainer.updates == 20
         yield trainer
+
+
+@pytest.fixture
+def trainer(running: Trainer) -> Trainer:
+    """That run, standing between two calls: the next one is due in ten steps."""
+    while not running._is_call_due:
+        running._collect()
+    running._learn()
+    return running
 
 
 def test_the_counter_sees_operations_and_compiled_calls(calls: Calls) -> None:
@@ -78,10 +87,20 @@ def test_a_call_of_the_train_body_asks_for_itself_alone(trainer: Trainer, calls:
         trainer._collect()
     assert trainer._is_call_due
     # The compiled call: rows are handed over without one, results are read without one.
+    updates = trainer.updates
     assert calls.of(trainer._learn) == 1
-    assert trainer.updates == 30
+    assert trainer.updates == updates + 10
     # And acting with the new weights needs none.
     assert calls.of(trainer._collect) == 0
+
+
+@lru_cache
+def traced(delay: int) -> tuple[Any, Any]:
+    """An agent that has made several calls in graph mode, and its buffer."""
+    agent, buffer = small_agent("td3", mode="graph", policy_delay=delay), filled_buffer()
+    for _ in range(12):
+        agent.train(buffer, 10)
+    return agent, buffer
 
 
 @pytest.mark.parametrize(
@@ -90,9 +109,7 @@ def test_a_call_of_the_train_body_asks_for_itself_alone(trainer: Trainer, calls:
 def test_the_train_body_is_traced_once_for_each_place_in_the_actors_rhythm(
     delay: int, programs: int
 ) -> None:
-    agent, buffer = small_agent("td3", mode="graph", policy_delay=delay), filled_buffer()
-    for _ in range(12):
-        agent.train(buffer, 10)
+    agent, _ = traced(delay)
     assert agent.learner._call.experimental_get_tracing_count() == programs
 
 
@@ -125,8 +142,7 @@ def test_rows_are_gathered_into_one_array_which_tensorflow_reads_where_it_is() -
 
 def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     # A branch copies every variable that it could change.
-    agent, buffer = small_agent("td3", mode="graph"), filled_buffer()
-    agent.train(buffer, 10)
+    agent, buffer = traced(small_agent("td3").config.policy_delay)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
     graph = agent.learner._call.get_concrete_function([rows], 0, ()).graph
     functions = graph.as_graph_def().library.function
