@@ -114,12 +114,12 @@ def test_an_environment_that_fails_while_its_episode_is_repeated(
 def test_an_environment_in_a_process(train: TrainRun, tmp_path: Path, fault: str) -> None:
     message = {
         "panics": r"environment \d, step 5 of its episode: " + FAULTS["panics"],
-        "hangs": r"environment \d, in step, has not come back for 2 seconds",
+        "hangs": r"environment \d, in step, has not come back for 1 second",
     }[fault]
     settings = faulty(fault, num_envs=2, collectors="processes")
     if fault == "hangs":
         # The others must not have such a limit: on a loaded machine a step may take as long.
-        settings["environment_timeout_seconds"] = 2.0
+        settings["environment_timeout_seconds"] = 1.0
     with pytest.raises(RunError, match=r"stopped after step 288: .*" + message):
         train(**settings)
     assert_whole(tmp_path / "run", 200)
@@ -137,7 +137,8 @@ def test_an_environment_that_hangs_here_ends_the_process_with_the_step(
 ) -> None:
     words = ["td3", "--env", "tests.toys:Faulty-v0", "--env-kwargs", json.dumps({"fault": fault})]
     words += ["--run-dir", str(tmp_path / "run"), "--checkpoint-every-steps", "100"]
-    words += ["--environment-timeout-seconds", "2", "--hidden-sizes", "8,8"]
+    words += ["--environment-timeout-seconds", "1", "--hidden-sizes", "8,8"]
+    words += ["--mode", "eager", "--no-check-env"]
     process = subprocess.run(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
         cwd=ROOT,
@@ -146,7 +147,7 @@ def test_an_environment_that_hangs_here_ends_the_process_with_the_step(
         timeout=100,
     )
     assert process.returncode == 1
-    said = f"stopped after step {step}: environment 0, in {call}, has not come back for 2"
+    said = f"stopped after step {step}: environment 0, in {call}, has not come back for 1"
     assert said in process.stderr
     assert "time.sleep(600)" in process.stderr  # where it hangs
     assert "the same command continues from the last one" in process.stderr

@@ -21,12 +21,12 @@ from tests.small_runs import TrainRun
 
 def test_checkpoints_come_by_the_clock_too(train: TrainRun, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_every_steps": 10**6, "keep_checkpoints": 1000}
-    settings |= {"steps": 50}
+    settings |= {"steps": 6, "warmup_steps": 1, "replay_ratio": 0.2}
     train("never", **settings, checkpoint_every_minutes=0.0)
     train("seldom", **settings)
     train("often", **settings, checkpoint_every_minutes=1e-9)  # after every round
     counts = {name: len(published(tmp_path / name)) for name in ("never", "seldom", "often")}
-    assert counts == {"never": 1, "seldom": 1, "often": 50}
+    assert counts == {"never": 1, "seldom": 1, "often": 6}
     assert RunConfig(env="x").checkpoint_every_minutes == 10.0
     assert digests(tmp_path / "often") == digests(tmp_path / "never")
 
@@ -50,7 +50,7 @@ def test_episodes_begin_afresh_on_request_with_a_line(train: TrainRun, tmp_path:
 def started(run: Path, env: str = "Pendulum-v1") -> subprocess.Popen[str]:
     words = ["td3", "--env", env, "--run-dir", str(run), "--steps", "10000000"]
     words += ["--warmup-steps", "500", "--hidden-sizes", "8,8", "--checkpoint-every-steps", "200"]
-    words += ["--no-check-env"]
+    words += ["--no-check-env", "--mode", "eager", "--replay-ratio", "0.01"]
     return subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "train.py", *words],
         cwd=run.parent,
