@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +95,25 @@ def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
         del small["batch_size"]  # windows take its place
     config = small | settings
     return kind(*spaces(), kind.Config.from_flat(**config), seed=seed)
+
+
+def shared_agent(name: str, **settings: Any) -> Any:
+    """The agent of seed 0 with these settings, built and traced once in a process, as it began.
+
+    A test may change its variables and train it, and nothing else of it: neither statistics of
+    observations nor policies that are kept come back.
+    """
+    agent, beginning = _shared(name, tuple(sorted(settings.items())))
+    restore_networks(agent, beginning)
+    return agent
+
+
+@cache
+def _shared(name: str, settings: tuple[tuple[str, Any], ...]) -> tuple[Any, str]:
+    agent, folder = small_agent(name, **dict(settings)), tempfile.mkdtemp(prefix="eagerly-agent-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    agent.checkpoint.write(f"{folder}/networks")
+    return agent, f"{folder}/networks"
 
 
 def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> ReplayBuffer:
