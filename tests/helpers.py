@@ -89,12 +89,16 @@ _SMALL: dict[str, dict[str, Any]] = {
 
 
 def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
-    kind = agent_class(name)
+    config = small_config(name, **settings)
+    return agent_class(name)(*spaces(), config, seed=seed)
+
+
+def small_config(name: str, **settings: Any) -> Any:
+    """The settings of a small agent."""
     small = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | _SMALL.get(name, {})
     if settings.get("memory", "none") != "none":
         del small["batch_size"]  # windows take its place
-    config = small | settings
-    return kind(*spaces(), kind.Config.from_flat(**config), seed=seed)
+    return agent_class(name).Config.from_flat(**small | settings)
 
 
 def shared_agent(name: str, **settings: Any) -> Any:
