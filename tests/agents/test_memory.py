@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,32 +77,25 @@ class Given:
 # --- padding is nothing -----------------------------------------------------------------------
 
 
-def with_padding(rows: np.ndarray, fill: Callable[[tuple[int, ...]], Any]) -> np.ndarray:
+def with_padding(rows: np.ndarray, value: float) -> np.ndarray:
     """Puts something else where padding is, but for the number that says so."""
     changed = rows.copy()
     padding = rows[..., -1] == PADDING
     padding[..., 0] = False  # the row before the first step is none
-    changed[padding, :-1] = fill(changed[padding, :-1].shape)
+    changed[padding, :-1] = value
     assert padding.any()
     return changed
 
 
-FILLS = {
-    "random": lambda shape: np.random.default_rng(1).normal(size=shape),
-    "huge": lambda shape: 1e38,
-    "nan": lambda shape: np.nan,
-    "infinite": lambda shape: -np.inf,
-}
+FILLS = {"huge": 1e38, "nan": np.nan}
 
 
 @pytest.mark.parametrize(
     ("name", "memory", "fill", "mode"),
     [
-        *(
-            pytest.param(*kind.values, fill, "eager", id=f"{kind.id}-{fill}")
-            for kind in KINDS
-            for fill in FILLS
-        ),
+        # What is huge is found where it is multiplied by 0, and NaN wherever it goes.
+        pytest.param("td3", "lstm", "huge", "eager", id="td3-lstm-huge"),
+        *(pytest.param(*kind.values, "nan", "eager", id=f"{kind.id}-nan") for kind in KINDS),
         *(
             pytest.param(*kind.values, "nan", "xla", id=f"{kind.id}-nan-xla", marks=kind.marks)
             for kind in COMPILED
@@ -118,11 +110,11 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
     if agent.normalization is not None:
         agent.normalization.observe(np.arange(8.0).reshape(2, 4))
     agent.checkpoint.write(str(tmp_path / "networks"))
-    for change in (lambda shape: 0.0, FILLS[fill]):
+    for value in (0.0, FILLS[fill]):
         agent.checkpoint.read(str(tmp_path / "networks"))  # what was compiled stays
         agent.refresh()
-        rows = with_padding(buffer_for(agent).sample_rows(1, 5), change)
-        metrics = agent.train(Given(agent.layout, rows), 2)
+        rows = with_padding(buffer_for(agent).sample_rows(1, 5), value)
+        metrics = agent.train(Given(agent.layout, rows), 1)
         results.append((metrics, weights_of(agent)))
     (metrics, weights), (other_metrics, other_weights) = results
     assert equal_weights(weights, other_weights)
@@ -132,15 +124,14 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
 @pytest.mark.parametrize(("name", "memory"), KINDS)
 def test_more_padding_changes_nothing_beyond_rounding(name: str, memory: str) -> None:
     after = []
+    # Windows of 5 steps have 6 observations, which attention sees all of with either length.
+    windows = buffer_for(agent_with(name, memory, sequence_length=5)).sample_rows(1, 5)
     for length in (6, 11):
         more = {"adam_epsilon": 1e-3, "mode": "eager"}
         more |= {"target_noise": 0.0} if name == "td3" else {}
         agent = agent_with(name, memory, sequence_length=length, precision="float64", **more)
-        # Windows of 5 steps have 6 observations, which attention sees all of with either length.
-        shorter = agent_with(name, memory, sequence_length=5)
-        rows = buffer_for(shorter).sample_rows(1, 5)
-        rows = np.pad(rows, ((0, 0), (0, 0), (0, length - 5), (0, 0)))
-        agent.train(Given(agent.layout, rows), 2)
+        rows = np.pad(windows, ((0, 0), (0, 0), (0, length - 5), (0, 0)))
+        agent.train(Given(agent.layout, rows), 1)
         after.append(weights_of(agent))
     for path, values in after[0].items():
         other = after[1][path]
@@ -239,7 +230,9 @@ class Told(TD3):
         return {"weighed": weighed, "expected": tf.reduce_sum(of_windows * tf.range(5.0))}, {}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ["eager", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("graph", "xla"))]
+)
 def test_the_weight_of_a_window_is_that_of_each_of_its_steps(mode: str) -> None:
     agent = Told(*spaces(), TD3Config.from_flat(**SMALL, memory="gru", mode=mode), seed=0)
     metrics = agent.train(buffer_for(agent, sampler=Weighing()), 2)
@@ -251,8 +244,8 @@ def test_the_weight_of_a_window_is_that_of_each_of_its_steps(mode: str) -> None:
 # --- an update by slow loops --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("memory", ["lstm", "gru"])
-def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str) -> None:
+@pytest.mark.parametrize(("memory", "mode"), [("lstm", "graph"), ("gru", "eager")])
+def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str, mode: str) -> None:
     settings = {
         "memory": memory,
         "memory_units": 3,
@@ -268,7 +261,7 @@ def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str) -> None:
         "tau": 0.25,
         "activation": "tanh",  # finite differences dislike kinks
     }
-    config = TD3Config.from_flat(**settings, precision="float64", mode="graph")
+    config = TD3Config.from_flat(**settings, precision="float64", mode=mode)
     agent = TD3(*spaces(4, 2), config, seed=0)
     window = Window(*(part[0].astype(np.float64) for part in buffer_for(agent, 60).sample(1, 3)))
     assert {0.0, 1.0, 2.0} <= set(window.role.ravel())
@@ -335,7 +328,7 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
     behavior = agent.behavior()
     for _ in range(8):
         stepped(behavior, random.normal(size=(2, 4)))
-    other = agent_with("td3", memory).behavior()
+    other = agent.behavior()
     other.restore(behavior.state())
     observations = random.normal(size=(2, 4))
     both = []
@@ -343,7 +336,7 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
         each.begin_episodes(began)
         both.append(each.act(observations, explore=False))
     np.testing.assert_array_equal(*both)
-    new = agent_with("td3", memory).behavior().act(observations, explore=False)
+    new = agent.behavior().act(observations, explore=False)
     np.testing.assert_array_equal(new[1], both[0][1])
     assert not np.allclose(new[0], both[0][0])
     with pytest.raises(ValueError, match="expected a memory of"):
@@ -403,8 +396,8 @@ def test_each_step_moves_all_that_it_should_and_nothing_else(name: str, memory: 
 
 
 def test_mixed_precision_trains() -> None:
-    agent = agent_with("td3", "gru", precision="mixed_bfloat16")
-    metrics = agent.train(buffer_for(agent), 4)
+    agent = agent_with("td3", "gru", precision="mixed_bfloat16", mode="eager")
+    metrics = agent.train(buffer_for(agent), 2)
     assert np.isfinite(metrics["losses/critic"]).all()
 
 
