@@ -22,10 +22,9 @@ LILLICRAP = {**DDPGConfig.PRESETS["lillicrap"], "hidden_sizes": (16, 12), "batch
     [
         pytest.param({"batch_size": 32}, marks=pytest.mark.long),
         ARTICLE,
-        LILLICRAP,
-        {"batch_size": 32, "action_layer": 2, "critic_l2": 0.3, "tau": 0.3},
+        {**LILLICRAP, "action_layer": 2, "critic_l2": 0.3, "tau": 0.3},
     ],
-    ids=["our", "article", "lillicrap", "action at the last layer"],
+    ids=["our", "article", "lillicrap, action at the last layer"],
 )
 def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, Any]) -> None:
     mode = "xla" if settings == ARTICLE else "graph"
