@@ -22,6 +22,7 @@ from tests.helpers import equal_weights, restore_networks, weights_of
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
+MODES = ("eager", "graph")
 OBSERVED = Box(-1, 1, (3,))
 # Agents for discrete actions.
 NAMES = tuple(n for n in agent_names() if "gumbel_temperature" in settings_of(config_class(n)))
@@ -114,7 +115,7 @@ def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
     ("name", "space"),
     [
         pytest.param("td3", MIXED, id="td3-mixed"),
-        pytest.param("ddpg", Discrete(3), id="ddpg-discrete"),
+        pytest.param("ddpg", Discrete(3), id="ddpg-discrete", marks=pytest.mark.long),
         pytest.param("td3", Discrete(3), id="td3-discrete", marks=pytest.mark.long),
         pytest.param("ddpg", MIXED, id="ddpg-mixed", marks=pytest.mark.long),
     ],
@@ -122,20 +123,20 @@ def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
 def test_the_modes_agree_and_a_restored_agent_goes_on(
     name: str, space: gymnasium.Space[Any], tmp_path: Any
 ) -> None:
-    after = {}
-    for mode in ("eager", "graph"):
-        agent = agent_of(name, space, mode=mode, precision="float64")
+    more = {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
+    agents = {m: agent_of(name, space, mode=m, precision="float64", **more) for m in MODES}
+    for agent in agents.values():
         metrics = agent.train(filled(agent), 4)
         assert all(np.isfinite(values).all() for values in metrics.values())
-        after[mode] = weights_of(agent)
-    for path, values in after["eager"].items():
-        np.testing.assert_allclose(values, after["graph"][path], rtol=1e-9, atol=1e-12)
-    agent.checkpoint.write(str(tmp_path / "n"))
-    again = agent_of(name, space, mode="graph", precision="float64")
+    eager, compiled = (weights_of(each) for each in agents.values())
+    for path, values in eager.items():
+        np.testing.assert_allclose(values, compiled[path], rtol=1e-9, atol=1e-12)
+    agents["eager"].checkpoint.write(str(tmp_path / "n"))
+    again = agent_of(name, space, mode="eager", precision="float64", **more)
     restore_networks(again, str(tmp_path / "n"))
-    for one in (agent, again):
+    for one in (agents["eager"], again):
         one.train(filled(one, seed=1), 2)
-    assert equal_weights(weights_of(agent), weights_of(again))
+    assert equal_weights(weights_of(agents["eager"]), weights_of(again))
 
 
 @pytest.mark.parametrize("memory", ["gru", pytest.param("attention", marks=pytest.mark.long)])
@@ -177,14 +178,14 @@ def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("setting", ["gumbel_temperature", "logit_penalty"])
-def test_settings_of_the_gradient_act(name: str, setting: str) -> None:
+def test_settings_of_the_gradient_act(name: str) -> None:
     after = []
-    for value in (0.5, 2.0):
-        agent = agent_of(name, MIXED, mode="eager", **{setting: value})
+    for settings in ({}, {"gumbel_temperature": 2.0}, {"logit_penalty": 2.0}):
+        agent = agent_of(name, MIXED, **settings)
         agent.train(filled(agent), 2)
         after.append(weights_of(agent))
-    assert not equal_weights(*after)
+    for changed in after[1:]:
+        assert not equal_weights(after[0], changed)
 
 
 def test_masks_are_left_out_on_request() -> None:
@@ -212,7 +213,7 @@ def test_settings_of_choices_are_refused_where_there_are_none(settings: dict[str
 def test_parts_of_a_dictionary_are_in_the_row() -> None:
     space = Dict({"where": Box(-1, 1, (2,)), "what": Discrete(4)})
     kind = agent_class("td3")
-    agent = kind(space, Box(-1, 1, (2,)), kind.Config(hidden_sizes=(8,), mode="graph"))
+    agent = kind(space, Box(-1, 1, (2,)), kind.Config(hidden_sizes=(8,), mode="eager"))
     assert agent.layout.observation_size == 6
     row = agent.observations.flatten({"where": np.zeros(2, np.float32), "what": 2})
     assert agent.act(row[np.newaxis]).shape == (1, 2)
