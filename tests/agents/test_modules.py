@@ -266,7 +266,7 @@ class Copying(DDPG):
         return modules
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("mode", ["eager", pytest.param("graph", marks=pytest.mark.long)])
 def test_targets_of_an_agent_are_copied_between_calls(mode: str) -> None:
     config = DDPGConfig(hidden_sizes=(8,), batch_size=4, mode=mode)
     agent, buffer = Copying(*spaces(), config, seed=0), filled_buffer()

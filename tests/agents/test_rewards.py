@@ -43,8 +43,10 @@ def test_what_is_counted_are_discounted_returns_that_begin_anew_with_an_episode(
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
 def test_normalised_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
-    settings = {"precision": "float64", "mode": mode}
-    normalised = small_agent("ddpg", normalize_rewards=True, reward_scale=3.0, **settings)
+    settings = {"precision": "float64"}
+    normalised = small_agent(
+        "ddpg", normalize_rewards=True, reward_scale=3.0, mode=mode, **settings
+    )
     observe(normalised.behavior(discount=0.5))
     plain = trained(small_agent("ddpg", **settings), 3.0 / np.std(RETURNS))
     after = weights_of(trained(normalised))
