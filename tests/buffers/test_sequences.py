@@ -102,7 +102,7 @@ def test_windows_are_steps_of_one_episode_with_nothing_wrong(
 ) -> None:
     feeder = Feeder(empty(capacity, length=6, burn_in=burn_in), lengths)
     for _ in range(5):
-        for window in windows(feeder.feed(9), 4, 50):
+        for window in windows(feeder.feed(9), 2, 25):
             check(window, lengths)
 
 

@@ -92,8 +92,13 @@ def test_step_by_step_is_the_whole_sequence_at_once_across_episodes(kind: str) -
             np.testing.assert_allclose(streamed[row, piece], layer(alone, valid)[0], 1e-12, 1e-13)
 
 
-@pytest.mark.parametrize("kind", MEMORIES)
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *((kind, "xla") for kind in MEMORIES),
+        *(pytest.param(kind, "graph", marks=pytest.mark.long) for kind in MEMORIES),
+    ],
+)
 def test_cores_and_their_gradients_are_the_same_in_every_mode(kind: str, mode: str) -> None:
     layer, x = core(kind), sequences()
     valid = sequence_mask([11, 5, 1], STEPS)
