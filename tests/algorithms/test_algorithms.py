@@ -1,8 +1,8 @@
 """Algorithms of one file each, written against the package as a researcher would.
 
 What all of them must do comes first: train, in every mode alike, however updates are cut into
-calls, and after they are restored. Then each one's own claim. The five others do what REDQ does
-with nothing but other losses and networks, so that `make test` asks all of it of REDQ alone.
+calls, and after they are restored. `make test` asks all of that of REDQ, and of the others that
+they train. Then comes each one's own claim.
 """
 
 from __future__ import annotations
