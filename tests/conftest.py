@@ -60,10 +60,13 @@ def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture(autouse=True)
-def _propagating() -> Iterator[None]:
-    """Undoes what commands in this process do, after which caplog would see no record."""
+def _logging() -> Iterator[None]:
+    """Removes the handler of commands that ran in this process, so that caplog sees records."""
     yield
-    logging.getLogger("eagerly").propagate = True
+    logger = logging.getLogger("eagerly")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""120 damaged run directories: each is continued as it was, or refused; `make fuzz` does more."""
+"""240 damaged run directories: each resumes exactly or is refused; `make fuzz` tests more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fuzzing import run_cases
 
 @pytest.mark.long
 def test_no_damage_ends_in_a_traceback_or_in_another_state() -> None:
-    outcomes = list(run_cases(80, 320))
+    outcomes = list(run_cases(190, 430))
     assert [outcome for outcome in outcomes if outcome.is_bad] == []
     strange = {outcome.word for outcome in outcomes if "stranger" in outcome.file}
     assert {"opened", "trained on", "refused", "ended with 2"} <= strange
