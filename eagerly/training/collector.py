@@ -12,7 +12,8 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
-from eagerly.buffers import Accumulator, Buffer, Transition
+from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
+from eagerly.buffers.incoming import Incoming
 from eagerly.collectors.environments import Environments, Round
 from eagerly.collectors.episodes import FinishedEpisode
 from eagerly.collectors.host import Act
@@ -86,6 +87,10 @@ class Collector:
                 f"{type(self._accumulator).__name__} is not one_to_one: use it without memory and "
                 "images"
             )
+        # The buffer checks values, but an accumulator may first keep them through a checkpoint.
+        self._checked: Incoming | None = None
+        if not accumulator.one_to_one and isinstance(buffer.layout, RowLayout):
+            self._checked = Incoming(buffer.layout)
         self._agent, self._behavior = agent, agent.behavior(discount)
         self._rollout_steps = rollout_steps
         policy = agent.rollout_policy()
@@ -262,6 +267,8 @@ class Collector:
         steps = Transition(step.acted_upon, actions, step.rewards, discounts, step.observations)
         details = () if step.kept is None else (step.kept,)
         try:
+            if self._checked is not None:
+                self._checked.take(steps)
             transitions, ended = self._accumulator.accumulate(steps, step.ended, *details)
             if len(ended) > self._buffer.capacity and not self._accumulator.one_to_one:
                 # Of a long episode there may be more at once: the oldest would be overwritten.

@@ -486,13 +486,18 @@ def test_a_run_in_eager_mode_traces_nothing_so_that_breakpoints_meet_real_tensor
 
 
 @pytest.mark.parametrize(
-    ("env", "culprit"), [("NanReward-v0", "reward"), ("InfObservation-v0", "next_observation")]
+    ("env", "culprit", "n_step"),
+    [
+        ("NanReward-v0", "reward", 1),
+        ("InfObservation-v0", "next_observation", 1),
+        ("InfObservation-v0", "next_observation", 9),  # the buffer takes it five steps later
+    ],
 )
 def test_what_is_not_finite_stops_the_run_and_is_not_saved(
-    train: TrainRun, tmp_path: Path, env: str, culprit: str
+    train: TrainRun, tmp_path: Path, env: str, culprit: str, n_step: int
 ) -> None:
     with pytest.raises(RunError, match=f"stopped after step 144: {culprit} must be finite"):
-        train(env=env, summarize_every_steps=10)
+        train(env=env, summarize_every_steps=10, n_step=n_step)
     folders = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert folders == ["000000000100-000000000000"]
 
