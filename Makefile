@@ -175,7 +175,7 @@ test-export:  ## Convert policies and run what comes of it, with the runtimes of
 	$(PYTHON) -m venv build/export
 	build/export/bin/python -m pip install --quiet --upgrade pip
 	build/export/bin/python -m pip install --quiet --editable '.[export]' pytest
-	build/export/bin/python -m pytest -m '' tests/export $(ARGS)
+	build/export/bin/python -m pytest -m '' tests/eagerly/export $(ARGS)
 
 clean:  ## Remove what can be made again; runs stay
 	rm -rf $(VENV) build .src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
