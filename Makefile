@@ -55,8 +55,8 @@ QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eag
     $(foreach name,calibration description formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
     $(foreach name,append_log arrays evaluations event_log files lock presets run,tests/eagerly/storage/test_$(name).py) \
     $(foreach name,evaluation update_budget,tests/eagerly/training/test_$(name).py)
-test-quick: install  ## Run the tests that neither train nor compile, within a minute (ARGS=)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(QUICK) $(ARGS)
+test-quick: install  ## Run the tests that neither train nor compile, within a minute (JOBS= ARGS=)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK) $(ARGS)
 
 test-long: install  ## Run the tests that `make test` leaves out (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)

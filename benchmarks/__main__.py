@@ -1,4 +1,4 @@
-"""Measures this package beside its peers: `make bench TABLES="article runs"`."""
+"""Compares the speed of this package with its peers: `make bench TABLES="article runs"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains the grid behind the learning curves of the documentation: `make reproduce PARTS=td3`."""
+"""Trains the grid of the learning curves in the documentation: `make reproduce PARTS=td3`."""
 
 from __future__ import annotations
 
