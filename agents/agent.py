@@ -24,7 +24,6 @@ from eagerly.agents.persistence import (
     check_weights,
 )
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.results import checked
 from eagerly.agents.rewards import RewardScaling
 from eagerly.agents.schedule import Phase, Schedule
 from eagerly.agents.statistics import Statistics
@@ -148,12 +147,12 @@ class Agent(Algorithm):
                 more = self.rewards.metrics() | self._rates.metrics()
         finally:
             self._in_update = False
-        if not more:
-            return results
-        metrics, per_row = checked(results, self.inputs.rows_per_update, self.inputs.dtype)
+        if not more or not isinstance(results, tuple):
+            return results  # which the learner checks
+        metrics, *per_row = results
         if taken := metrics.keys() & more.keys():
             raise ValueError(f"the metric {min(taken)} is the agent's own: give yours another name")
-        return metrics | more, per_row
+        return metrics | more, *per_row
 
     @property
     def updates(self) -> int:

@@ -1,4 +1,4 @@
-"""K updates in one compiled call: sampling in Python, everything else in one program."""
+"""K updates in one call: sampling in Python, everything else in compiled programs."""
 
 from __future__ import annotations
 
@@ -11,36 +11,31 @@ import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.results import (
-    Tensors,
-    check_draws,
-    check_names,
-    checked,
-    named_metrics,
-    wanted_of,
-)
+from eagerly.agents.results import Tensors, check_draws, checked
 from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
 
-_UNROLLED = 4  # updates that a program writes out one by one; more of them become a loop
+_UNROLLED = 4  # updates in a row that a program writes out one by one; more become a loop
 
 
 class Learner:
-    """Samples from a replay buffer and makes updates, many in one call.
+    """Samples from a replay buffer and makes many updates in one call.
 
-    What an update does is up to the algorithm. How updates are cut into calls changes none of their
-    random numbers, and no bit of TD3 and DDPG unless the buffer's sampler takes values back.
+    The algorithm defines an update. One program makes whole periods of the schedule; updates before
+    and after them run in programs of one update, one for each phase. How updates are divided into
+    calls changes none of their random numbers, and no bit of the results of TD3 and DDPG unless the
+    sampler uses feedback.
 
     Args:
         update: Makes one update of a batch; returns metrics, and values for each row.
         inputs: Makes batches of a buffer's rows.
         seed: Seed of the random numbers of updates.
-        counter: int64 variable, the number of the newest update that was begun.
-        mode: "eager" runs updates as Python, for a debugger; "graph" K as a graph; "xla" compiled.
+        counter: int64 variable, the number of the newest update.
+        mode: "eager" (Python, for a debugger), "graph" or "xla".
         schedule: What happens in some updates only.
-        between: What to do after every so many updates, outside the program.
-        published: Reads tensors inside the program, at the end of a call; later it takes longer.
+        between: What to do after every so many updates, between two calls.
+        published: Reads tensors at the end of a program; reading them later takes longer.
         autograph: Whether `update` may branch on tensors in Python.
 
     Attributes:
@@ -63,31 +58,33 @@ class Learner:
         self._update, self._inputs, self._seed, self._schedule = update, inputs, seed, schedule
         self._between, self._published, self._autograph = between, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
-        self._returned: dict[Due, tuple[str, ...]] = {}  # the metrics of updates
-        self._programs: dict[Any, Any] = {}  # of single updates
-        self._call: Callable[..., Any] = self._one_by_one
+        self._returned: dict[Due, tuple[str, ...]] = {}  # names of the metrics of an update
+        self._programs: dict[Any, Any] = {}  # of one update
+        self._call: Callable[..., Any] = self._body
         if not self._is_eager:
             # A partial: TensorFlow counts the traces of a method over all learners together.
-            self._call = tf.function(partial(self._body), jit_compile=mode == "xla")
+            body = partial(self._body)
+            self._call = tf.function(body, jit_compile=mode == "xla", autograph=False)
 
     def check_call(self, updates: int) -> None:
         """Refuses calls that would go past what happens between calls.
 
         Raises:
-            ValueError: If something happens every n updates and `updates` does not divide n.
+            ValueError: If something happens every n updates, and `updates` does not divide n and
+                the updates made so far.
         """
         for every, _ in self._between:
-            left = every - self.updates % every
-            if every % updates or updates > left:
-                after = "" if left == every else f", next after {left}: it must be at most {left}"
-                what = f"targets or the like are copied after every {every} updates{after}"
-                raise ValueError(f"updates per call must divide {every}: {what}; got {updates}")
+            if every % updates or self.updates % updates:
+                raise ValueError(
+                    f"updates per call must divide {every}, the updates between two copies of "
+                    f"targets, and {self.updates}, the updates so far; got {updates}"
+                )
 
     def learn(self, buffer: Buffer, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Makes `updates` updates in one call.
+        """Makes K = `updates` updates.
 
         Returns:
-            Each metric's values, and what was published unless something has happened since.
+            The values of each metric, and what was published unless something happened after that.
 
         Raises:
             ValueError: As `check_call`, and if the buffer's sampler wants what is not returned.
@@ -98,121 +95,135 @@ class Learner:
         samples = [self._inputs.transferred(rows)]
         if weights is not None:
             samples.append(tf.constant(weights, self._inputs.dtype))
-        position, wanted = self.updates % self._schedule.period, buffer.sampler.per_row
-        history, per_row, published = self._call(samples, position, wanted)
-        numbers = range(self.updates + 1, self.updates + updates + 1)
+        wanted, parts = buffer.sampler.per_row, []
+        for made, *part in self._schedule.parts(self.updates, updates, self._is_eager):
+            start = tf.constant((made, made - self.updates), tf.int64)
+            parts.append(self._call(samples, start, *part, wanted))
+        metrics, per_row = _joined(parts, np.concatenate)
         self.updates += updates
-        due = [self._schedule.due(number) for number in numbers]
-        returned = [self._returned[each] for each in due]
-        metrics = named_metrics(self._names(due), history.numpy(), numbers, returned)
+        self._check_finite(metrics, updates)
         if wanted:
-            buffer.feedback({name: values.numpy() for name, values in per_row.items()})
+            buffer.feedback(per_row)
         happening = [what for every, what in self._between if self.updates % every == 0]
         for what in happening:
             what()
-        return metrics, [] if happening else [tensor.numpy() for tensor in published]
+        return metrics, [] if happening else [tensor.numpy() for tensor in parts[-1][2]]
 
-    def _names(self, made: Iterable[Due] = ()) -> list[str]:
-        """Lists the metrics of a call; in eager mode only those of the updates that were made."""
-        phases = [p for p in self._schedule.phases if not self._is_eager or p in made]
-        return list(dict.fromkeys(name for phase in phases for name in self._returned[phase]))
-
-    def _one(
-        self, due: Due, number: tf.Tensor, rows: tf.Tensor, weight: tf.Tensor | None = None
-    ) -> tuple[Tensors, Tensors]:
-        """Makes the update of that number."""
-        batch, dtype = self._inputs.batch(rows, number, weight), self._inputs.dtype
-        random = UpdateRandom(self._seed, number, dtype)
-        results = self._update(batch, random, self._schedule.phase(due, number))
-        metrics, per_row = checked(results, self._inputs.rows_per_update, dtype)
-        check_names(self._returned.setdefault(due, tuple(metrics)), metrics)
-        return metrics, per_row
-
-    def _one_by_one(
-        self, samples: list[tf.Tensor], position: int, wanted: tuple[str, ...]
-    ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
-        """Makes K updates as `_body` does, in eager mode."""
-        made, results, none = [], [], tf.zeros((), self._inputs.dtype)
-        for k, sample in enumerate(zip(*samples, strict=True)):
-            made.append(self._schedule.due(position + 1 + k))
-            number = self._counter.assign(self.updates + 1 + k).value()
-            results.append(self._one(made[-1], number, *sample))
-        names = self._names(made)
-        found = [[metrics.get(n, none) for n in names] for metrics, _ in results]
-        history = tf.convert_to_tensor(found, none.dtype)
-        kept = {n: tf.stack([wanted_of(per_row, n) for _, per_row in results]) for n in wanted}
-        return history, kept, self._published()
+    def _check_finite(self, metrics: Tensors, updates: int) -> None:
+        """Refuses metrics that are not finite; XLA would silently drop an assertion."""
+        numbers, found = range(self.updates - updates + 1, self.updates + 1), []
+        for name, values in metrics.items():
+            if not np.isfinite(values).all():
+                returned = [n for n in numbers if name in self._returned[self._schedule.due(n)]]
+                place = int(np.argmin(np.isfinite(values)))
+                found.append((returned[place], name, values[place]))
+        for number, name, value in sorted(found)[:1]:
+            raise FloatingPointError(
+                f"{name} became {value} in update {number}: lower the learning rates, or scale the "
+                "rewards"
+            )
 
     def _body(
-        self, samples: list[tf.Tensor], position: int, wanted: tuple[str, ...]
-    ) -> tuple[tf.Tensor, Tensors, tuple[tf.Tensor, ...]]:
-        """Makes K updates in one program.
+        self,
+        samples: list[tf.Tensor],
+        start: tf.Tensor,
+        count: int,
+        phase: int | None,
+        wanted: tuple[str, ...],
+    ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
+        """Makes updates in one program.
 
         Phases are settled while tracing: a branch would copy every variable that it could change.
 
         Args:
             samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
-            position: Updates since the last one that completed a period of the schedule; a Python
-                number, and each one is another program.
+            start: `[2]` int64, the number of updates before these in all, and in this call.
+            count: How many updates, n.
+            phase: Number of the phase of a single update; None for whole periods.
             wanted: What to return for each row.
 
         Returns:
-            Metrics `[K, M]`, what is wanted `[K, B]`, and what is published.
+            Each metric in the updates that return it, `[n, B]` for each name in `wanted`, and what
+            is published.
         """
-        updates, period = samples[0].shape[0], self._schedule.period
-        first = self._counter.value() + 1
-        self._counter.assign_add(updates)
-        for due in self._schedule.phases:
-            self._program(due, samples)  # traced here, so that all metrics are known
-        arrays = tuple(tf.TensorArray(self._inputs.dtype, size=updates) for _ in ("", *wanted))
-        given = samples, first, wanted
-        head = min(-position % period, updates)  # completes the period that is under way
-        rounds, tail = divmod(updates - head, period)
-        if head:
-            arrays = self._updates(arrays, given, 0, range(position + 1, position + head + 1))
-        if rounds:
-            for number in tf.range(rounds):
-                start = head + number * period
-                arrays = self._updates(arrays, given, start, range(1, period + 1))
-        if tail:
-            arrays = self._updates(arrays, given, updates - tail, range(1, tail + 1))
-        history, *kept = (array.stack() for array in arrays)
-        return history, dict(zip(wanted, kept, strict=True)), self._published()
+        made, first = tf.unstack(start)
+        self._counter.assign(made + count)
 
-    def _updates(
-        self, arrays: tuple[tf.TensorArray, ...], given: Any, start: Any, places: range
-    ) -> tuple[tf.TensorArray, ...]:
-        """Makes the updates that have these places in a period, from `start` on in the call."""
-        for due, count in self._schedule.runs(places):
-            for k in range(count) if count <= _UNROLLED else tf.range(count):
-                arrays = self._written(arrays, given, start + k, due)
-            start += count
-        return arrays
+        def update(due: Due, before: Any, k: Any) -> tuple[Tensors, Tensors]:
+            program, k = self._program(due, samples, wanted), before + k
+            return program(made + 1 + k, *(part[first + k] for part in samples))
 
-    def _written(
-        self, arrays: tuple[tf.TensorArray, ...], given: Any, k: Any, due: Due
-    ) -> tuple[tf.TensorArray, ...]:
-        """Makes update k of a call, and writes what it returned."""
-        samples, first, wanted = given
-        update, none = self._program(due, samples), tf.zeros((), self._inputs.dtype)
-        metrics, per_row = update(first + tf.cast(k, tf.int64), *(part[k] for part in samples))
-        history = tf.convert_to_tensor([metrics.get(n, none) for n in self._names()], none.dtype)
-        values = history, *(wanted_of(per_row, name) for name in wanted)
-        return tuple(array.write(k, value) for array, value in zip(arrays, values, strict=True))
+        def period(number: Any) -> tuple[Tensors, Tensors]:
+            before, parts = number * self._schedule.period, []
+            for due, length in self._schedule.runs():
+                parts.append(_repeated(partial(update, due, before), length, _UNROLLED))
+                before += length
+            return _joined(parts, _concat)
 
-    def _program(self, due: Due, samples: list[tf.Tensor]) -> Any:
-        """Traces an update once, as a function of its number and its part of the samples."""
-        key = due, len(samples)
+        if phase is None:
+            results = _repeated(period, count // self._schedule.period)
+        else:
+            results = update(self._schedule.phases[phase], 0, 0)
+        return *results, self._published()
+
+    def _program(self, due: Due, samples: list[tf.Tensor], wanted: tuple[str, ...]) -> Any:
+        """Returns what makes one update; traced once, unless in eager mode."""
+        one = partial(self._one, due, wanted)
+        if self._is_eager:
+            return one
+        key = due, len(samples), wanted
         if key not in self._programs:
-            given = [tf.TensorSpec((), tf.int64)]
-            given += [tf.TensorSpec(part.shape[1:], part.dtype) for part in samples]
-            self._programs[key] = traced(partial(self._one, due), *given, autograph=self._autograph)
+            specs = [tf.TensorSpec(part.shape[1:], part.dtype) for part in samples]
+            number = tf.TensorSpec((), tf.int64)
+            self._programs[key] = traced(one, number, *specs, autograph=self._autograph)
             check_draws(self._programs[key].graph)
         return self._programs[key]
+
+    def _one(
+        self, due: Due, wanted: Sequence[str], number: tf.Tensor, *sample: tf.Tensor
+    ) -> tuple[Tensors, Tensors]:
+        """Makes the update of that number; returns metrics `[1]`, and what is wanted, `[1, B]`."""
+        batch, dtype = self._inputs.batch(sample[0], number, *sample[1:]), self._inputs.dtype
+        phase = Phase(number, due, self._schedule.rhythms)
+        results = self._update(batch, UpdateRandom(self._seed, number, dtype), phase)
+        metrics, per_row = checked(results, self._inputs.rows_per_update, dtype, wanted)
+        names = self._returned.setdefault(due, tuple(metrics))
+        if set(names) != metrics.keys():
+            raise ValueError(
+                "metrics must be the same in all updates of a phase; got "
+                f"{', '.join(names)}, then {', '.join(metrics)}"
+            )
+        return metrics, per_row
 
     def graph(self) -> tf.Graph | None:
         """Traces an update in which everything happens; in eager mode nothing is traced."""
         if self._is_eager:
             return None
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
-        return self._program(frozenset(self._schedule.rhythms), [rows]).graph
+        return self._program(frozenset(self._schedule.rhythms), [rows], ()).graph
+
+
+def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
+    """Calls a function with 0, 1, ..., in a loop if that is often, and joins what it returns."""
+    if times <= unrolled:
+        return _joined([function(k) for k in range(times)], _concat)
+    # With the number, because `map_fn` needs an output and updates may return nothing.
+    number = tf.TensorSpec((), tf.int64)
+    program = traced(lambda k: (*function(k), k[tf.newaxis]), number, autograph=False)
+    outputs = tf.nest.map_structure(tf.TensorSpec.from_tensor, program.structured_outputs)
+    stacked = tf.map_fn(program, tf.range(times, dtype=tf.int64), fn_output_signature=outputs)
+    return tf.nest.map_structure(lambda part: tf.reshape(part, (-1, *part.shape[2:])), stacked)[:2]
+
+
+def _joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Tensors, Tensors]:
+    """Joins the metrics, and the values for rows, of updates that follow one another."""
+    found: tuple[dict[str, list[Any]], ...] = {}, {}
+    for part in parts:
+        for lists, values in zip(found, part, strict=False):
+            for name, value in values.items():
+                lists.setdefault(name, []).append(value)
+    metrics, per_row = ({name: concat(v) for name, v in lists.items()} for lists in found)
+    return metrics, per_row
+
+
+_concat = partial(tf.concat, axis=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 Tensors = dict[str, tf.Tensor]
@@ -16,17 +15,23 @@ _STATEFUL_DRAWS = {
 }
 
 
-def checked(results: Any, rows: int, dtype: tf.DType) -> tuple[Tensors, Tensors]:
-    """Returns the results of an update in one dtype.
+def checked(
+    results: Any, rows: int, dtype: tf.DType, wanted: Sequence[str]
+) -> tuple[Tensors, Tensors]:
+    """Checks what an update returned.
 
     Args:
         results: Metrics, scalars by name; and values for each row, `[B]` by name.
         rows: B.
-        dtype: The dtype.
+        dtype: Dtype of what is returned.
+        wanted: Names of the values for each row that the sampler wants.
+
+    Returns:
+        Metrics as `[1]`, and what is wanted as `[1, B]`.
 
     Raises:
         TypeError: If they are not two dictionaries.
-        ValueError: If a value has another shape.
+        ValueError: If a value has another shape, or something that is wanted is missing.
     """
     if not (isinstance(results, tuple) and [type(each) for each in results] == [dict, dict]):
         raise TypeError(
@@ -42,7 +47,13 @@ def checked(results: Any, rows: int, dtype: tf.DType) -> tuple[Tensors, Tensors]
             raise ValueError(
                 f"{name} must have shape [{rows}], a value for each row; got shape {value.shape}"
             )
-    return metrics, per_row
+    if missing := [name for name in wanted if name not in per_row]:
+        raise ValueError(
+            f"the sampler wants {missing[0]} of each row; this algorithm returns "
+            f"{', '.join(per_row) or 'nothing'}"
+        )
+    metrics = {name: value[tf.newaxis] for name, value in metrics.items()}
+    return metrics, {name: per_row[name][tf.newaxis] for name in wanted}
 
 
 def check_draws(graph: tf.Graph) -> None:
@@ -61,55 +72,3 @@ def check_draws(graph: tf.Graph) -> None:
                 f"an update draws from TensorFlow's own generator ({name}), whose state no "
                 "checkpoint keeps: draw from `random`"
             )
-
-
-def check_names(expected: Iterable[str], metrics: Tensors) -> None:
-    """Refuses metrics that come and go.
-
-    Raises:
-        ValueError: If they are not those that an update of the same phase returned before.
-    """
-    if set(expected) != metrics.keys():
-        raise ValueError(
-            "metrics must be the same in all updates of a phase; got "
-            f"{', '.join(expected)}, then {', '.join(metrics)}"
-        )
-
-
-def wanted_of(per_row: Tensors, name: str) -> tf.Tensor:
-    """Returns what a sampler wants of each row.
-
-    Raises:
-        ValueError: If the update did not return it.
-    """
-    if name not in per_row:
-        raise ValueError(
-            f"the sampler wants {name} of each row; this algorithm returns "
-            f"{', '.join(per_row) or 'nothing'}"
-        )
-    return per_row[name]
-
-
-def named_metrics(
-    names: Sequence[str], history: np.ndarray, numbers: Sequence[int], returned: Iterable[Any]
-) -> dict[str, np.ndarray]:
-    """Splits what the updates of a call returned by name, and refuses what is not finite.
-
-    XLA drops assertions silently, so the check is made here.
-
-    Args:
-        names: M names.
-        history: `[K, M]`, anything where an update did not return a metric.
-        numbers: The numbers of the updates.
-        returned: The names that each of them returned.
-
-    Raises:
-        FloatingPointError: Naming the first update in which a metric was not finite.
-    """
-    there = np.array([[name in found for name in names] for found in returned], bool)
-    for k, column in np.argwhere(there & ~np.isfinite(history))[:1]:
-        raise FloatingPointError(
-            f"{names[column]} became {history[k, column]} in update {numbers[k]}: lower the "
-            "learning rates, or scale the rewards"
-        )
-    return {name: history[there[:, place], place] for place, name in enumerate(names)}

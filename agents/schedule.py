@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -42,7 +43,6 @@ class Phase:
         return updates == 1 or updates in self._due
 
 
-@dataclass(frozen=True)
 class Schedule:
     """Which updates are due for what, with rhythms of so many updates each.
 
@@ -50,6 +50,7 @@ class Schedule:
         rhythms: Each at least 1.
 
     Attributes:
+        rhythms: As given.
         period: Updates after which everything repeats.
         phases: What can be due in an update, in the order of their first updates.
 
@@ -57,33 +58,45 @@ class Schedule:
         ValueError: If a rhythm is below 1, or they meet too rarely to be compiled.
     """
 
-    rhythms: tuple[int, ...] = ()
-    period: int = field(init=False)
-    phases: tuple[Due, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        if any(every < 1 for every in self.rhythms):
-            raise ValueError(f"rhythms must be at least 1; got {self.rhythms}")
+    def __init__(self, rhythms: tuple[int, ...] = ()) -> None:
+        if any(every < 1 for every in rhythms):
+            raise ValueError(f"rhythms must be at least 1; got {rhythms}")
         # Each of them breaks a round where it is due, and behind that.
-        period = math.lcm(*self.rhythms)
-        if sum(2 * period // every for every in self.rhythms if every > 1) > _MOST_RUNS:
+        self.rhythms, self.period = rhythms, math.lcm(*rhythms)
+        if sum(2 * self.period // every for every in rhythms if every > 1) > _MOST_RUNS:
             raise ValueError(
-                f"rhythms of {self.rhythms} updates repeat together only every {period}: choose "
+                f"rhythms of {rhythms} updates repeat together only every {self.period}: choose "
                 "multiples of one another, or let what is rare happen between calls"
             )
-        object.__setattr__(self, "period", period)
-        phases = tuple(dict.fromkeys(map(self.due, range(1, period + 1))))
-        object.__setattr__(self, "phases", phases)
+        self.phases = tuple(dict.fromkeys(map(self.due, range(1, self.period + 1))))
 
     def due(self, update: int) -> Due:
         """Returns the rhythms of which the number of an update is a multiple."""
         return frozenset(every for every in self.rhythms if update % every == 0)
 
-    def runs(self, updates: Sequence[int]) -> Iterator[tuple[Due, int]]:
-        """Yields, for updates that follow one another, what is due in how many in a row."""
-        for due, run in itertools.groupby(updates, self.due):
-            yield due, len(list(run))
+    def runs(self) -> list[tuple[Due, int]]:
+        """Lists, for the updates of a period, what is due in how many in a row."""
+        runs = itertools.groupby(range(1, self.period + 1), self.due)
+        return [(due, len(list(run))) for due, run in runs]
 
-    def phase(self, due: Due, update: tf.Tensor) -> Phase:
-        """Returns the phase of an update of that number."""
-        return Phase(update, due, self.rhythms)
+    def parts(self, made: int, updates: int, one_by_one: bool) -> Iterator[tuple[Any, ...]]:
+        """Divides updates into whole periods, together, and single updates around them.
+
+        Args:
+            made: How many updates were made before.
+            updates: How many to divide.
+            one_by_one: Whether all are to be single.
+
+        Yields:
+            How many updates were made before a part, how many it has, and the number of its phase;
+            None for whole periods.
+        """
+        end = made + updates
+        while made < end:
+            whole = 0 if made % self.period else (end - made) // self.period * self.period
+            if whole and not one_by_one:
+                yield made, whole, None
+                made += whole
+            else:
+                yield made, 1, self.phases.index(self.due(made + 1))
+                made += 1

@@ -166,12 +166,8 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         info_keys=info_keys,
     )
     opened.enter_context(closing(environments))
-    per_call = config.updates_per_call
-    try:
-        agent.learner.check_call(per_call)
-    except ValueError as error:
-        raise RunError(f"--updates-per-call: {error}") from error
-    budget = agent.update_budget(UpdateBudget(Fraction(str(config.replay_ratio)), per_call))
+    ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
+    budget = agent.update_budget(UpdateBudget(ratio, per_call))
     try:
         collector = Collector(
             agent,

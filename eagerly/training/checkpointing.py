@@ -84,15 +84,13 @@ class Checkpoints:
             # An environment with other spaces is another one, unless it is overridden.
             _restore(newest, self._contents, None if run.overridden else self._spaces)
             self._after_restoring()
-            agent, per_call = parts.agent, run.config.updates_per_call
-            if agent.between_calls() and agent.updates % per_call:
-                raise RunError(
-                    f"--updates-per-call must divide the {agent.updates} updates that were made, "
-                    f"as something happens between calls; got {per_call}"
-                )
-        else:
-            if run.config.init_from:
-                begin_with_policy_of(run, parts.agent, self._spaces)
+        elif run.config.init_from:
+            begin_with_policy_of(run, parts.agent, self._spaces)
+        try:
+            parts.agent.learner.check_call(run.config.updates_per_call)
+        except ValueError as error:
+            raise RunError(f"--updates-per-call: {error}") from error
+        if not newest:
             parts.collector.begin()
         return newest
 

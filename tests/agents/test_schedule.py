@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.schedule import Schedule
+from eagerly.agents.schedule import Phase, Schedule
 
 
 def test_without_rhythms_all_updates_are_alike() -> None:
     schedule = Schedule()
     assert schedule.period == 1
     assert schedule.phases == (frozenset(),)
-    assert list(schedule.runs(range(1, 6))) == [(frozenset(), 5)]
+    assert schedule.runs() == [(frozenset(), 1)]
 
 
 def test_phases_repeat_after_the_least_common_multiple() -> None:
@@ -26,24 +28,42 @@ def test_phases_repeat_after_the_least_common_multiple() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rhythms", "updates", "runs"),
+    ("rhythms", "runs"),
     [
-        ((4,), range(1, 5), [(set(), 3), ({4}, 1)]),
-        ((4,), range(3, 8), [(set(), 1), ({4}, 1), (set(), 3)]),
-        ((1,), range(1, 8), [({1}, 7)]),
-        ((2, 4), range(1, 5), [(set(), 1), ({2}, 1), (set(), 1), ({2, 4}, 1)]),
+        ((4,), [(set(), 3), ({4}, 1)]),
+        ((1,), [({1}, 1)]),
+        ((2, 4), [(set(), 1), ({2}, 1), (set(), 1), ({2, 4}, 1)]),
     ],
 )
 def test_runs_are_updates_in_a_row_in_which_the_same_is_due(
-    rhythms: tuple[int, ...], updates: range, runs: list[tuple[set[int], int]]
+    rhythms: tuple[int, ...], runs: list[tuple[set[int], int]]
 ) -> None:
-    assert list(Schedule(rhythms).runs(updates)) == runs
+    assert Schedule(rhythms).runs() == runs
+
+
+@pytest.mark.parametrize(
+    ("made", "updates", "parts"),
+    [
+        (0, 9, [(0, 9, None)]),
+        (6, 7, [(6, 6, None), (12, 1, 0)]),
+        (7, 7, [(7, 1, 0), (8, 1, 1), (9, 3, None), (12, 1, 0), (13, 1, 0)]),
+        (8, 1, [(8, 1, 1)]),
+        (4, 2, [(4, 1, 0), (5, 1, 1)]),
+    ],
+)
+def test_whole_periods_stay_together_and_the_updates_around_them_are_single(
+    made: int, updates: int, parts: list[tuple[Any, ...]]
+) -> None:
+    schedule = Schedule((3,))
+    assert list(schedule.parts(made, updates, one_by_one=False)) == parts
+    singles = [(number, 1, int(number % 3 == 2)) for number in range(made, made + updates)]
+    assert list(schedule.parts(made, updates, one_by_one=True)) == singles
 
 
 def test_a_phase_says_what_happens_as_a_python_truth_value() -> None:
     schedule = Schedule((2, 3))
     number = tf.constant(4, tf.int64)
-    phase = schedule.phase(schedule.due(4), number)
+    phase = Phase(number, schedule.due(4), schedule.rhythms)
     assert phase.update is number
     assert phase.every(1) is True
     assert phase.every(2) is True
@@ -51,7 +71,7 @@ def test_a_phase_says_what_happens_as_a_python_truth_value() -> None:
 
 
 def test_what_was_not_declared_is_refused_and_every_update_needs_no_declaration() -> None:
-    phase = Schedule((2,)).phase(frozenset(), tf.constant(1, tf.int64))
+    phase = Phase(tf.constant(1, tf.int64), frozenset(), (2,))
     with pytest.raises(ValueError, match=r"every 3 updates: add 3 to .* rhythms, \(2,\)"):
         phase.every(3)
     assert phase.every(1)

@@ -17,7 +17,7 @@ from eagerly.agents.config import AgentConfig
 from eagerly.agents.config_groups import MemoryConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.schedule import Schedule
+from eagerly.agents.schedule import Phase
 from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
 from eagerly.buffers import LAPSampler
@@ -115,7 +115,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> 
         _record(agent, name, gradients, monkeypatch)
     before = weights_by_group(agent)
     number = tf.constant(4, tf.int64)
-    phase, random = Schedule((2,)).phase(frozenset({2}), number), _random(number)
+    phase, random = Phase(number, frozenset({2}), (2,)), _random(number)
     batch = Batch(*(tf.constant(part) for part in (s, a, r, discount, next_s)))
     metrics, per_row = agent.update(batch, random, phase)
     after = weights_by_group(agent)
@@ -230,7 +230,7 @@ def _equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 
 
 def test_calls_that_go_past_a_copy_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"must divide 4: .* after every 4 updates; got 3"):
+    with pytest.raises(ValueError, match=r"must divide 4, .* copies of targets, and 0, .*; got 3"):
         small(copy_every=4).train(filled_buffer(), 3)
 
 

@@ -144,7 +144,8 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     # A branch copies every variable that it could change.
     agent, buffer = traced(small_agent("td3").config.policy_delay)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
-    graph = agent.learner._call.get_concrete_function([rows], 0, ()).graph
+    given = [rows], tf.TensorSpec((2,), tf.int64), 10, None, ()
+    graph = agent.learner._call.get_concrete_function(*given).graph
     functions = graph.as_graph_def().library.function
     operations = {node.op for function in functions for node in function.node_def}
     operations |= {operation.type for operation in graph.get_operations()}
