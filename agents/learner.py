@@ -151,7 +151,8 @@ class Learner:
 
         def update(due: Due, before: Any, k: Any) -> tuple[Tensors, Tensors]:
             program, k = self._program(due, samples, wanted), before + k
-            return program(made + 1 + k, *(part[first + k] for part in samples))
+            # `part[first + k]` would let XLA compile the program anew for each `first`.
+            return program(made + 1 + k, *(tf.gather(part, first + k) for part in samples))
 
         def period(number: Any) -> tuple[Tensors, Tensors]:
             before, parts = number * self._schedule.period, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -13,9 +14,10 @@ import tensorflow as tf
 from eagerly.networks.layers import Linear
 from eagerly.networks.mlp import MLP
 from eagerly.networks.quantization import Quantization
-from eagerly.policies.architecture import ActorArchitecture, named
+from eagerly.policies.architecture import ActorArchitecture, check_weights, named
 from eagerly.policies.heads import ActionHead
-from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, numpy_actor
+from eagerly.policies.network import ActorNetwork
+from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, acting_in_numpy
 from eagerly.policies.operations import LAYER_NORM_EPSILON
 from eagerly.spaces.actions import INVALID
 
@@ -40,8 +42,16 @@ class InNumPy:
             weights: The values of `variables`, in order, where they are at hand already.
         """
         values = weights or [variable.numpy() for variable in self.variables]
-        paths = (variable.path for variable in self.variables)
-        return numpy_actor(self.architecture, named(dict(zip(paths, values, strict=True))))
+        return acting_in_numpy(
+            ActorNetwork(self.architecture, dict(zip(self._names, values, strict=True)))
+        )
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the variables in an `ActorNetwork`."""
+        weights = named({variable.path: variable.numpy() for variable in self.variables})
+        check_weights(self.architecture, weights)
+        return list(weights)
 
 
 class Actor(MLP, InNumPy):

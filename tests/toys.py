@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,30 +104,19 @@ class Holding(Counting):
         return super().step(action)
 
 
-@dataclass(frozen=True)
-class Tell:
-    """An order to a group of environments: to answer with what a method of each returns."""
-
-    method: str
-
-    def done(self, group: Any, acting: Any, policy: Any) -> Any:
-        return [env.get_wrapper_attr(self.method)() for env in group.envs]
+def tell(group: Any, method: str) -> list[Any]:
+    """Returns what a method of each environment of a group returns."""
+    return [env.get_wrapper_attr(method)() for env in group.envs]
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """An order to a group of environments: to answer with its process and the modules in it."""
-
-    def done(self, group: Any, acting: Any, policy: Any) -> tuple[int, set[str]]:
-        return os.getpid(), set(sys.modules)
+def loaded(group: Any) -> tuple[int, set[str]]:
+    """Returns the process that a group is in, and the modules that it has loaded."""
+    return os.getpid(), set(sys.modules)
 
 
-@dataclass(frozen=True)
-class Interrupt:
-    """An order to a group of environments that raises what is no `Exception`."""
-
-    def done(self, group: Any, acting: Any, policy: Any) -> Any:
-        raise KeyboardInterrupt("enough")
+def interrupt(group: Any) -> None:
+    """Raises what is no `Exception`."""
+    raise KeyboardInterrupt("enough")
 
 
 class Regulator(gymnasium.Env):

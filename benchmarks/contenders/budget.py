@@ -102,7 +102,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 (trainer.buffer, "draw", "sampling"),
                 (agent.inputs, "transferred", "transfer"),
                 (agent, "train", "metrics, finite checks"),
-                (trainer.summaries, "on_step", "summaries"),
+                (trainer.summaries, "on_rollout", "summaries"),
                 (trainer.summaries, "on_update", "summaries"),
                 (trainer.summaries, "on_round", "summaries"),
                 (trainer, "checkpoint", "checkpoints"),

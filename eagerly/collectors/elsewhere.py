@@ -10,7 +10,8 @@ from typing import Any
 
 import cloudpickle
 
-from eagerly.collectors.host import ActsByItself, Order, RemoteHost
+from eagerly.collectors.host import RemoteHost, Request
+from eagerly.environments.group import Acts
 from eagerly.environments.remote import STARTING
 from eagerly.environments.silence import Silence
 from eagerly.environments.workers import LostError, sendable
@@ -57,22 +58,24 @@ class Elsewhere(ABC):
         self._contents = [
             sendable(make({group: groups[group] for group in own}), _ADVICE) for own in self._groups
         ]
-        self._acting: Mapping[int, ActsByItself] = {}
+        self._acting: Mapping[int, Acts] = {}
         self._prepared: set[int] = set()
-        self._policies: dict[int, RowPolicy] = {}  # that each has
-        self._policy: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
+        self._actors_there: dict[int, RowPolicy] = {}  # that each has
+        self._actor: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
         self._untold: set[int] = set()  # that were asked, and of which nothing was told
         self._starting, self._closed = threading.Lock(), False
 
-    def equip(self, acting: Mapping[int, ActsByItself]) -> None:
-        """Takes what acts in each group."""
-        self._acting = acting
+    def equip(self, policies: Mapping[int, Acts]) -> None:
+        """Takes the policy of each group; one that is lost begins with it as it is then."""
+        self._acting = policies
         self._prepared.clear()
 
-    def ask(self, orders: Mapping[int, Order], policy: RowPolicy | None = None) -> dict[int, Any]:
+    def ask(
+        self, requests: Mapping[int, Request], actor: RowPolicy | None = None
+    ) -> dict[int, Any]:
         """Asks every collector what concerns its groups, and waits for all of them."""
         asked = {
-            collector: {group: orders[group] for group in own if group in orders}
+            collector: {group: requests[group] for group in own if group in requests}
             for collector, own in enumerate(self._groups)
         }
         asked = {collector: own for collector, own in asked.items() if own}
@@ -97,7 +100,7 @@ class Elsewhere(ABC):
         new = [collector for collector in asked if not self._is_there(collector)]
         those(new, self._start_unless_closed)
         those(new, self._started)
-        those(asked, lambda collector: self._give(collector, asked[collector], policy))
+        those(asked, lambda collector: self._give(collector, asked[collector], actor))
         answers: dict[int, Any] = {}
         for found in those(asked, self._answer).values():
             answers |= found
@@ -111,18 +114,20 @@ class Elsewhere(ABC):
             self._silences[collector] = Silence(self._timeout)
             self._start(collector, self._contents[collector])
 
-    def _give(self, collector: int, orders: Mapping[int, Order], policy: RowPolicy | None) -> None:
+    def _give(
+        self, collector: int, requests: Mapping[int, Request], actor: RowPolicy | None
+    ) -> None:
         acting, given = None, None
         if self._acting and collector not in self._prepared:
             own = {group: self._acting[group] for group in self._groups[collector]}
             acting = self._sent(own)
             self._prepared.add(collector)
-        if policy is not None and self._policies.get(collector) is not policy:
-            if self._policy[0] is not policy:
-                self._policy = policy, self._shared(self._sent(policy))
-            given = self._policy[1]
-            self._policies[collector] = policy
-        self._send(collector, acting, given, orders)
+        if actor is not None and self._actors_there.get(collector) is not actor:
+            if self._actor[0] is not actor:
+                self._actor = actor, self._shared(self._sent(actor))
+            given = self._actor[1]
+            self._actors_there[collector] = actor
+        self._send(collector, acting, given, requests)
 
     def _sent(self, what: Any) -> bytes:
         try:
@@ -134,7 +139,7 @@ class Elsewhere(ABC):
 
     def _forget(self, collector: int) -> None:
         self._prepared.discard(collector)
-        self._policies.pop(collector, None)
+        self._actors_there.pop(collector, None)
         self._drop(collector)
 
     def _not_made(self, collector: int) -> RunError:
@@ -144,9 +149,9 @@ class Elsewhere(ABC):
             f"{self._patience[collector]:g} seconds (--environment-timeout-seconds)"
         )
 
-    def _shared(self, policy: bytes) -> Any:
-        """Returns what of a policy is sent to every collector."""
-        return policy
+    def _shared(self, actor: bytes) -> Any:
+        """Returns what of an actor is sent to every collector."""
+        return actor
 
     @abstractmethod
     def _is_there(self, collector: int) -> bool:
@@ -162,7 +167,7 @@ class Elsewhere(ABC):
 
     @abstractmethod
     def _send(
-        self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]
+        self, collector: int, acting: bytes | None, actor: Any, requests: Mapping[int, Request]
     ) -> None:
         """Asks what `RemoteHost.take` takes."""
 

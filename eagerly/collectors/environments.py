@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -12,29 +11,15 @@ import gymnasium
 import numpy as np
 
 from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Act, ActsByItself, Begin, Look, Order, Step
+from eagerly.collectors.host import Request
 from eagerly.collectors.opening import HERE, Making, groups_of, opened, stepped_groups
 from eagerly.collectors.recovery import Collectors, Recovery
-from eagerly.collectors.steps import VectorStep, joined_steps
-from eagerly.environments.group import Rollout
+from eagerly.environments.group import Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 
 _NOT_REPEATED = "they did not come back to where they were"
-
-
-@dataclass(frozen=True)
-class Round:
-    """What groups are to do in the next steps.
-
-    Attributes:
-        orders: Of each group.
-        policy: With which they act; maps observations `[G, O]` to scores `[G, A]`.
-    """
-
-    orders: Sequence[Act]
-    policy: RowPolicy | None
 
 
 class Environments:
@@ -61,7 +46,7 @@ class Environments:
         restorable: Whether the actions of the episodes in progress are kept, to repeat them.
         repeats: Whether it was seen that they repeat themselves from their seed, if that was
             looked at.
-        info_keys: What of `info` each step hands on, in `VectorStep.kept`.
+        info_keys: What of `info` each step hands on, in `Rollout.kept`.
 
     Attributes:
         groups: The numbers of each group's environments.
@@ -69,8 +54,6 @@ class Environments:
         num_collectors: How many there are.
         repeats: As given; after `restore` whether episodes that were repeated came back. Once it
             is False it stays so, also in `state`.
-        observations: `[N, O]`, float32, the current ones.
-        explorations: The state of each group's exploration after the newest rollout.
         lost: `[N]` bool, which of them the newest `restore`, `step` or `rollout` could not bring
             back into their episodes: they began fresh ones.
         why_lost: Why, in words.
@@ -100,10 +83,11 @@ class Environments:
             self.groups = stepped_groups(num_envs, collectors, num_collectors)
         self._episodes = EpisodeLog(num_envs, keeps_actions=restorable)
         self._thread: ThreadPoolExecutor | None = None
-        self._begun: Future[list[Any]] | None = None
-        self.lost, self.why_lost = np.zeros(num_envs, bool), ""
-        self.observations = np.empty((num_envs, 0), np.float32)
-        self.explorations: list[Mapping[str, Any]] = []
+        self._begun: Future[list[Rollout]] | None = None
+        self._policies: Sequence[Acts] = ()
+        self._explorations: list[Any] = []  # before a rollout that has begun
+        self.lost = self._none_lost = np.zeros(num_envs, bool)
+        self.why_lost = ""
         making = Making(make, self.groups, seed, timeout, tuple(info_keys))
         self._collectors: Collectors
         self._collectors, self.num_collectors = opened(
@@ -112,8 +96,13 @@ class Environments:
         self._recovery = Recovery(
             self._collectors, self.groups, self._episodes, restorable=restorable
         )
+        self._is_remote = collectors != HERE  # nothing is lost in this process
+        self._ask = self._recovery.ask if self._is_remote else self._collectors.ask
         try:
-            looked = [cloudpickle.loads(each) for each in self._ask([Look() for _ in self.groups])]
+            answers = self._ask(
+                dict.fromkeys(range(len(self.groups)), (EnvironmentGroup.spaces, ()))
+            )
+            looked = [cloudpickle.loads(each) for each in answers.values()]
             if any(spaces != looked[0] for spaces in looked):
                 raise RunError(f"{num_envs} environments do not fit together: {looked}")
         except BaseException:
@@ -124,74 +113,90 @@ class Environments:
     def __len__(self) -> int:
         return len(self.lost)
 
-    def equip(self, acting: Sequence[ActsByItself]) -> None:
-        """Takes what acts in each group."""
-        self._collectors.equip(dict(enumerate(acting)))
+    @property
+    def observations(self) -> np.ndarray:
+        """The current observations, `[N, O]`, float32."""
+        return self._episodes.observations
+
+    def equip(self, policies: Sequence[Acts]) -> None:
+        """Takes the policy of each group, with which it acts."""
+        self._policies = policies
+        self._collectors.equip(dict(enumerate(policies)))
+
+    def explorations(self) -> list[dict[str, Any]]:
+        """Returns the state of each group's exploration, before a rollout that has begun."""
+        if self._begun is not None:
+            return self._explorations
+        return [policy.exploration.state() for policy in self._policies]
 
     def start(self) -> None:
         """Resets every environment to its first episode."""
         self._begin([self._episodes.begin(numbers) for numbers in self.groups])
 
-    def step(self, actions: np.ndarray, steps_left: int = 0) -> VectorStep:
+    def step(self, actions: np.ndarray, steps_left: int = 0) -> Rollout:
         """Steps with actions `[N, A]` in the environment's units, then resets what has ended.
 
         Args:
             actions: The actions.
             steps_left: How many more steps follow in the same round.
         """
-        shares = [actions[numbers.start : numbers.stop] for numbers in self.groups]
-        answers = self._ask([Step(share) for share in shares])
-        ((_, step),) = self._steps(answers, steps_left)
-        return step
+        requests = {
+            group: (EnvironmentGroup.rollout, (1, 0, actions[numbers.start : numbers.stop]))
+            for group, numbers in enumerate(self.groups)
+        }
+        return self._taken(list(self._ask(requests).values()), steps_left)
 
-    def begin_rollout(self, made: Round) -> None:
-        """Lets each group act and step while this thread goes on; `rollout` waits for it.
+    def rollout(self, actor: RowPolicy | None, steps: int = 1, random_steps: int = 0) -> Rollout:
+        """Lets each group act and step.
+
+        Args:
+            actor: Maps observations `[G, O]` to scores `[G, A]`; None: as before.
+            steps: T, the steps of each environment.
+            random_steps: How many of them are uniformly random at first.
+        """
+        return self._taken(self._acted(actor, steps, random_steps))
+
+    def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
+        """Begins what `rollout` does in a thread, until `finish_rollout` waits for it.
 
         Until then everything here is as it was before.
         """
+        self._explorations = self.explorations()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "collector")
-        self._begun = self._thread.submit(self._acted, made)
+        self._begun = self._thread.submit(self._acted, actor, steps, random_steps)
 
-    def rollout(self, made: Round | None = None) -> Iterator[tuple[np.ndarray, VectorStep]]:
-        """Lets each group act and step, or waits for the rollout that has begun, without a round.
+    def finish_rollout(self) -> Rollout:
+        """Waits for the rollout that has begun."""
+        assert self._begun is not None
+        begun, self._begun = self._begun, None
+        return self._taken(begun.result())
 
-        Yields:
-            For each step the actions as the agent makes them, and what came of it.
-        """
-        if made is None:
-            begun, self._begun = self._begun, None
-            assert begun is not None
-            answers = begun.result()
-        else:
-            answers = self._acted(made)
-        self.explorations = [exploration for _, exploration in answers]
-        yield from self._steps(answers)
+    def _acted(self, actor: RowPolicy | None, steps: int, random_steps: int) -> list[Rollout]:
+        request = EnvironmentGroup.rollout, (steps, random_steps)
+        return list(self._ask(dict.fromkeys(range(len(self.groups)), request), actor).values())
 
-    def _acted(self, made: Round) -> list[tuple[Rollout, Mapping[str, Any]]]:
-        return self._ask(made.orders, made.policy)
+    def _taken(self, parts: list[Rollout], steps_left: int = 0) -> Rollout:
+        """Joins the rollouts of groups, and counts what episodes have done."""
+        self.lost = self._none_lost
+        if self._is_remote:
+            self.lost = self._recovery.taken_lost()
+            if self.lost.any():
+                if self._restorable:
+                    self.why_lost, self.repeats = _NOT_REPEATED, False
+                self._episodes.begin_next(self.lost)
+            for policy, part in zip(self._policies, parts, strict=False):
+                policy.exploration.restore(part.exploration)
+        rollout = Rollout.joined(parts)
+        self._episodes.count(rollout, steps_left)
+        return rollout
 
-    def _ask(self, orders: Sequence[Order], policy: RowPolicy | None = None) -> list[Any]:
-        return self._recovery.ask(orders, self.observations, policy)
-
-    def _steps(
-        self, answers: Sequence[tuple[Rollout, Any]], steps_left: int = 0
-    ) -> Iterator[tuple[np.ndarray, VectorStep]]:
-        """Takes the rollouts of groups, step by step."""
-        self.lost = self._recovery.taken_lost()
-        if self.lost.any():
-            if self._restorable:
-                self.why_lost, self.repeats = _NOT_REPEATED, False
-            self._episodes.begin_next(self.lost)
-        rollouts = [rollout for rollout, _ in answers]
-        self.observations = np.concatenate([each.observations[-1] for each in rollouts])
-        yield from joined_steps(rollouts, self._episodes, steps_left)
-
-    def _begin(self, orders: Sequence[Begin]) -> np.ndarray:
+    def _begin(self, requests: Sequence[Request]) -> np.ndarray:
         """Brings every group into episodes; returns the returns reached, `[N]`."""
-        answers = self._ask(orders)
-        self.observations = np.concatenate([observations for observations, _ in answers])
-        return np.concatenate([returns for _, returns in answers])
+        answers = self._ask(dict(enumerate(requests))).values()
+        observations, returns = zip(*answers, strict=True)
+        self._episodes.observations = np.concatenate(observations)
+        return np.concatenate(returns)
 
     def state(self) -> dict[str, Any]:
         """Returns what `restore` needs: episode numbers, actions and returns, the observations.

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from eagerly.collectors.host import Begin
-
-
-class FinishedEpisode(NamedTuple):
-    """An episode that has ended.
-
-    Attributes:
-        environment: Index of its environment, in [0, N).
-        total_reward: Sum of its rewards, not discounted.
-        length: Its steps.
-        steps_left: How many steps of its environment followed in the same round.
-    """
-
-    environment: int
-    total_reward: float
-    length: int
-    steps_left: int = 0
+from eagerly.collectors.host import Request
+from eagerly.environments.group import EnvironmentGroup, FinishedEpisode, Rollout
 
 
 class EpisodeLog:
@@ -37,37 +22,38 @@ class EpisodeLog:
         episodes: The number of each one's episode, in its environment.
         returns: The sum of its rewards so far, `[N]`.
         lengths: Its steps so far, `[N]`.
+        observations: The current ones, `[N, O]`, float32.
     """
 
     def __init__(self, count: int, *, keeps_actions: bool) -> None:
         self.episodes = [0] * count
         self.returns, self.lengths = np.zeros(count), np.zeros(count, np.int64)
+        self.observations = np.empty((count, 0), np.float32)
         self._keeps_actions = keeps_actions
         self._actions: list[list[np.ndarray]] = [[] for _ in self.episodes]
 
-    def count(
-        self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray, steps_left: int
-    ) -> list[FinishedEpisode]:
-        """Counts a step of all environments, and returns the episodes that ended with it.
+    def count(self, rollout: Rollout, steps_left: int = 0) -> None:
+        """Counts T steps of all environments, and adds the episodes that ended to the rollout.
 
         Args:
-            actions: `[N, ...]`, in the environments' units.
-            rewards: `[N]`.
-            ended: `[N]` bool.
+            rollout: The steps.
             steps_left: How many more steps follow in the same round.
         """
-        self.returns += rewards
-        self.lengths += 1
-        if self._keeps_actions:
-            for log, action in zip(self._actions, actions, strict=True):
-                log.append(action)
-        found = [
-            FinishedEpisode(index, float(self.returns[index]), int(self.lengths[index]), steps_left)
-            for index in np.flatnonzero(ended).tolist()
-        ]
-        if found:
-            self.begin_next(ended)
-        return found
+        for step, (actions, rewards) in enumerate(
+            zip(rollout.executed, rollout.rewards, strict=True)
+        ):
+            self.returns += rewards
+            self.lengths += 1
+            if self._keeps_actions:
+                for log, action in zip(self._actions, actions, strict=True):
+                    log.append(action)
+            if rollout.infos and (ended := rollout.ended[step]).any():
+                left = steps_left + len(rollout.rewards) - 1 - step
+                for index in np.flatnonzero(ended).tolist():
+                    total, length = float(self.returns[index]), int(self.lengths[index])
+                    rollout.episodes.append(FinishedEpisode(index, total, length, left))
+                self.begin_next(ended)
+        self.observations = rollout.observations[-1]
 
     def begin_next(self, where: np.ndarray) -> None:
         """Goes on to the next episode where `[N]` bool says so."""
@@ -76,21 +62,22 @@ class EpisodeLog:
             self._actions[index] = []
             self.returns[index], self.lengths[index] = 0.0, 0
 
-    def begin(self, numbers: range, fresh: np.ndarray | None = None) -> Begin:
-        """Returns the order that brings a group into its episodes.
+    def begin(self, numbers: range, fresh: np.ndarray | None = None) -> Request:
+        """Returns the request that brings a group into its episodes.
 
         Args:
             numbers: The group's environments.
             fresh: Where the next episode is to begin instead, `[G]` bool.
         """
-        fresh = np.zeros(len(numbers), bool) if fresh is None else fresh
-        return Begin(
-            [self.episodes[number] + int(fresh[place]) for place, number in enumerate(numbers)],
-            [
-                np.array([] if fresh[place] else self._actions[number])
-                for place, number in enumerate(numbers)
-            ],
-        )
+        where = np.zeros(len(numbers), bool) if fresh is None else fresh
+        episodes = [
+            self.episodes[n] + int(begins) for n, begins in zip(numbers, where, strict=True)
+        ]
+        actions = [
+            np.array([] if begins else self._actions[n])
+            for n, begins in zip(numbers, where, strict=True)
+        ]
+        return EnvironmentGroup.begin, (episodes, actions, fresh)
 
     def actions(self, shape: Sequence[int]) -> list[np.ndarray]:
         """Returns the actions of each episode, `[T, ...]` with the shape of one behind it."""

@@ -1,112 +1,21 @@
-"""Groups of environments in one process, and what is asked of them.
-
-A group does what an order says as a function of the order, the policy and the state of its
-episodes. So it may stand anywhere, and whoever keeps the orders can have it done again.
-"""
+"""Groups of environments in one process, and calling their methods from there or elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import gymnasium
-import numpy as np
 
-from eagerly.environments.group import Acts, EnvironmentGroup, GivenActions, Rollout
+from eagerly.environments.group import Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.policies.numpy_actor import RowPolicy
 
-
-class ActsByItself(Acts, Protocol):
-    """Acts in a group with a policy and exploration, as `policies.RolloutPolicy` does."""
-
-    def begin(
-        self,
-        policy: RowPolicy | None,
-        random_steps: int,
-        exploration: Mapping[str, Any],
-        fresh: np.ndarray | None,
-    ) -> None:
-        """Takes what the next steps are made with, see `Act`."""
-
-    def state(self) -> dict[str, Any]:
-        """Returns the state of exploration."""
-
-
-class Order(Protocol):
-    """What is asked of a group."""
-
-    def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
-    ) -> Any:
-        """Does it in a group, and returns the answer."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """Answers with the spaces of observations and actions, as cloudpickle writes them."""
-
-    def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
-    ) -> bytes:
-        """Does it."""
-        return cloudpickle.dumps((group.observation_space, group.action_space))
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Resets to episodes and repeats actions of them, see `EnvironmentGroup.begin`."""
-
-    episodes: Sequence[int]
-    actions: Sequence[np.ndarray] = ()
-
-    def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Does it, and answers with observations and returns."""
-        return group.begin(self.episodes, self.actions)
-
-
-@dataclass(frozen=True)
-class Step:
-    """Makes one step with actions `[G, ...]` in the environments' units."""
-
-    actions: np.ndarray
-
-    def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
-    ) -> tuple[Rollout, dict[str, Any]]:
-        """Does it, and answers with what came of it."""
-        return group.rollout(1, GivenActions(self.actions)), {}
-
-
-@dataclass(frozen=True)
-class Act:
-    """Acts and steps T times.
-
-    Attributes:
-        steps: T.
-        random_steps: So many of them are uniformly random at first.
-        exploration: The state of the group's exploration.
-        fresh: Where an episode began although none ended, `[G]` bool; None: nowhere.
-    """
-
-    steps: int
-    random_steps: int
-    exploration: Mapping[str, Any]
-    fresh: np.ndarray | None = None
-
-    def done(
-        self, group: EnvironmentGroup, acting: ActsByItself | None, policy: RowPolicy | None
-    ) -> tuple[Rollout, dict[str, Any]]:
-        """Does it, and answers with what came of it and the state of exploration after it."""
-        assert acting is not None
-        acting.begin(policy, self.random_steps, self.exploration, self.fresh)
-        return group.rollout(self.steps, acting), acting.state()
+# A method of `EnvironmentGroup`, or another function of a group, and its further arguments.
+Request = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Host:
@@ -132,8 +41,7 @@ class Host:
         info_keys: Sequence[str] = (),
     ) -> None:
         self._groups: dict[int, EnvironmentGroup] = {}
-        self._acting: dict[int, ActsByItself] = {}
-        self._policy: RowPolicy | None = None
+        self._actor: RowPolicy | None = None
         making = partial(EnvironmentGroup, make, watchdog=watchdog, info_keys=info_keys)
         count = sum(map(len, groups.values()))
         try:
@@ -146,22 +54,27 @@ class Host:
             self.close()
             raise
 
-    def equip(self, acting: Mapping[int, ActsByItself]) -> None:
-        """Takes what acts in each group."""
-        self._acting = dict(acting)
+    def equip(self, policies: Mapping[int, Acts]) -> None:
+        """Takes the policy of each group."""
+        for index, policy in policies.items():
+            self._groups[index].policy = policy
 
-    def ask(self, orders: Mapping[int, Order], policy: RowPolicy | None = None) -> dict[int, Any]:
-        """Does what is asked of each group, one after the other, and returns the answers.
+    def ask(
+        self, requests: Mapping[int, Request], actor: RowPolicy | None = None
+    ) -> dict[int, Any]:
+        """Calls a method of each group, one after the other, and returns the answers.
 
         Args:
-            orders: By the number of the group.
-            policy: What they act with from now on; None: what they acted with before.
+            requests: By the number of the group.
+            actor: Maps observations to scores in all policies from now on; None: as before.
         """
-        if policy is not None:
-            self._policy = policy
+        if actor is not None and actor is not self._actor:
+            self._actor = actor
+            for group in self._groups.values():
+                group.policy.row_policy = actor  # type: ignore[union-attr]
         return {
-            index: order.done(self._groups[index], self._acting.get(index), self._policy)
-            for index, order in orders.items()
+            index: function(self._groups[index], *arguments)
+            for index, (function, arguments) in requests.items()
         }
 
     def hurry(self) -> float | None:
@@ -212,18 +125,24 @@ class RemoteHost(Host):
         )
 
     def take(
-        self, acting: bytes | None, orders: Mapping[int, Order], policy: bytes | None
+        self, policies: bytes | None, requests: Mapping[int, Request], actor: bytes | None
     ) -> dict[int, Any]:
-        """Does what is asked, see `ask`; what acts and the policy come as cloudpickle writes them.
+        """Does what is asked, see `ask`, and adds the state of exploration to rollouts.
 
         Args:
-            acting: What acts in each group from now on; None: as before.
-            orders: By the number of the group.
-            policy: The policy from now on; None: as before.
+            policies: Those of all groups from now on, as cloudpickle writes them; None: as before.
+            requests: By the number of the group.
+            actor: That of all policies from now on, as well; None: as before.
         """
-        if acting is not None:
-            self.equip(cloudpickle.loads(acting))
-        return self.ask(orders, None if policy is None else cloudpickle.loads(policy))
+        if policies is not None:
+            self.equip(cloudpickle.loads(policies))
+            self._actor = None
+        answers = self.ask(requests, None if actor is None else cloudpickle.loads(actor))
+        for index, answer in answers.items():
+            policy = self._groups[index].policy
+            if policy is not None and isinstance(answer, Rollout):
+                answer.exploration = policy.exploration.state()
+        return answers
 
     def close(self) -> None:
         """Closes every environment, and watches no longer."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
-from eagerly.collectors.host import Order
+from eagerly.collectors.host import Request
 from eagerly.environments.workers import Worker, close_all, message_of
 
 
@@ -43,9 +43,9 @@ class Processes(Elsewhere):
             raise self._not_made(collector) from error
 
     def _send(
-        self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]
+        self, collector: int, acting: bytes | None, actor: Any, requests: Mapping[int, Request]
     ) -> None:
-        self._workers[collector].send(message_of("take", acting, orders, policy))
+        self._workers[collector].send(message_of("take", acting, requests, actor))
 
     def _answer(self, collector: int) -> dict[int, Any]:
         found: dict[int, Any] = self._workers[collector].receive()

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from eagerly.collectors.elsewhere import Elsewhere, HostMaker
-from eagerly.collectors.host import Order
+from eagerly.collectors.host import Request
 from eagerly.collectors.local_cluster import LocalCluster
 from eagerly.collectors.processes import cores
 from eagerly.collectors.versions import differences, surroundings
@@ -176,16 +176,16 @@ class OnRay(Elsewhere):
         self._answer(collector)
         self._there.add(collector)
 
-    def _shared(self, policy: bytes) -> Any:
-        return self._ray.put(policy)
+    def _shared(self, actor: bytes) -> Any:
+        return self._ray.put(actor)
 
     def _send(
-        self, collector: int, acting: bytes | None, policy: Any, orders: Mapping[int, Order]
+        self, collector: int, acting: bytes | None, actor: Any, requests: Mapping[int, Request]
     ) -> None:
         number = self._sent_messages[collector]
         self._sent_messages[collector] += 1
-        message = message_of("take", acting, orders)
-        self._asked[collector] = self._actors[collector].answer.remote(number, message, policy)
+        message = message_of("take", acting, requests)
+        self._asked[collector] = self._actors[collector].answer.remote(number, message, actor)
 
     def _answer(self, collector: int) -> dict[int, Any]:
         timeout = self._patience[collector]

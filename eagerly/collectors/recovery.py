@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Act, ActsByItself, Order, Step
+from eagerly.collectors.host import Request
+from eagerly.environments.group import Acts, EnvironmentGroup
 from eagerly.environments.workers import LostError
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
@@ -23,15 +23,17 @@ _TRIES = 5  # after which a collector that was lost at each of them is given up
 class Collectors(Protocol):
     """Where groups of environments are."""
 
-    def equip(self, acting: Mapping[int, ActsByItself]) -> None:
-        """Takes what acts in each group."""
+    def equip(self, policies: Mapping[int, Acts]) -> None:
+        """Takes the policy of each group."""
 
-    def ask(self, orders: Mapping[int, Order], policy: RowPolicy | None = None) -> dict[int, Any]:
-        """Does what is asked of groups, and waits for it.
+    def ask(
+        self, requests: Mapping[int, Request], actor: RowPolicy | None = None
+    ) -> dict[int, Any]:
+        """Calls methods of groups, and waits for their answers.
 
         Args:
-            orders: By the number of the group.
-            policy: What groups act with from now on; None: as before.
+            requests: By the number of the group.
+            actor: Maps observations to scores in all policies from now on; None: as before.
 
         Returns:
             The answer of each group, or a `LostError` where its collector was lost.
@@ -86,23 +88,21 @@ class Recovery:
         return lost
 
     def ask(
-        self, orders: Sequence[Order], observations: np.ndarray, policy: RowPolicy | None = None
-    ) -> list[Any]:
+        self, requests: Mapping[int, Request], actor: RowPolicy | None = None
+    ) -> dict[int, Any]:
         """Asks every group; those that are lost are brought back and asked again.
 
         Args:
-            orders: What is asked of each.
-            observations: `[N, O]`, the current ones, before it is done.
-            policy: What they act with.
+            requests: By the number of the group.
+            actor: What they act with.
 
         Returns:
-            Their answers.
+            Their answers, in the order of the requests.
 
         Raises:
             RunError: If an environment fails, or a collector is lost at every try.
         """
-        wanted = dict(enumerate(orders))
-        answers = self._collectors.ask(wanted, policy)
+        answers = self._collectors.ask(requests, actor)
         tries: Counter[int] = Counter()
         while lost := {g: each for g, each in answers.items() if isinstance(each, LostError)}:
             tries.update(lost.keys())
@@ -111,18 +111,18 @@ class Recovery:
                 raise RunError(why)
             if max(tries.values()) == _TRIES:
                 raise RunError(f"{why}, as it did {_TRIES} times in a row")
-            again = {group: wanted[group] for group in lost}
+            again = {group: requests[group] for group in lost}
             repeats = self._restorable and any(map(_moves, again.values()))
             then = ", and its episodes are repeated" if repeats else ""
             _log.warning("%s; it is started again%s", why, then)
-            answers |= self._ask_again(again, observations, policy)
-        return [answers[group] for group in wanted]
+            answers |= self._ask_again(again, actor)
+        return {group: answers[group] for group in requests}
 
     def _ask_again(
-        self, orders: dict[int, Order], observations: np.ndarray, policy: RowPolicy | None
+        self, requests: Mapping[int, Request], actor: RowPolicy | None
     ) -> dict[int, Any]:
         """Brings groups back into their episodes, and asks what they were asked."""
-        moving = {group: self._groups[group] for group, order in orders.items() if _moves(order)}
+        moving = {g: self._groups[g] for g, request in requests.items() if _moves(request)}
         fresh = {group: np.ones(len(numbers), bool) for group, numbers in moving.items()}
         lost: dict[int, Any] = {}
         if self._restorable:
@@ -130,7 +130,7 @@ class Recovery:
             begun = self._collectors.ask(begins)
             lost = {group: each for group, each in begun.items() if isinstance(each, LostError)}
             fresh = {
-                group: self._differing(self._groups[group], observations, *begun[group])
+                group: self._differing(self._groups[group], *begun[group])
                 for group in begun.keys() - lost.keys()
             }
         begins = {}
@@ -138,20 +138,18 @@ class Recovery:
             self._note_lost(self._groups[group], where)
             if where.any():
                 begins[group] = self._episodes.begin(self._groups[group], where)
-                order = orders[group]
-                orders[group] = replace(order, fresh=where) if isinstance(order, Act) else order
         for answer in self._collectors.ask(begins).values():
             if isinstance(answer, LostError):  # with all groups of the collector
-                return dict.fromkeys(orders, answer)
-        asked = {group: order for group, order in orders.items() if group not in lost}
-        return lost | self._collectors.ask(asked, policy)
+                return dict.fromkeys(requests, answer)
+        asked = {group: request for group, request in requests.items() if group not in lost}
+        return lost | self._collectors.ask(asked, actor)
 
     def _differing(
-        self, numbers: range, before: np.ndarray, observations: np.ndarray, returns: np.ndarray
+        self, numbers: range, observations: np.ndarray, returns: np.ndarray
     ) -> np.ndarray:
         """Says where a group did not come back to where it was, `[G]` bool."""
         own = slice(numbers.start, numbers.stop)
-        differ: np.ndarray = (observations != before[own]).any(axis=1)
+        differ: np.ndarray = (observations != self._episodes.observations[own]).any(axis=1)
         return differ | (returns != self._episodes.returns[own])
 
     def _note_lost(self, numbers: range, fresh: np.ndarray) -> None:
@@ -162,5 +160,5 @@ class Recovery:
             _log.warning("environments %s do not come back into their episodes", new)
 
 
-def _moves(order: Order) -> bool:
-    return isinstance(order, Act | Step)
+def _moves(request: Request) -> bool:
+    return request[0] is EnvironmentGroup.rollout

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
+import cloudpickle
 import gymnasium
 import numpy as np
 
@@ -16,21 +19,39 @@ from eagerly.errors import RunError
 from eagerly.seeding import Stream, seed_word
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """T steps of G environments.
+class FinishedEpisode(NamedTuple):
+    """An episode that has ended.
 
     Attributes:
-        observations: `[T + 1, G, O]`, float32: what was acted upon, and last the current ones.
-        actions: `[T, G, A]`, float32, as the agent makes them, in [-1, 1]; what was executed where
+        environment: Index of its environment, in [0, N).
+        total_reward: Sum of its rewards, not discounted.
+        length: Its steps.
+        steps_left: How many steps of its environment followed in the same round.
+    """
+
+    environment: int
+    total_reward: float
+    length: int
+    steps_left: int = 0
+
+
+@dataclass
+class Rollout:
+    """T steps of N environments.
+
+    Attributes:
+        observations: `[T + 1, N, O]`, float32: what was acted upon, and last the current ones.
+        actions: `[T, N, A]`, float32, as the agent makes them, in [-1, 1]; what was executed where
             they were given.
-        executed: `[T, G, ...]`, the same in the environments' units.
-        rewards: `[T, G]`.
-        terminated, truncated: `[T, G]` bool.
+        executed: `[T, N, ...]`, the same in the environments' units.
+        rewards: `[T, N]`.
+        terminated, truncated: `[T, N]` bool.
         last: `[E, O]`, float32, the real last observations of the E episodes that ended, by time,
             then by environment.
         infos: The numbers in `info` of each of them.
         kept: For each step and environment what `info_keys` names and `info` has; None without any.
+        episodes: The episodes that ended, in the order of `infos`.
+        exploration: The state of exploration after it, if it comes from another process.
     """
 
     observations: np.ndarray
@@ -42,47 +63,80 @@ class Rollout:
     last: np.ndarray
     infos: list[dict[str, float]]
     kept: list[list[dict[str, Any]]] | None
+    episodes: list[FinishedEpisode] = field(default_factory=list)
+    exploration: Mapping[str, Any] | None = None
 
+    @cached_property
     def ended(self) -> np.ndarray:
-        """Returns which episodes ended, `[T, G]` bool."""
+        """Which episodes ended, `[T, N]` bool."""
         return self.terminated | self.truncated
 
-    def next_observations(self, ended: np.ndarray) -> np.ndarray:
-        """Returns what the steps led to, `[T, G, O]`; where an episode ended the real last one."""
+    @cached_property
+    def next_observations(self) -> np.ndarray:
+        """What the steps led to, `[T, N, O]`; where an episode ended the real last observation."""
         following = self.observations[1:]
         if not self.infos:
             return following
         following = following.copy()
-        following[ended] = self.last
+        following[self.ended] = self.last
         return following
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rollout], axis: int = 1) -> Rollout:
+        """Joins rollouts of different environments, or with axis 0 of successive steps."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def joined(name: str) -> np.ndarray:
+            return np.concatenate([getattr(part, name) for part in parts], axis)
+
+        names = "actions", "executed", "rewards", "terminated", "truncated"
+        actions, executed, rewards, terminated, truncated = map(joined, names)
+        last = np.concatenate([part.last for part in parts])
+        infos = [info for part in parts for info in part.infos]
+        kept: list[Any] = [part.kept for part in parts if part.kept is not None]
+        if axis:
+            observations = joined("observations")
+            kept = [list(chain(*step)) for step in zip(*kept, strict=True)]
+            # By time, then by environment.
+            times = np.concatenate([np.nonzero(part.ended)[0] for part in parts])
+            order = np.argsort(times, kind="stable")
+            last, infos = last[order], [infos[place] for place in order]
+        else:
+            before = [part.observations[:-1] for part in parts]
+            observations = np.concatenate([*before, parts[-1].observations[-1:]])
+            kept = list(chain(*kept))
+        episodes = [episode for part in parts for episode in part.episodes]
+        return cls(
+            observations,
+            actions,
+            executed,
+            rewards,
+            terminated,
+            truncated,
+            last,
+            infos,
+            kept or None,
+            episodes,
+        )
 
 
 class Acts(Protocol):
-    """Chooses the actions of a group, one step after the other."""
+    """Acts in the environments of a group, as `policies.BehaviorPolicy` does."""
 
-    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns actions `[G, A]` for observations `[G, O]`, and the same for environments."""
+    exploration: Any
 
-    def stepped(self, ended: np.ndarray) -> None:
-        """Takes which episodes ended, `[G]` bool, in the step that was made."""
+    def to_environment(self, actions: np.ndarray, /) -> np.ndarray:
+        """Maps actions `[G, A]` to the environments' units."""
 
+    def act(self, observations: np.ndarray, *, uniform: bool = False) -> np.ndarray:
+        """Returns actions `[G, A]` in [-1, 1] for observations `[G, O]`."""
 
-class GivenActions:
-    """Acts as somebody else has decided, in one step.
+    def observe(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Takes rewards `[G]`, and which episodes `[G]` ended."""
 
-    Args:
-        actions: `[G, ...]`, in the environments' units.
-    """
-
-    def __init__(self, actions: np.ndarray) -> None:
-        self._actions = actions
-
-    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the actions."""
-        return self._actions, self._actions
-
-    def stepped(self, ended: np.ndarray) -> None:
-        """Takes which episodes ended."""
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Takes where `[G]` an episode begins although none ended."""
 
 
 class EnvironmentGroup:
@@ -97,6 +151,7 @@ class EnvironmentGroup:
 
     Attributes:
         envs: The environments.
+        policy: What acts in them, unless actions are given.
         observations: `[G, O]`, float32, the current ones.
         is_closing: Whether a rollout is to be broken off, because nobody waits for it.
     """
@@ -127,23 +182,35 @@ class EnvironmentGroup:
                 )
         self.observation_space, self.action_space = first
         self._episodes = [0] * len(self.envs)
+        self.policy: Acts | None = None
         self.is_closing = False
         self.observations = np.empty((len(self.envs), 0), np.float32)
 
+    def spaces(self) -> bytes:
+        """Returns the spaces of observations and actions, as cloudpickle writes them."""
+        content: bytes = cloudpickle.dumps((self.observation_space, self.action_space))
+        return content
+
     def begin(
-        self, episodes: Sequence[int], actions: Sequence[np.ndarray] = ()
+        self,
+        episodes: Sequence[int],
+        actions: Sequence[np.ndarray] = (),
+        fresh: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Resets every environment to an episode, and repeats the actions of it that were made.
 
         Args:
             episodes: The number of each one's episode.
             actions: Of each one `[T, ...]`, in the environment's units; without, none are repeated.
+            fresh: Where an episode begins although none ended, `[G]` bool; None: nowhere.
 
         Returns:
             The observations reached, `[G, O]`, and the returns, NaN where an episode ended before
             its last action.
         """
         self._episodes = list(episodes)
+        if fresh is not None and self.policy is not None:
+            self.policy.begin_episodes(fresh)
         self.observations = np.stack([self._reset(place) for place in range(len(self.envs))])
         returns = np.zeros(len(self.envs))
         for place, log in enumerate(actions):
@@ -156,11 +223,20 @@ class EnvironmentGroup:
                     break
         return self.observations, returns
 
-    def rollout(self, steps: int, acting: Acts) -> Rollout:
+    def rollout(
+        self, steps: int, random_steps: int = 0, given: np.ndarray | None = None
+    ) -> Rollout:
         """Acts and steps T times, and resets what ends on the way.
+
+        Args:
+            steps: T.
+            random_steps: How many of them are uniformly random at first.
+            given: The actions of one step, `[G, ...]`, in the environments' units; None: those of
+                the policy.
 
         Raises:
             RunError: If it is broken off.
+            FloatingPointError: If an action or an observation is NaN or infinite.
         """
         count, size = self.observations.shape
         observations = np.empty((steps + 1, count, size), np.float32)
@@ -171,8 +247,14 @@ class EnvironmentGroup:
         last: list[np.ndarray] = []
         infos: list[dict[str, float]] = []
         kept: list[dict[str, Any]] = []
+        policy = self.policy
         for step in range(steps):
-            actions, made = acting.act(self.observations)
+            if given is None:
+                assert policy is not None
+                actions = policy.act(self.observations, uniform=step < random_steps)
+                made = policy.to_environment(actions)
+            else:
+                actions = made = given
             acted.append(actions)
             executed.append(made)
             current = self.observations = observations[step + 1]
@@ -190,13 +272,13 @@ class EnvironmentGroup:
                     last.append(current[place].copy())
                     self._episodes[place] += 1
                     current[place] = self._reset(place)
-            ended = terminated[step] | truncated[step]
-            acting.stepped(ended)
+            if given is None and policy is not None:
+                policy.observe(rewards[step], terminated[step] | truncated[step])
         actions = np.array(acted)
         return Rollout(
             observations,
             actions,
-            actions if isinstance(acting, GivenActions) else np.array(executed),  # sent once
+            actions if given is not None else np.array(executed),  # sent once
             rewards,
             terminated,
             truncated,

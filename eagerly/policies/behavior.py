@@ -30,10 +30,12 @@ class BehaviorPolicy:
     correlated in time, memories, and the statistics by which observations and rewards are
     normalised. `Agent.behavior` creates a behaviour policy.
 
-    Where others acted in its place, `count` takes what came of it.
+    A group of environments that acts by itself has one of its own, without statistics. What comes
+    of it is counted by `count` of another one.
 
     Args:
-        policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes.
+        policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes; None while
+            all actions are uniformly random.
         exploration: The noise, and uniformly random actions.
         observations: How observations are laid out as rows.
         actions: How actions are laid out.
@@ -41,25 +43,30 @@ class BehaviorPolicy:
         returns: Counts discounted returns; None if rewards are not normalised.
 
     Attributes:
+        row_policy: Maps observations to scores, if it does not step through episodes.
         exploration: As given.
+        to_environment: Maps actions `[N, A]` to the environments' units.
+        counts: Whether it counts anything for normalisation.
     """
 
     def __init__(
         self,
-        policy: RowPolicy | EpisodePolicy,
+        policy: RowPolicy | EpisodePolicy | None,
         exploration: Exploration,
         observations: Observations,
         actions: Actions,
         *,
-        normalization: CountsObservations | None,
+        normalization: CountsObservations | None = None,
         returns: DiscountedReturns | None = None,
     ) -> None:
         # Looked at once: `isinstance` on a protocol costs as much as acting does.
         self._remembering = policy if isinstance(policy, EpisodePolicy) else None
-        self._row_policy = None if isinstance(policy, EpisodePolicy) else policy
+        self.row_policy = None if isinstance(policy, EpisodePolicy) else policy
         self.exploration = exploration
         self._observations, self._actions = observations, actions
+        self.to_environment, self._shape = actions.to_environment, (observations.size,)
         self._normalization, self._returns = normalization, returns
+        self.counts = normalization is not None or returns is not None
         self._episodes: Episodes | None = None
         self._acted: np.ndarray | None = None  # waits for what comes of it
 
@@ -82,7 +89,8 @@ class BehaviorPolicy:
                 the previous actions.
             FloatingPointError: If an action is NaN, because a weight or an observation is.
         """
-        check_rows(observations, self._observations.size)
+        if observations.shape[1:] != self._shape:
+            check_rows(observations, self._observations.size)
         if self._acted is not None:
             raise ValueError(
                 "act was called twice: call observe(rewards, ended) between, with what came of the "
@@ -98,12 +106,15 @@ class BehaviorPolicy:
         if uniform:
             self._acted = self.exploration.random(observations)
             return self._acted
-        if self._row_policy is not None:
-            scores = self._row_policy(observations)
+        if self.row_policy is not None:
+            scores = self.row_policy(observations)
         assert scores is not None
         scores = finite_scores(scores, observations)
+        exploration = self.exploration
         self._acted = (
-            self.exploration.explored(scores) if explore else self._actions.decided(scores)
+            exploration.noise(scores, exploration.step)
+            if explore
+            else self._actions.decided(scores)
         )
         return self._acted
 

@@ -237,10 +237,6 @@ class Exploration:
         self._observations, self._actions = observations, actions
         self.step = 0
 
-    def explored(self, scores: np.ndarray) -> np.ndarray:
-        """Maps scores `[G, A]` to actions `[G, A]` with noise."""
-        return self.noise(scores, self.step)
-
     def random(self, observations: np.ndarray) -> np.ndarray:
         """Returns uniformly random actions `[G, A]`, valid where observations `[G, O]` say so."""
         uniforms = self._uniforms(self.step, (len(observations), self._actions.size))
@@ -249,7 +245,8 @@ class Exploration:
     def stepped(self, ended: np.ndarray) -> None:
         """Goes on to the next step; `[G]` bool says which episodes ended."""
         self.step += 1
-        self.noise.begin_episodes(ended)
+        if ended.any():
+            self.noise.begin_episodes(ended)
 
     def state(self) -> dict[str, Any]:
         """Returns the step, and the state of correlated noise: plain numbers for JSON."""

@@ -19,7 +19,6 @@ from eagerly.policies.architecture import (
     EntryEncoders,
     MemoryCore,
     StateEmbedding,
-    check_weights,
 )
 from eagerly.policies.images import image_features
 from eagerly.policies.operations import Operations
@@ -39,22 +38,23 @@ class ActorNetwork:
     Attributes:
         architecture: The structure of the actor.
         weights: Weights by name.
+        hidden: Kernel and bias of each hidden layer.
+        norms: Gamma and beta of each of them; `()` without layer normalisation.
+        last: Kernel and bias of the last layer.
         ranges: For a quantised actor the ranges of inputs, of each hidden layer, of continuous
             outputs before their tanh, and of logits; otherwise empty.
 
-    Raises:
-        ValueError: If the weights do not match the architecture.
+    The caller checks that the weights match the architecture, see `check_weights`.
     """
 
     def __init__(self, architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]) -> None:
-        check_weights(architecture, weights)
         self.architecture, self.weights = architecture, dict(weights)
         hidden = range(len(architecture.hidden_sizes))
-        self._hidden = [self._of(f"hidden_{index}", DENSE) for index in hidden]
-        self._norms = [
+        self.hidden = [self._of(f"hidden_{index}", DENSE) for index in hidden]
+        self.norms = [
             self._of(f"norm_{index}", NORM) if architecture.layer_norm else () for index in hidden
         ]
-        self._last = self._of("action", DENSE)
+        self.last = self._of("action", DENSE)
         if isinstance(encoder := architecture.encoder, StateEmbedding):
             layers = range(len(encoder.hidden_sizes) + 1)
             self._embedding = [self._of(f"embedding_{index}", DENSE) for index in layers]
@@ -72,12 +72,16 @@ class ActorNetwork:
 
     def outputs(self, ops: Operations, rows: Any) -> Any:
         """Maps scaled rows `[N, V]`, without their mask, to outputs `[N, A]` of the last layer."""
+        return self._mlp(ops, self.features(ops, rows))
+
+    def features(self, ops: Operations, rows: Any) -> Any:
+        """Maps scaled rows `[N, V]` to the inputs of the first hidden layer."""
         encoder = self.architecture.encoder
         if isinstance(encoder, EntryEncoders):
-            rows = self._encoded(ops, encoder, rows)
-        elif isinstance(encoder, StateEmbedding):
-            rows = self._embedded(ops, encoder, rows)
-        return self._mlp(ops, rows)
+            return self._encoded(ops, encoder, rows)
+        if isinstance(encoder, StateEmbedding):
+            return self._embedded(ops, encoder, rows)
+        return rows
 
     def step(
         self,
@@ -113,12 +117,12 @@ class ActorNetwork:
         if self.architecture.quantized:
             parts = self.quantized_parts(ops, hidden)
             return parts[0] if len(parts) == 1 else ops.concat(parts)
-        for layer, norm in zip(self._hidden, self._norms, strict=True):
+        for layer, norm in zip(self.hidden, self.norms, strict=True):
             hidden = ops.linear(hidden, *layer)
             if norm:
                 hidden = ops.layer_norm(hidden, *norm)
             hidden = ops.activation(self.architecture.activation, hidden)
-        return ops.linear(hidden, *self._last)
+        return ops.linear(hidden, *self.last)
 
     def quantized_parts(self, ops: Operations, hidden: Any) -> list[Any]:
         """Maps scaled rows `[N, V]` to outputs on their grids: before a tanh, and logits.
@@ -128,10 +132,10 @@ class ActorNetwork:
         """
         *ranges, of_actions, of_logits = self.ranges
         hidden = ops.quantized(hidden, *ranges[0])
-        for layer, (low, high) in zip(self._hidden, ranges[1:], strict=True):
+        for layer, (low, high) in zip(self.hidden, ranges[1:], strict=True):
             hidden = ops.activation(self.architecture.activation, ops.linear(hidden, *layer))
             hidden = ops.quantized(hidden, low, high)
-        kernel, bias = self._last
+        kernel, bias = self.last
         count, size, parts = self.architecture.head.continuous, len(bias), []
         for columns, limits in ((slice(0, count), of_actions), (slice(count, size), of_logits)):
             if columns.start < columns.stop:
@@ -143,9 +147,9 @@ class ActorNetwork:
         scales = [grid(*each)[0] for each in self.ranges]
         layers = [
             quantized_layer(kernel, bias, scale)
-            for (kernel, bias), scale in zip((*self._hidden, self._last), scales, strict=False)
+            for (kernel, bias), scale in zip((*self.hidden, self.last), scales, strict=False)
         ]
-        self._hidden, self._last = list(layers[:-1]), layers[-1]
+        self.hidden, self.last = list(layers[:-1]), layers[-1]
 
     def _encoded(self, ops: Operations, encoder: EntryEncoders, rows: Any) -> Any:
         features = []

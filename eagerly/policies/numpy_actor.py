@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from eagerly.policies.architecture import ActorArchitecture, MemoryCore
+from eagerly.policies.architecture import ActorArchitecture, MemoryCore, check_weights
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.operations import NumpyOperations
+from eagerly.policies.operations import ACTIVATIONS, NumpyOperations
 
 # Maps observations `[N, O]` to scores `[N, A]`, see `ActionHead`.
 RowPolicy = Callable[[np.ndarray], np.ndarray]
@@ -16,6 +18,7 @@ RowPolicy = Callable[[np.ndarray], np.ndarray]
 # OpenAI Baselines before them use 10).
 CLIP = 10.0
 _NUMPY = NumpyOperations()
+_Function = Callable[[np.ndarray], np.ndarray]
 
 
 def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -58,14 +61,42 @@ class NumpyActor:
     """
 
     def __init__(self, network: ActorNetwork) -> None:
-        self.network = network
-        self._scaled = _Scaled(network)
+        self.network, self._dtype, self._scaled = network, network.dtype, _Scaled(network)
+        architecture = network.architecture
+        # Most actors need none of the first three, and a call takes as long as a layer does.
+        scaled = architecture.normalized or architecture.head.masked
+        self._rows_and_inputs = self._scaled if scaled else None
+        self._features: _Function | None = None
+        if architecture.encoder is not None or architecture.quantized:
+            whole = network.outputs if architecture.quantized else network.features
+            self._features = partial(whole, _NUMPY)
+        is_tanh = not (architecture.head.choices or architecture.quantized)
+        self._scores = None if is_tanh else architecture.scores
+        self._layers: list[tuple[np.ndarray, np.ndarray, _Function]] = []
+        if not architecture.quantized:
+            activation = ACTIVATIONS[architecture.activation]
+            for (kernel, bias), norm in zip(network.hidden, network.norms, strict=True):
+                function = _normed(activation, *norm) if norm else activation
+                self._layers.append((kernel, bias, function))
+            kernel, bias = network.last
+            self._layers.append((kernel, bias, np.tanh if is_tanh else _unchanged))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumpyActor, (self.network,)
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to scores `[N, A]`."""
-        rows, visible = self._scaled(observations)
-        architecture = self.network.architecture
-        return architecture.scores(self.network.outputs(_NUMPY, visible), rows)
+        if self._rows_and_inputs is None:
+            rows = x = np.asarray(observations, self._dtype)
+        else:
+            rows, x = self._rows_and_inputs(observations)
+        if self._features is not None:
+            x = self._features(x)
+        for kernel, bias, function in self._layers:
+            x = x @ kernel
+            x += bias
+            x = function(x)
+        return x if self._scores is None else self._scores(x, rows)
 
     def scaled(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to the inputs of the network, `[N, V]`."""
@@ -107,6 +138,21 @@ class NumpyMemoryActor:
         return self.network.architecture.scores(outputs, rows), state
 
 
+def _normed(activation: _Function, gamma: np.ndarray, beta: np.ndarray) -> _Function:
+    """Returns a layer normalisation that an activation follows."""
+    return lambda x: activation(_NUMPY.layer_norm(x, gamma, beta))
+
+
+def _unchanged(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def acting_in_numpy(network: ActorNetwork) -> NumpyActor | NumpyMemoryActor:
+    """Returns what acts with a network."""
+    remembers = isinstance(network.architecture.encoder, MemoryCore)
+    return NumpyMemoryActor(network) if remembers else NumpyActor(network)
+
+
 def numpy_actor(
     architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]
 ) -> NumpyActor | NumpyMemoryActor:
@@ -119,7 +165,5 @@ def numpy_actor(
     Raises:
         ValueError: If the weights do not match the architecture.
     """
-    network = ActorNetwork(architecture, weights)
-    if isinstance(architecture.encoder, MemoryCore):
-        return NumpyMemoryActor(network)
-    return NumpyActor(network)
+    check_weights(architecture, weights)
+    return acting_in_numpy(ActorNetwork(architecture, weights))

@@ -16,7 +16,7 @@ from tqdm import TqdmWarning
 
 from eagerly.agents.agent import Agent
 from eagerly.buffers import Buffer
-from eagerly.collectors.steps import VectorStep
+from eagerly.environments.group import Rollout
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
@@ -66,8 +66,8 @@ class Callback:
     def on_begin(self, training: Training) -> None:
         """Called when `train` begins, also to continue."""
 
-    def on_step(self, training: Training, step: VectorStep) -> None:
-        """Called after every environment was stepped once, with what that gave."""
+    def on_rollout(self, training: Training, rollout: Rollout) -> None:
+        """Called after every environment was stepped `rollout_steps` times, with what that gave."""
 
     def on_update(self, training: Training, metrics: Mapping[str, np.ndarray]) -> None:
         """Called after a call of the train body, with its metrics, one number per update."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
@@ -14,17 +14,16 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
 from eagerly.buffers.incoming import Incoming
-from eagerly.collectors.environments import Environments, Round
-from eagerly.collectors.episodes import FinishedEpisode
-from eagerly.collectors.host import Act
-from eagerly.collectors.steps import VectorStep
+from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
+from eagerly.environments.group import Rollout
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
+from eagerly.policies.architecture import check_weights
+from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
-from eagerly.policies.rollouts import RolloutPolicy
 from eagerly.training.hindsight import accumulator_of
 
 
@@ -51,8 +50,7 @@ class Collector:
 
     Attributes:
         steps: Environment steps so far, counting every environment.
-        owing: How many of the newest N steps came after the warm-up and owe updates.
-        episodes: Those that ended in the newest round.
+        owing: How many steps of the newest round came after the warm-up and owe updates.
         environments: As given.
 
     Raises:
@@ -95,12 +93,15 @@ class Collector:
         self._rollout_steps = rollout_steps
         policy = agent.rollout_policy()
         self._groups_act = environments.acting and policy is not None
+        self._policies: list[BehaviorPolicy] = []  # of each group
         if self._groups_act:
-            acting = [
-                RolloutPolicy(agent.exploration(numbers.start), agent.actions)
-                for numbers in environments.groups
+            self._policies = [
+                BehaviorPolicy(
+                    None, agent.exploration(own.start), agent.observations, agent.actions
+                )
+                for own in environments.groups
             ]
-            environments.equip(acting)
+            environments.equip(self._policies)
         can_lag = self._groups_act and isinstance(policy, NumpyActor)  # which a checkpoint can hold
         if policy_lag and (agent.refuses_policy_lag or not can_lag):
             why = agent.refuses_policy_lag or "its policy does not act in NumPy without a memory"
@@ -111,9 +112,8 @@ class Collector:
         self._warmup_steps, self._discount = warmup_steps, discount
         self._whole_episodes = agent.warmup_ends_with_episode
         self._warming_up = warmup_steps > 0
-        self._begun, self._in_round, self._opened = False, False, ExitStack()
+        self._begun, self._opened = False, ExitStack()
         self.steps = self.owing = 0
-        self.episodes: list[FinishedEpisode] = []
 
     @classmethod
     def make(
@@ -167,85 +167,68 @@ class Collector:
         self.environments.start()
         self._begun = True
 
-    def collect(self) -> list[VectorStep]:
-        """Collects a round.
-
-        Returns:
-            What each of its steps gave.
+    def collect(self) -> Rollout:
+        """Collects a round: T steps of each environment, which the buffer has afterwards.
 
         Raises:
             RunError: If an environment fails, or its images do not stack as they must.
             FloatingPointError: If an action, observation or reward is NaN or infinite.
         """
-        return list(self.round())
-
-    def round(self) -> Iterator[VectorStep]:
-        """Collects a round, as `collect` does, and hands on step by step what was done.
-
-        The buffer, `steps` and `owing` are those of the step that was handed on. All steps must be
-        taken.
-        """
         if not self._begun:
             self.begin()
-        self.episodes, self._in_round = [], True
-        for actions, step in self._made():
-            self._store(actions, step)
-            self._count(len(step.ended))
-            self.episodes += step.episodes
-            yield step
-        if self._whole_episodes and self.steps >= self._warmup_steps and self.episodes:
-            self._warming_up = False
-        self._in_round = False
+        rollout = self._acted_by_groups() if self._groups_act else self._acted()
+        before, self.steps = self.steps, self.steps + rollout.rewards.size
+        if not self._whole_episodes:
+            warmup = self._warmup_steps
+            self.owing = max(self.steps - warmup, 0) - max(before - warmup, 0)
+            self._warming_up = self.steps < warmup
+        else:
+            self.owing = 0 if self._warming_up else rollout.rewards.size
+            if self.steps >= self._warmup_steps and rollout.episodes:
+                self._warming_up = False
         if self._policy_lag:
             self._begin_round(self._agent.rollout_policy())
+        return rollout
 
-    def _made(self) -> Iterator[tuple[np.ndarray, VectorStep]]:
-        """Makes a round's steps; yields what was done and what came of it."""
+    def _acted_by_groups(self) -> Rollout:
+        """Lets groups act by themselves, or waits for the round that has begun."""
         environments, behavior = self.environments, self._behavior
-        if not self._groups_act:
-            for left in reversed(range(self._rollout_steps)):
-                actions = behavior.act(environments.observations, uniform=self._warming_up)
-                step = environments.step(self._agent.actions.to_environment(actions), left)
-                if environments.lost.any():
-                    self._begin_in_buffer(environments.lost)
-                yield actions, step
-                behavior.observe(step.rewards, step.ended | environments.lost)
-            return
-        waiting, self._in_flight = self._in_flight is not None, None
-        made = None if waiting else self._next_round(self._agent.rollout_policy())
-        for number, (actions, step) in enumerate(environments.rollout(made)):
-            if number == 0 and environments.lost.any():
-                behavior.begin_episodes(environments.lost)
+        if self._in_flight is not None:
+            self._in_flight = None
+            rollout = environments.finish_rollout()
+        else:
+            actor = self._agent.rollout_policy()
+            rollout = environments.rollout(actor, self._rollout_steps, self._random_steps())
+        if environments.lost.any():
+            behavior.begin_episodes(environments.lost)
+            self._begin_in_buffer(environments.lost)
+        if behavior.counts:
+            for step, rewards in enumerate(rollout.rewards):
+                behavior.count(rollout.observations[step], rewards, rollout.ended[step])
+        self._store(rollout)
+        return rollout
+
+    def _acted(self) -> Rollout:
+        """Acts in all environments together, step by step."""
+        environments, behavior = self.environments, self._behavior
+        parts: list[Rollout] = []
+        for left in reversed(range(self._rollout_steps)):
+            steps = self.steps + len(parts) * len(environments)
+            uniform = self._warming_up and (self._whole_episodes or steps < self._warmup_steps)
+            actions = behavior.act(environments.observations, uniform=uniform)
+            part = environments.step(self._agent.actions.to_environment(actions), left)
+            if environments.lost.any():
                 self._begin_in_buffer(environments.lost)
-            behavior.count(step.acted_upon, step.rewards, step.ended)
-            yield actions, step
-        self._gather_exploration()
+            part.actions = actions[np.newaxis]
+            self._store(part)
+            behavior.observe(part.rewards[0], part.ended[0] | environments.lost)
+            parts.append(part)
+        return Rollout.joined(parts, axis=0)
 
-    def _next_round(self, policy: RowPolicy | None) -> Round:
-        """Returns what groups are to do in the next round."""
-        exploration = self._behavior.exploration.state()
-        noise = exploration["noise"]
-        if len(noise) != len(self.environments):
-            noise = []  # of other environments: theirs begins anew
-        steps, random_steps = self._rollout_steps, self._random_steps()
-        return Round(
-            [
-                Act(steps, random_steps, exploration | {"noise": noise[own.start : own.stop]})
-                for own in self.environments.groups
-            ],
-            policy,
-        )
-
-    def _begin_round(self, policy: RowPolicy | None) -> None:
+    def _begin_round(self, actor: RowPolicy | None) -> None:
         """Begins the next round in a thread; `state` is the one before it until it is taken."""
-        self.environments.begin_rollout(self._next_round(policy))
-        self._in_flight = policy
-
-    def _gather_exploration(self) -> None:
-        """Keeps in the behaviour policy where the exploration of groups is."""
-        made = self.environments.explorations
-        noise = [row for each in made for row in each["noise"]]
-        self._behavior.exploration.restore({"step": made[0]["step"], "noise": noise})
+        self.environments.begin_rollout(actor, self._rollout_steps, self._random_steps())
+        self._in_flight = actor
 
     def _begin_in_buffer(self, lost: np.ndarray) -> None:
         """Says where episodes begin although none ended, to what makes and keeps transitions."""
@@ -260,35 +243,33 @@ class Collector:
             return self._rollout_steps
         return -((self.steps - self._warmup_steps) // len(self.environments))
 
-    def _store(self, actions: np.ndarray, step: VectorStep) -> None:
-        """Hands a step to the replay buffer."""
+    def _store(self, rollout: Rollout) -> None:
+        """Hands the steps of a round to the replay buffer."""
         # A truncated episode would have gone on: only where it terminated is there no value left.
-        discounts = self._discount * ~step.terminated
-        steps = Transition(step.acted_upon, actions, step.rewards, discounts, step.observations)
-        details = () if step.kept is None else (step.kept,)
-        try:
-            if self._checked is not None:
-                self._checked.take(steps)
-            transitions, ended = self._accumulator.accumulate(steps, step.ended, *details)
-            if len(ended) > self._buffer.capacity and not self._accumulator.one_to_one:
-                # Of a long episode there may be more at once: the oldest would be overwritten.
-                newest = slice(-self._buffer.capacity, None)
-                transitions = Transition(*(part[newest] for part in transitions))
-                ended = ended[newest]
-            if len(ended):
-                self._buffer.add(transitions, ended)
-        except ValueError as error:  # images that are not stacked as they must be
-            raise RunError(f"the replay buffer does not take the next step: {error}") from error
-
-    def _count(self, new: int) -> None:
-        """Counts N steps, and says how many of them owe updates."""
-        self.steps += new
-        if self._whole_episodes:
-            self.owing = 0 if self._warming_up else new
-            return
-        beyond = self.steps - self._warmup_steps
-        self.owing = min(max(beyond, 0), new)
-        self._warming_up = beyond < 0
+        discounts = self._discount * ~rollout.terminated
+        following = rollout.next_observations
+        for t, ended in enumerate(rollout.ended):
+            step = Transition(
+                rollout.observations[t],
+                rollout.actions[t],
+                rollout.rewards[t],
+                discounts[t],
+                following[t],
+            )
+            details = () if rollout.kept is None else (rollout.kept[t],)
+            try:
+                if self._checked is not None:
+                    self._checked.take(step)
+                transitions, ends = self._accumulator.accumulate(step, ended, *details)
+                if len(ends) > self._buffer.capacity and not self._accumulator.one_to_one:
+                    # Of a long episode there may be more at once: the oldest would be overwritten.
+                    newest = slice(-self._buffer.capacity, None)
+                    transitions = Transition(*(part[newest] for part in transitions))
+                    ends = ends[newest]
+                if len(ends):
+                    self._buffer.add(transitions, ends)
+            except ValueError as error:  # images that are not stacked as they must be
+                raise RunError(f"the replay buffer does not take the next step: {error}") from error
 
     def state(self) -> dict[str, Any]:
         """Returns the steps, the behaviour policy's state, and the episodes in progress.
@@ -296,15 +277,15 @@ class Collector:
         Under "accumulator" it has the accumulator's state, unless that is empty; under "warming_up"
         whether actions are still random, where the number of steps does not say it; under
         "in_flight" the weights with which the round that has begun is collected.
-
-        Raises:
-            RunError: If the steps of a round have not all been taken.
         """
-        if self._in_round:
-            raise RunError("a round is being collected: save in on_round instead of on_step")
+        behavior = self._behavior.state()
+        if self._groups_act:
+            explorations = self.environments.explorations()
+            noise = [row for each in explorations for row in each["noise"]]
+            behavior["exploration"] = explorations[0] | {"noise": noise}
         state = {
             "steps": self.steps,
-            "behavior": self._behavior.state(),
+            "behavior": behavior,
             "environments": self.environments.state(),
         }
         if self._whole_episodes:
@@ -330,14 +311,25 @@ class Collector:
             self._warming_up = bool(state.get("warming_up", self._warming_up))
         self._behavior.restore(state["behavior"])
         self._accumulator.restore(state.get("accumulator", {}))
-        self.environments.restore(state["environments"])
+        environments, exploration = self.environments, state["behavior"]["exploration"]
+        environments.restore(state["environments"])
+        lost, noise = environments.lost, exploration["noise"]
+        if len(noise) != len(environments):
+            noise = []  # of other environments: theirs begins anew
+        for policy, own in zip(self._policies, environments.groups, strict=False):
+            places = slice(own.start, own.stop)
+            policy.exploration.restore({"step": exploration["step"], "noise": noise[places]})
+            policy.begin_episodes(lost[places])
+        if self._policies:
+            environments.equip(self._policies)
         self._begun = True
-        self._behavior.begin_episodes(self.environments.lost)
-        self._begin_in_buffer(self.environments.lost)
+        self._behavior.begin_episodes(lost)
+        self._begin_in_buffer(lost)
         if self._policy_lag and "in_flight" in state:
             acting = self._agent.rollout_policy()
             assert isinstance(acting, NumpyActor)
             weights = {name: np.array(each) for name, each in state["in_flight"].items()}
+            check_weights(acting.network.architecture, weights)
             self._begin_round(NumpyActor(ActorNetwork(acting.network.architecture, weights)))
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from eagerly.agents.agent import Agent
-from eagerly.collectors.steps import VectorStep
+from eagerly.environments.group import Rollout
 from eagerly.settings import settings_of, situation_of
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
@@ -172,13 +172,12 @@ class Summaries(Callback):
         }
         self._add_all(steps, *(histogram_pb(name, values) for name, values in weights.items()))
 
-    def on_step(self, training: Training, step: VectorStep) -> None:
+    def on_rollout(self, training: Training, rollout: Rollout) -> None:
         """Takes the episodes that ended, and their infos."""
-        if step.episodes:
-            _, returns, lengths, _ = zip(*step.episodes, strict=True)
-            self._add("training/return_mean", np.array(returns))
-            self._add("training/length_mean", np.array(lengths))
-        for info in step.infos:
+        if episodes := rollout.episodes:
+            self._add("training/return_mean", np.array([each.total_reward for each in episodes]))
+            self._add("training/length_mean", np.array([each.length for each in episodes]))
+        for info in rollout.infos:
             for name, value in info.items():
                 self._add(f"training_info/{name}", np.array([value]))
 

@@ -217,15 +217,16 @@ class Trainer:
                 self.checkpoint()
 
     def _collect(self) -> None:
-        for step in self.collector.round():
-            try:
-                self._budget.stepped(self.collector.owing)
-            except RunStoppedError as error:
-                self.stop(str(error))
-            self._tell("on_step", step)
-        if episodes := self.collector.episodes:
-            self.agent.episodes_ended(episodes)
+        """Collects a round, and counts what it owes."""
+        rollout = self.collector.collect()
+        try:
+            self._budget.stepped(self.collector.owing, len(rollout.rewards))
+        except RunStoppedError as error:
+            self.stop(str(error))
+        if rollout.episodes:
+            self.agent.episodes_ended(rollout.episodes)
         self._evaluator.schedule()
+        self._tell("on_rollout", rollout)
 
     def _learn(self) -> None:
         """Makes the updates of one call of the train body."""
@@ -254,7 +255,7 @@ class Trainer:
         Raises:
             FloatingPointError: If a weight is not finite.
             OSError: If something cannot be written. The newest checkpoint stays the last one.
-            RunError: If the trainer is closed, or a round is being collected, as in `on_step`.
+            RunError: If the trainer is closed.
         """
         self._check_open()
         self.checkpoints.save(in_round=self.in_round, pending=sorted(self._evaluator.pending))

@@ -45,7 +45,7 @@ class UpdateBudget:
         """Whether a whole call is owed."""
         return self._owed >= self._call
 
-    def stepped(self, new: int) -> None:
+    def stepped(self, new: int, steps: int = 1) -> None:
         """Counts new steps that owe updates."""
         self._owed += self._step * new
 

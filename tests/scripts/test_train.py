@@ -271,7 +271,7 @@ def test_a_signal_ends_with_its_code_and_says_how_to_continue(
     def signalling(*arguments: Any) -> None:
         signal.raise_signal(number)
 
-    monkeypatch.setattr("eagerly.training.summaries.Summaries.on_step", signalling)
+    monkeypatch.setattr("eagerly.training.summaries.Summaries.on_rollout", signalling)
     words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run"), *SMALL]
     ended, output = invoke(train.main, *words, "--steps", "150")
     assert ended == code

@@ -49,7 +49,8 @@ def on_actors(make: Any, count: int = 2, **more: Any) -> Environments:
 
 
 def told(environments: Environments, method: str) -> list[Any]:
-    return [each for group in environments._ask([toys.Tell(method)] * 2) for each in group]
+    answers = environments._ask(dict.fromkeys(range(2), (toys.tell, (method,))))
+    return [each for group in answers.values() for each in group]
 
 
 def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
@@ -65,7 +66,7 @@ def test_a_collector_is_an_actor_without_tensorflow_that_is_back_soon() -> None:
         os.kill(told(environments, "process")[again][0], signal.SIGKILL)
         time.sleep(again)
         step = environments.step(STILL)
-        assert step.observations[:, 1].tolist() == [2 + again] * 2
+        assert step.next_observations[0, :, 1].tolist() == [2 + again] * 2
         assert not environments.lost.any()
     environments.close()
 
@@ -80,7 +81,7 @@ def test_a_collector_that_is_frozen_is_started_again_and_ends_with_the_others() 
             environments._collectors._silences[1] = Silence(0.0)
             environments.expect_stop()
         step = environments.step(STILL)
-        assert step.observations[:, 1].tolist() == [2 + frozen] * 2
+        assert step.next_observations[0, :, 1].tolist() == [2 + frozen] * 2
         assert not environments.lost.any()
     pids = [pid for pid, _ in told(environments, "process")]
     os.kill(pids[0], signal.SIGSTOP)
@@ -131,7 +132,7 @@ def test_what_ends_a_program_there_is_told_and_not_waited_for() -> None:
     environments = on_actors(environment_maker("Worker-v0"))
     environments.start()
     with pytest.raises(RunError, match=r"(?s)failed in its process.*KeyboardInterrupt: enough"):
-        environments._ask([toys.Interrupt()] * 2)
+        environments._ask(dict.fromkeys(range(2), (toys.interrupt, ())))
     environments.close()
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eagerly.collectors.environments import Environments
-from eagerly.collectors.episodes import FinishedEpisode
 from eagerly.environments.factory import environment_maker
+from eagerly.environments.group import FinishedEpisode
 from tests import toys
 
 toys.register()
@@ -45,10 +45,10 @@ def test_the_last_observation_is_the_real_one_and_the_next_episode_begins_anew()
     environments.start()
     first = environments.observations[0, 0]
     steps = [environments.step(actions(1)) for _ in range(3)]
-    assert [float(step.observations[0, 1]) for step in steps] == [1, 2, 3]
-    assert [bool(step.terminated[0]) for step in steps] == [False, False, True]
-    assert not any(step.truncated[0] for step in steps)
-    assert steps[2].observations[0, 0] == first
+    assert [float(step.next_observations[0, 0, 1]) for step in steps] == [1, 2, 3]
+    assert [bool(step.terminated[0, 0]) for step in steps] == [False, False, True]
+    assert not any(step.truncated[0, 0] for step in steps)
+    assert steps[2].next_observations[0, 0, 0] == first
     assert environments.observations[0, 1] == 0
     assert environments.observations[0, 0] != first
 
@@ -57,9 +57,9 @@ def test_a_time_limit_truncates_and_does_not_terminate() -> None:
     environments = Environments(environment_maker("Truncated-v0"), 1, seed=0)
     environments.start()
     steps = [environments.step(actions(1)) for _ in range(3)]
-    assert [bool(step.truncated[0]) for step in steps] == [False, False, True]
-    assert not any(step.terminated[0] for step in steps)
-    assert steps[2].observations[0, 1] == 3
+    assert [bool(step.truncated[0, 0]) for step in steps] == [False, False, True]
+    assert not any(step.terminated[0, 0] for step in steps)
+    assert steps[2].next_observations[0, 0, 1] == 3
 
 
 def test_every_episode_of_every_environment_has_its_own_seed() -> None:
@@ -155,8 +155,8 @@ def test_episodes_that_ended_come_with_their_total_reward_and_length() -> None:
     found: list[FinishedEpisode] = []
     for _ in range(20):
         step = environments.step(actions(3))
-        ended = np.flatnonzero(step.ended)
-        expected = [(index, step.observations[index, 1]) for index in ended]
+        ended = np.flatnonzero(step.ended[0])
+        expected = [(index, step.next_observations[0, index, 1]) for index in ended]
         assert [(episode.environment, episode.length) for episode in step.episodes] == expected
         found += step.episodes
     assert {episode.length for episode in found} == {2, 3, 4}
@@ -202,7 +202,7 @@ def test_infos_of_several_environments_may_differ_in_kind_and_shape() -> None:
     environments.start()
     for _ in range(3):
         step = environments.step(actions(3))
-    starts = step.observations[:, 0]
+    starts = step.next_observations[0, :, 0]
     expected = [float(start) / 7 if start % 2 else int(start) for start in starts]
     assert len({type(value) for value in expected}) == 2
     assert [info["distance"] for info in step.infos] == expected

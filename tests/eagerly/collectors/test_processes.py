@@ -54,7 +54,8 @@ def pids(environments: Environments) -> list[int]:
 
 
 def told(environments: Environments, method: str) -> list[Any]:
-    return [each for group in environments._ask([toys.Tell(method)] * 2) for each in group]
+    answers = environments._ask(dict.fromkeys(range(2), (toys.tell, (method,))))
+    return [each for group in answers.values() for each in group]
 
 
 STILL = np.zeros((2, 2), np.float32)
@@ -75,7 +76,7 @@ def test_a_worker_is_a_light_process_deaf_to_signals_and_killed_if_it_does_not_c
         os.kill(pid, signal.SIGINT)
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGHUP)
-    assert environments.step(STILL).observations[:, 1].tolist() == [1, 1]
+    assert environments.step(STILL).next_observations[0, :, 1].tolist() == [1, 1]
     assert [pid for pid, _ in found] == pids(environments)  # none of them was started again
     environments.step(np.array([[0, 2], [0, 0]], np.float32))  # the first will sleep for a minute
     workers = workers_of(environments)
@@ -114,7 +115,7 @@ def test_here_and_in_processes_environments_give_the_same_bits(
         environments.start()
     for draw in draws.astype(np.float32):
         one, other = (environments.step(draw) for environments in both)
-        for part in ("acted_upon", "observations", "rewards", "terminated", "truncated"):
+        for part in ("observations", "next_observations", "rewards", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
         assert one.infos == other.infos
         np.testing.assert_array_equal(both[0].observations, both[1].observations)
@@ -145,7 +146,8 @@ def test_a_run_is_the_same_wherever_it_collects_and_whatever_is_killed(
         def on_round(self, trainer: Any) -> None:
             environments = trainer.collector.environments
             if not policy_lag and trainer.steps == 160:  # otherwise they are asked meanwhile
-                Kills.loaded.update(*(each for _, each in environments._ask([toys.Loaded()] * 2)))
+                answers = environments._ask(dict.fromkeys(range(2), (toys.loaded, ())))
+                Kills.loaded.update(*(each for _, each in answers.values()))
             if trainer.steps in (60, 120):
                 workers_of(environments)[Kills.killed].kill()
                 Kills.killed += 1
@@ -236,7 +238,7 @@ def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_l
     os.kill(pids(environments)[1], signal.SIGKILL)
     step = environments.step(STILL)
     assert environments.lost.tolist() == [False, True]
-    assert np.abs(step.acted_upon[:, 1] - [5, 0]).max() < 4.9  # a step count, and noise
+    assert np.abs(step.observations[0, :, 1] - [5, 0]).max() < 4.9  # a step count, and noise
     assert [len(actions) for actions in environments.state()["actions"]] == [6, 1]
     assert environments.state()["episodes"] == [0, 1]
     assert environments.repeats is False
@@ -335,7 +337,7 @@ def test_a_collector_that_holds_the_interpreter_lock_is_started_again(
     environments = processes(make, 1, timeout=2.0)  # so that 4 s of silence are too many
     environments.start()
     steps = [environments.step(STILL[:1]) for _ in range(3)]
-    assert [float(step.observations[0, 1]) for step in steps] == [1, 2, 3]
+    assert [float(step.next_observations[0, 0, 1]) for step in steps] == [1, 2, 3]
     assert not environments.lost.any()
     assert "process of collector 0 has given no sign of life for 4 seconds; it is" in caplog.text
     environments.close()
@@ -354,7 +356,7 @@ def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping(
         threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
         step = environments.step(STILL)
     assert signals.received == signal.SIGTERM
-    assert step.observations[:, 1].tolist() == [2, 2]
+    assert step.next_observations[0, :, 1].tolist() == [2, 2]
     assert not environments.lost.any()
     os.kill(pids(environments)[1], signal.SIGSTOP)
     stopped = pids(environments)
@@ -429,7 +431,7 @@ def _run(path: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_program_itself_is_not_run_again_and_its_environments_are_sent(tmp_path: Path) -> None:
     # No main guard, a class of the program itself, TensorFlow at its top.
-    end = "print(*[made.step(STILL).rewards for made in every], flush=True)"
+    end = "print(*[made.step(STILL).rewards[0] for made in every], flush=True)"
     (tmp_path / "program.py").write_text(PROGRAM.replace("HANGS", "False").replace("END", end))
     done = _run(tmp_path, "program.py")
     assert done.returncode == 0, done.stderr

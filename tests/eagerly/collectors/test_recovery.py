@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Begin, Order, Step
+from eagerly.collectors.host import Request
 from eagerly.collectors.recovery import Recovery
+from eagerly.environments.group import EnvironmentGroup
 from eagerly.environments.workers import LostError
 from eagerly.errors import RunError
 
 BEFORE = np.ones((1, 2), np.float32)
+STEP = EnvironmentGroup.rollout, (1, 0, np.zeros((1, 1)))
 DONE = "done"
 
 
@@ -23,13 +25,13 @@ class Scripted:
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
-        self.asked: list[tuple[int, Order]] = []
+        self.asked: list[tuple[int, Request]] = []
 
     def equip(self, acting: Mapping[int, Any]) -> None: ...
 
-    def ask(self, orders: Mapping[int, Order], policy: Any = None) -> dict[int, Any]:
-        self.asked += [(group, order) for group, order in orders.items()]
-        return {group: self._answers.pop(0) for group in orders}
+    def ask(self, requests: Mapping[int, Request], actor: Any = None) -> dict[int, Any]:
+        self.asked += list(requests.items())
+        return {group: self._answers.pop(0) for group in requests}
 
     def hurry(self) -> None: ...
 
@@ -37,8 +39,17 @@ class Scripted:
 
 
 def begun(scripted: Scripted) -> list[tuple[int, int]]:
-    """Returns group and episode of every order to begin one."""
-    return [(at, order.episodes[0]) for at, order in scripted.asked if isinstance(order, Begin)]
+    """Returns group and episode of every request to begin one."""
+    return [
+        (at, given[0][0]) for at, (name, given) in scripted.asked if name is EnvironmentGroup.begin
+    ]
+
+
+def log_of(observations: np.ndarray, *, keeps_actions: bool = True) -> EpisodeLog:
+    """Returns a log of environments that are where these observations were made."""
+    log = EpisodeLog(len(observations), keeps_actions=keeps_actions)
+    log.observations = observations
+    return log
 
 
 def test_only_what_the_last_try_did_not_bring_back_counts_as_lost() -> None:
@@ -51,8 +62,8 @@ def test_only_what_the_last_try_did_not_bring_back_counts_as_lost() -> None:
         (BEFORE, returns),  # it did
         DONE,
     )
-    recovery = Recovery(scripted, [range(1)], EpisodeLog(1, keeps_actions=True), restorable=True)
-    assert recovery.ask([Step(np.zeros((1, 1)))], BEFORE) == [DONE]
+    recovery = Recovery(scripted, [range(1)], log_of(BEFORE), restorable=True)
+    assert recovery.ask({0: STEP}) == {0: DONE}
     assert begun(scripted) == [(0, 0), (0, 1), (0, 0)]
     assert not recovery.taken_lost().any()
 
@@ -66,25 +77,24 @@ def test_a_collector_that_is_lost_as_fresh_episodes_begin_is_lost_with_all_its_g
         *((here, returns), (here, returns)),
         *(DONE, DONE),
     )
-    log = EpisodeLog(2, keeps_actions=True)
+    log = log_of(np.ones((2, 2), np.float32))
     recovery = Recovery(scripted, [range(1), range(1, 2)], log, restorable=True)
-    still = Step(np.zeros((1, 1)))
-    assert recovery.ask([still, still], np.ones((2, 2), np.float32)) == [DONE, DONE]
+    assert recovery.ask({0: STEP, 1: STEP}) == {0: DONE, 1: DONE}
     assert begun(scripted) == [(0, 0), (1, 0), (0, 1), (0, 0), (1, 0)]
     assert not recovery.taken_lost().any()
 
 
 def test_without_repeating_a_group_begins_its_next_episodes_at_once() -> None:
     scripted = Scripted(LostError(), (BEFORE, np.zeros(1)), DONE)
-    recovery = Recovery(scripted, [range(1)], EpisodeLog(1, keeps_actions=False), restorable=False)
-    assert recovery.ask([Step(np.zeros((1, 1)))], BEFORE) == [DONE]
+    recovery = Recovery(scripted, [range(1)], log_of(BEFORE, keeps_actions=False), restorable=False)
+    assert recovery.ask({0: STEP}) == {0: DONE}
     assert begun(scripted) == [(0, 1)]
     assert recovery.taken_lost().tolist() == [True]
 
 
 def test_a_collector_that_is_lost_at_five_tries_is_given_up() -> None:
     scripted = Scripted(*[LostError("collector 0 has died")] * 5)
-    recovery = Recovery(scripted, [range(1)], EpisodeLog(1, keeps_actions=True), restorable=True)
+    recovery = Recovery(scripted, [range(1)], log_of(BEFORE), restorable=True)
     with pytest.raises(RunError, match="collector 0 has died, as it did 5 times in a row"):
-        recovery.ask([Step(np.zeros((1, 1)))], BEFORE)
+        recovery.ask({0: STEP})
     assert begun(scripted) == [(0, 0)] * 4

@@ -34,7 +34,7 @@ def played(each: Exploration, steps: int, count: int) -> np.ndarray:
     for _ in range(steps):
         scores, observations = np.zeros((count, size), np.float32), np.zeros((count, 3))
         is_random = each.step % 3 == 2
-        found.append(each.random(observations) if is_random else each.explored(scores))
+        found.append(each.random(observations) if is_random else each.noise(scores, each.step))
         each.stepped(np.full(count, each.step % 5 == 4))
     return np.array(found)
 

@@ -133,7 +133,7 @@ def test_the_algorithm_hears_of_the_episodes_of_a_step_before_its_updates(
 
 @pytest.mark.parametrize(
     ("at", "event", "made", "owed"),
-    [(20, "on_step", 0, 4), (36, "on_step", 4, 0), (40, "on_update", 6, 6)],
+    [(20, "on_rollout", 0, 4), (36, "on_rollout", 4, 0), (40, "on_update", 6, 6)],
 )
 def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
     straight: tuple[Any, Diary], tmp_path: Path, at: int, event: str, made: int, owed: int
@@ -224,7 +224,7 @@ def test_a_sampler_and_an_accumulator_of_an_algorithm_go_on_where_they_were(
     assert (straight.updates, len(straight.buffer)) == (14, 13)
     places = [heard[0] for heard in straight.buffer.sampler.heard]
     assert len(places) == 14
-    stopped = trained(tmp_path / "run", StopsAt(7, "on_step"), kind="Prioritized", **settings)
+    stopped = trained(tmp_path / "run", StopsAt(7, "on_rollout"), kind="Prioritized", **settings)
     assert (stopped.steps, stopped.updates) == (7, 6)
     again = trained(tmp_path / "run", kind="Prioritized")
     _same(again, straight)
@@ -311,7 +311,7 @@ def test_a_warm_up_that_ends_with_an_episode_goes_on_where_it_was_stopped(
     assert straight.updates == (steps[-1] - end) // 4
     paid = end + (4 if num_envs == 1 else 6)  # a quarter of an update for each step
     assert diary.heard.index(("update", 1)) == diary.heard.index(("step", paid)) + 1
-    stopped = trained(tmp_path / "run", StopsAt(15, "on_step"), kind="WholeEpisodes", **settings)
+    stopped = trained(tmp_path / "run", StopsAt(15, "on_rollout"), kind="WholeEpisodes", **settings)
     assert (stopped.steps, stopped.updates) == (15, 0)
     _same(trained(tmp_path / "run", kind="WholeEpisodes"), straight)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
-from eagerly.collectors.steps import VectorStep
+from eagerly.environments.group import Rollout
 from eagerly.storage.listing import runs_below
 from eagerly.training.callbacks import ProgressReports, Training
 from eagerly.training.evaluation import Evaluation
@@ -31,9 +31,9 @@ class Diary(Callback):
     def on_begin(self, training: Training) -> None:
         self.heard.append(("begin", training.steps))
 
-    def on_step(self, training: Training, step: VectorStep) -> None:
-        assert step.rewards.shape == (training.run.config.num_envs,)
-        self.heard.append(("step", training.steps))
+    def on_rollout(self, training: Training, rollout: Rollout) -> None:
+        assert rollout.rewards.shape == (1, training.run.config.num_envs)
+        self.heard.append(("rollout", training.steps))
 
     def on_update(self, training: Training, metrics: Any) -> None:
         assert np.isfinite(metrics["losses/critic"]).all()
@@ -66,10 +66,10 @@ def test_a_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
     trained(tmp_path / "run", diary, **settings, steps=8, checkpoint_every_steps=6)
     assert diary.heard == [
         ("begin", 0),
-        *[("step", 2), ("round", 2)],
-        *[("step", 4), ("update", 1), ("evaluation", 4), ("round", 4)],
-        *[("step", 6), ("update", 2), ("round", 6), ("checkpoint", 6)],
-        *[("step", 8), ("update", 3), ("evaluation", 8), ("round", 8), ("checkpoint", 8)],
+        *[("rollout", 2), ("round", 2)],
+        *[("rollout", 4), ("update", 1), ("evaluation", 4), ("round", 4)],
+        *[("rollout", 6), ("update", 2), ("round", 6), ("checkpoint", 6)],
+        *[("rollout", 8), ("update", 3), ("evaluation", 8), ("round", 8), ("checkpoint", 8)],
         ("end", 8),
     ]
 
@@ -96,13 +96,13 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return trained(tmp_path_factory.mktemp("straight") / "run", **BRIEF)
 
 
-@pytest.mark.parametrize("event", ["on_step", "on_update", "on_round"])
+@pytest.mark.parametrize("event", ["on_rollout", "on_update", "on_round"])
 def test_a_run_that_a_callback_stops_goes_on_as_if_it_had_not(
     tmp_path: Path, straight: Trainer, event: str
 ) -> None:
     stopped = trained(tmp_path / "run", StopsAt(52, event), **BRIEF)
     assert (stopped.steps, stopped.stop_reason, stopped.finished) == (52, "enough", False)
-    assert stopped.updates == {"on_step": 2, "on_update": 3, "on_round": 4}[event]
+    assert stopped.updates == {"on_rollout": 2, "on_update": 3, "on_round": 4}[event]
     again = trained(tmp_path / "run")
     _same(again, straight)
     assert (again.stop_reason, again.finished) == ("", True)
@@ -114,7 +114,7 @@ class Fails(Callback):
     def __init__(self, fault: BaseException | str) -> None:
         self._fault = fault
 
-    def on_step(self, training: Training, step: VectorStep) -> None:
+    def on_rollout(self, training: Training, rollout: Rollout) -> None:
         if training.steps == 52:
             if isinstance(self._fault, str):
                 getattr(training, self._fault)()
@@ -129,7 +129,6 @@ class Fails(Callback):
         (SystemExit(3), "SystemExit: 3"),
         (GeneratorExit(), "GeneratorExit"),
         ("train", r"RunError: train\(\) is running: a callback must not call it; use stop\(\)"),
-        ("checkpoint", "RunError: a round is being collected: save in on_round instead of"),
     ],
 )
 def test_a_callback_that_raises_ends_the_run_with_a_checkpoint_and_its_traceback(
@@ -138,7 +137,7 @@ def test_a_callback_that_raises_ends_the_run_with_a_checkpoint_and_its_traceback
     diary = Diary()
     with pytest.raises(
         RunError,
-        match=r"(?s)stopped after step 52, with a checkpoint: Fails.on_step raised\nTraceback.*"
+        match=r"(?s)stopped after step 52, with a checkpoint: Fails.on_rollout raised\nTraceback.*"
         + told,
     ):
         trained(tmp_path / "run", Fails(fault), diary, **BRIEF)

@@ -142,8 +142,8 @@ def test_an_environment_may_be_a_factory_or_unknown() -> None:
     agent, buffer, _ = collector_of("Long-v0")
     collector = Collector.make(agent, Counting, buffer, env_kwargs={"length": 5})
     for _ in range(5):
-        (step,) = collector.collect()
-    assert step.terminated.tolist() == [True]
+        step = collector.collect()
+    assert step.terminated.tolist() == [[True]]
     with pytest.raises(RunError, match="there is no environment 'Lnog-v0'"):
         Collector.make(agent, "Lnog-v0", buffer)
 
