@@ -1,4 +1,7 @@
-"""Packed rows in a ring, which every replay buffer keeps its data in, and the buffer of rows."""
+"""Packed rows in a ring, which every replay buffer keeps its data in, and the buffer of rows.
+
+`Incoming` packs transitions into rows and checks them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.buffers.incoming import Incoming
 from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places, check_weights
 from eagerly.buffers.transition import Layout, RowLayout, Transition
 
@@ -28,6 +30,7 @@ class Buffer:
         sampler: Draws in place of uniform sampling, with a seed of its own.
 
     Attributes:
+        capacity: As given.
         layout: The layout.
         sampler: What decides which rows are sampled.
         added: How many rows were ever added.
@@ -50,8 +53,7 @@ class Buffer:
     ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1; got {capacity}")
-        self.layout = layout
-        self.added = 0
+        self.capacity, self.layout, self.added = capacity, layout, 0
         self._rows = np.empty((capacity, layout.width), np.float32)
         self._incoming = Incoming(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler
@@ -61,11 +63,6 @@ class Buffer:
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
         self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
         self._sampled = np.empty(0, np.float32)
-
-    @property
-    def capacity(self) -> int:
-        """Most rows kept."""
-        return self._rows.shape[0]
 
     def __len__(self) -> int:
         """Counts the filled rows."""
@@ -108,12 +105,12 @@ class Buffer:
         self._rows[start : start + head] = rows[:head]
         self._rows[: len(rows) - head] = rows[head:]
         self.added += len(rows)
-        self._announce(len(rows))
+        if self._custom_sampler:
+            self._announce(len(rows))
 
     def _announce(self, count: int) -> None:
         """Tells the sampler the places of the newest rows."""
-        if self._custom_sampler:
-            self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
+        self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Says which environments, `[N]` bool, begin an episode though none was said to end."""
@@ -231,7 +228,8 @@ class Buffer:
         self.added = start + len(rows)
         kept = rows[-self.capacity :]
         self._rows[np.arange(self.added - len(kept), self.added) % self.capacity] = kept
-        self._announce(len(kept))
+        if self._custom_sampler:
+            self._announce(len(kept))
 
     def state(self) -> dict[str, Any]:
         """Returns what the next sample depends on, and how many rows were added; rows are apart."""
@@ -254,6 +252,71 @@ class Buffer:
             )
         self.sampler.restore(state["sampling"])
         self._places = None
+
+
+class Incoming:
+    """Takes transitions in, checked, as rows of a layout; its arrays are used again and again.
+
+    Attributes:
+        rows: `[N, width]`, those of the last transitions.
+        parts: Views of their parts.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
+        self.rows = np.empty((0, layout.width), np.float32)
+        self.parts = layout.unpack(self.rows)
+
+    def take(self, transitions: Transition) -> None:
+        """Takes transitions `[N]`.
+
+        Raises:
+            ValueError: If a part has the wrong shape, or an action is beyond [-1, 1].
+            FloatingPointError: If a value is NaN or infinite in float32.
+        """
+        count = len(transitions.reward) if np.ndim(transitions.reward) else 0
+        if count != len(self.rows):
+            self.rows = np.empty((count, self._layout.width), np.float32)
+            self.parts = self._layout.unpack(self.rows)
+        # What overflows in the cast becomes infinite and is found. One sum is cheaper than five
+        # checks; it may overflow, too: it only raises suspicion.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, target, value in zip(
+                Transition._fields, self.parts, transitions, strict=True
+            ):
+                if np.shape(value) != target.shape or not count:
+                    width = "" if target.ndim == 1 else f", {target.shape[1]}"
+                    raise ValueError(
+                        f"{name} must have shape [N{width}] with the same N >= 1 for all parts; "
+                        f"got {np.shape(value)}"
+                    )
+                target[...] = value
+            total = self.rows.sum()
+        if not math.isfinite(total):
+            self._check_finite()
+        if np.abs(self.parts.action).max() > 1.0:
+            self._check_actions()
+
+    def _check_finite(self) -> None:
+        """Refuses NaN and infinite values, naming the part that the first stands in."""
+        for name, value in zip(Transition._fields, self.parts, strict=True):
+            finite = np.isfinite(value)
+            if not finite.all():
+                place = tuple(int(i) for i in np.argwhere(~finite)[0])
+                where = f"environment {place[0]}" + (f", dimension {place[1]}" if place[1:] else "")
+                raise FloatingPointError(
+                    f"{name} must be finite in float32; got {value[place]} in {where}"
+                )
+
+    def _check_actions(self) -> None:
+        """Raises a `ValueError` that names the first action beyond [-1, 1]."""
+        actions = self.parts.action
+        environment, dimension = (int(i) for i in np.argwhere(np.abs(actions) > 1.0)[0])
+        raise ValueError(
+            f"actions must be in [-1, 1]; got {actions[environment, dimension]} in environment "
+            f"{environment}, dimension {dimension}: convert actions in the environment's units "
+            "with agent.actions.from_environment"
+        )
 
 
 class ReplayBuffer(Buffer):

@@ -17,11 +17,15 @@ class _Snapshots:
 
     Without weights from `refresh` it is taken when it is needed. Whether there is one is decided
     here, once.
+
+    Attributes:
+        version: How many times `refresh` was called: while it stays, so does the snapshot.
     """
 
     def __init__(self, actor: keras.Model) -> None:
         self._actor = actor
         self._taken: Any = None
+        self.version = 0
         self._has_snapshot = hasattr(actor, "snapshot")
         self._concrete: Callable[..., Any] | None = None
 
@@ -34,6 +38,7 @@ class _Snapshots:
     def refresh(self, weights: Sequence[np.ndarray] = ()) -> None:
         """Says that the actor's weights have changed, and to what, where `weights` were read."""
         self._taken = self._actor.snapshot(weights) if weights else None
+        self.version += 1
 
     def snapshot(self) -> Any:
         """Returns the actor in NumPy as it is now, or None where there is none.

@@ -187,7 +187,7 @@ class Environments:
                 self._episodes.begin_next(self.lost)
             for policy, part in zip(self._policies, parts, strict=False):
                 policy.exploration.restore(part.exploration)
-        rollout = Rollout.joined(parts)
+        rollout = parts[0] if len(parts) == 1 else Rollout.joined(parts)
         self._episodes.count(rollout, steps_left)
         return rollout
 

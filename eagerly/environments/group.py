@@ -284,7 +284,7 @@ class EnvironmentGroup:
             truncated,
             np.array(last, np.float32).reshape(len(last), size),
             infos,
-            [kept[first : first + count] for first in range(0, len(kept), count)] or None,
+            [kept[first : first + count] for first in range(0, len(kept), count)] if kept else None,
         )
 
     def _reset(self, place: int) -> np.ndarray:

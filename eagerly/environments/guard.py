@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -68,7 +69,31 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         # A copy: executed actions are kept to be repeated, and an environment may change its array.
         given = action.copy() if isinstance(action, np.ndarray) else action
-        return self._call("step", self.env.step, self._check_step, given)
+        if self._watchdog is not None:
+            self._watchdog.call = self._name, "step", 1, threading.get_ident()
+        try:
+            result = self.env.step(given)
+            if type(result) is not tuple or len(result) != 5:
+                self._check_step(result)
+            observation, reward, terminated, truncated, info = result
+            if not (
+                type(observation) is np.ndarray
+                and observation.shape == self._shape
+                and observation.dtype == self._dtype
+                and isinstance(reward, float)
+                and isinstance(terminated, bool)
+                and isinstance(truncated, bool)
+                and isinstance(info, dict)
+                and not (terminated or truncated)
+            ):  # anything but what most steps return
+                self._check_step(result)
+            return result
+        except BaseException as error:
+            self._refuse("step", error)
+            raise
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.call = None
 
     def _call(
         self,
@@ -78,23 +103,26 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if self._watchdog:
-            self._watchdog.begin(f"{self._name}, in {what},")
+        if self._watchdog is not None:
+            self._watchdog.call = self._name, what, 1, threading.get_ident()
         try:
             result = call(*args, **kwargs)
             check(result)
             return result
-        except RunError:
+        except BaseException as error:
+            self._refuse(what, error)
             raise
-        except SpaceError as error:
-            raise self._wrong(str(error)) from error
-        except INTERRUPTIONS:
-            raise
-        except BaseException as error:  # whatever a user's environment, or its values, raise
-            raise self._wrong(f"{what} failed:\n{traceback.format_exc().rstrip()}\n") from error
         finally:
-            if self._watchdog:
-                self._watchdog.end()
+            if self._watchdog is not None:
+                self._watchdog.call = None
+
+    def _refuse(self, what: str, error: BaseException) -> None:
+        """Raises a `RunError` for whatever a user's environment, or its values, raise."""
+        if isinstance(error, SpaceError):
+            raise self._wrong(str(error)) from error
+        if not isinstance(error, (RunError, *INTERRUPTIONS)):
+            told = traceback.format_exc().rstrip()
+            raise self._wrong(f"{what} failed:\n{told}\n") from error
 
     def close(self) -> None:
         """Closes the environment; what fails in it is told, and ends no run that is done."""

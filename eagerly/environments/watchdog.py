@@ -29,6 +29,10 @@ class Watchdog:
         where: Says in words where the run is.
         advice: Ends the message: what came of it, and what to do.
         tell: Takes the message in place of the standard error output, without `where` and `advice`.
+
+    Attributes:
+        call: The call that is being made: whose, of which method, how many calls it stands for, and
+            its thread; a new tuple for each call, None between calls.
     """
 
     def __init__(
@@ -40,30 +44,20 @@ class Watchdog:
         tell: Callable[[str], object] | None = None,
     ) -> None:
         self._timeout, self._where, self._advice, self._tell = timeout, where, advice, tell
-        self._thread = threading.get_ident()
-        self._calls, self._what, self._patience = 0, "", 1
+        self.call: tuple[str, str, int, int] | None = None
         self._closed = threading.Event()
         self._watching = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         if timeout:
             self._watching.start()
 
-    def begin(self, what: str, patience: int = 1) -> None:
-        """Starts the clock of a call: what it is, in words, and how many calls it stands for."""
-        self._calls, self._thread = self._calls + 1, threading.get_ident()
-        self._what, self._patience = what, patience
-
-    def end(self) -> None:
-        """Stops the clock: the call has come back."""
-        self._what = ""
-
     @contextmanager
     def calling(self, what: str, patience: int = 1) -> Iterator[None]:
         """Watches what is done while entered, which may take as long as `patience` calls."""
-        self.begin(what, patience)
+        self.call = what, "", patience, threading.get_ident()
         try:
             yield
         finally:
-            self.end()
+            self.call = None
 
     def another(self) -> Watchdog:
         """Makes another one, which watches another thread in the same way."""
@@ -77,23 +71,26 @@ class Watchdog:
 
     def _watch(self) -> None:
         tick = min(self._timeout / _TICKS, _LONGEST_TICK)
-        calls, waited = 0, 0.0
+        last, waited = None, 0.0
         # Ticks are counted, not the clock: it goes on while the process is stopped.
         while not self._closed.wait(tick):
-            waited = waited + tick if self._what and self._calls == calls else 0.0
-            calls = self._calls
-            if waited >= self._timeout * self._patience:
-                frame = sys._current_frames().get(self._thread)
+            call = self.call
+            waited = waited + tick if call is not None and call is last else 0.0
+            last = call
+            if call is not None and waited >= self._timeout * call[2]:
+                frame = sys._current_frames().get(call[3])
                 if _in_debugger(frame):
                     waited = 0.0
                 else:
-                    self._end_process(frame)
+                    self._end_process(call, frame)
 
-    def _end_process(self, frame: FrameType | None) -> None:
+    def _end_process(self, call: tuple[str, str, int, int], frame: FrameType | None) -> None:
+        name, method, patience, _ = call
         stack = "".join(traceback.format_stack(frame))
         what = (
-            f"{self._what} has not come back for {self._timeout * self._patience:g} seconds "
-            f"(--environment-timeout-seconds). It is here:\n{stack}"
+            f"{name}{f', in {method},' if method else ''} has not come back for "
+            f"{self._timeout * patience:g} seconds (--environment-timeout-seconds). It is here:\n"
+            f"{stack}"
         )
         try:
             if self._tell is not None:

@@ -40,7 +40,7 @@ class Draws:
         self._draw, self._seed, self._key, self._first = draw, seed, key, first
         self._drawn, self._block = np.zeros((_BLOCK, 0, 0)), -1
 
-    def __call__(self, step: int, shape: tuple[int, int]) -> np.ndarray:
+    def __call__(self, step: int, shape: tuple[int, ...]) -> np.ndarray:
         """Returns the numbers of a step, for G environments W each, `[G, W]`; not to be changed."""
         block, place = divmod(step, _BLOCK)
         if block != self._block or self._drawn.shape[1:] != shape:
@@ -90,17 +90,14 @@ class GaussianNoise:
     """
 
     def __init__(self, scale: float, seed: int, *, first: int = 0) -> None:
-        self._scale = scale
+        self._scale = np.float32(scale)
         self._normals = Draws(_normal, seed, Stream.EXPLORATION, 0, first=first)
 
     def __call__(self, actions: np.ndarray, step: int) -> np.ndarray:
         """Adds the noise of a step to actions `[G, A]` and keeps them in [-1, 1]."""
-        noisy = actions + self._noise(actions.shape, step)
+        noisy = actions + self._normals(step, actions.shape) * self._scale
         np.maximum(noisy, -1.0, out=noisy)  # np.clip takes three times as long
         return np.minimum(noisy, 1.0, out=noisy)
-
-    def _noise(self, shape: tuple[int, ...], step: int) -> np.ndarray:
-        return self._normals(step, (shape[0], shape[1])) * np.float32(self._scale)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Takes which environments `[G]` begin an episode; this noise does not depend on it."""
@@ -132,12 +129,14 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         self._theta = theta
         self._current = np.zeros((0, 0), np.float32)
 
-    def _noise(self, shape: tuple[int, ...], step: int) -> np.ndarray:
-        if self._current.shape != shape:
-            self._current = np.zeros(shape, np.float32)
+    def __call__(self, actions: np.ndarray, step: int) -> np.ndarray:
+        """Adds the noise of a step to actions `[G, A]` and keeps them in [-1, 1]."""
+        if self._current.shape != actions.shape:
+            self._current = np.zeros(actions.shape, np.float32)
         self._current -= self._theta * self._current
-        self._current += super()._noise(shape, step)
-        return self._current
+        self._current += self._normals(step, actions.shape) * self._scale
+        noisy = actions + self._current
+        return np.minimum(np.maximum(noisy, -1.0, out=noisy), 1.0, out=noisy)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Resets the processes of the environments `[G]` that begin an episode to 0."""

@@ -7,6 +7,7 @@ export the same code builds a graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,7 +82,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": lambda x: np.maximum(x, 0.0),
+    "relu": partial(np.maximum, 0.0),
     "tanh": np.tanh,
     "elu": lambda x: np.maximum(x, 0.0) + np.expm1(np.minimum(x, 0.0)),
     "silu": _silu,

@@ -257,6 +257,17 @@ class RunConfig(Settings):
         """
         return every > 0 and steps % every < self.steps_per_round
 
+    def next_due(self, steps: int) -> int:
+        """Returns the first step after `steps` at which something is due, or the run ends."""
+        intervals = (
+            self.evaluate_every_steps,
+            self.video_every_steps,
+            self.summarize_every_steps,
+            self.checkpoint_every_steps,
+        )
+        due = [(steps // every + 1) * every for every in intervals if every > 0]
+        return min([self.steps, *due]) if steps < self.steps else steps
+
     def is_reached(self, steps: int, best_return: float) -> bool:
         """Whether a run is finished: it has its steps, or the return at which it stops.
 

@@ -93,10 +93,14 @@ class Callbacks:
 
     Args:
         callbacks: The callbacks, in call order.
+
+    Attributes:
+        hear: Whether there are any.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
+        self.hear = bool(self._callbacks)
         self._failed: tuple[str, BaseException] | None = None  # a method and its exception
 
     def tell(self, event: str, training: Training, *about: Any) -> str:

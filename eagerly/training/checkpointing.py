@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ class Checkpoints:
 
     Attributes:
         seconds: Wall time that this process has spent saving.
+        deadline: When the next checkpoint is due, on the clock of `time.monotonic`.
     """
 
     def __init__(self, run: Run, parts: Assembly) -> None:
@@ -59,7 +61,8 @@ class Checkpoints:
             agent.actions,
             custom_models=run.agent_config.has_custom_models,
         )
-        self.seconds, self._last = 0.0, time.monotonic()
+        self.seconds = 0.0
+        self.start_clock()
 
     def begin(self, newest: Checkpoint | None) -> Checkpoint | None:
         """Resumes the run from its newest checkpoint, or begins it.
@@ -127,7 +130,8 @@ class Checkpoints:
 
     def start_clock(self) -> None:
         """Starts the clock of `checkpoint_every_minutes`."""
-        self._last = time.monotonic()
+        minutes = self._run.config.checkpoint_every_minutes
+        self.deadline = time.monotonic() + 60.0 * minutes if minutes > 0 else math.inf
 
     @property
     def is_due(self) -> bool:
@@ -138,8 +142,7 @@ class Checkpoints:
     @property
     def waited_long(self) -> bool:
         """Whether the last checkpoint was written `checkpoint_every_minutes` ago."""
-        minutes = self._run.config.checkpoint_every_minutes
-        return minutes > 0 and time.monotonic() - self._last >= 60.0 * minutes
+        return time.monotonic() >= self.deadline
 
     def save(self, *, in_round: bool, pending: Sequence[str] = ()) -> None:
         """Saves everything; what is not finite is reported and not saved.
@@ -167,8 +170,8 @@ class Checkpoints:
                 config=self._run.document(),
             )
         finally:
-            self._last = time.monotonic()
-            self.seconds += self._last - began
+            self.seconds += time.monotonic() - began
+            self.start_clock()
 
 
 def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | None) -> None:

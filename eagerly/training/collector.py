@@ -12,8 +12,8 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
-from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
-from eagerly.buffers.incoming import Incoming
+from eagerly.buffers import Accumulator, Buffer, OneStep, RowLayout, Transition
+from eagerly.buffers.replay import Incoming
 from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
@@ -78,7 +78,7 @@ class Collector:
                     "accumulator from eagerly.training.hindsight.accumulator_of"
                 )
             accumulator = agent.accumulator(discount)
-        self._accumulator = accumulator
+        self._accumulator, self._single_steps = accumulator, type(accumulator) is OneStep
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
                 f"{type(buffer).__name__} needs every step of an episode, and "
@@ -112,6 +112,7 @@ class Collector:
         self._warmup_steps, self._discount = warmup_steps, discount
         self._whole_episodes = agent.warmup_ends_with_episode
         self._warming_up = warmup_steps > 0
+        self._actor, self._version = policy, agent.collecting.version
         self._begun, self._opened = False, ExitStack()
         self.steps = self.owing = 0
 
@@ -197,8 +198,11 @@ class Collector:
             self._in_flight = None
             rollout = environments.finish_rollout()
         else:
-            actor = self._agent.rollout_policy()
-            rollout = environments.rollout(actor, self._rollout_steps, self._random_steps())
+            if self._version != self._agent.collecting.version:
+                self._version = self._agent.collecting.version
+                self._actor = self._agent.rollout_policy()
+            random_steps = self._random_steps() if self._warming_up else 0
+            rollout = environments.rollout(self._actor, self._rollout_steps, random_steps)
         if environments.lost.any():
             behavior.begin_episodes(environments.lost)
             self._begin_in_buffer(environments.lost)
@@ -260,7 +264,9 @@ class Collector:
             try:
                 if self._checked is not None:
                     self._checked.take(step)
-                transitions, ends = self._accumulator.accumulate(step, ended, *details)
+                transitions, ends = step, ended
+                if not self._single_steps:
+                    transitions, ends = self._accumulator.accumulate(step, ended, *details)
                 if len(ends) > self._buffer.capacity and not self._accumulator.one_to_one:
                     # Of a long episode there may be more at once: the oldest would be overwritten.
                     newest = slice(-self._buffer.capacity, None)

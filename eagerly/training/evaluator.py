@@ -42,11 +42,10 @@ class Evaluator:
         self.pending: set[str] = set()
 
     def schedule(self) -> None:
-        """Sets `pending` for the round that was just collected."""
+        """Adds to `pending` what is due in the round that was just collected."""
         config, steps = self._run.config, self._parts.collector.steps
         every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
-        due = {name for name, each in every.items() if config.is_due(each, steps)}
-        self.pending = due | {"round"}
+        self.pending |= {name for name, each in every.items() if config.is_due(each, steps)}
 
     def restore(self, pending: Iterable[str]) -> None:
         """Restores `pending`, without a video if the settings no longer ask for videos."""

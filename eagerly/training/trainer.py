@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
@@ -56,6 +57,7 @@ class Trainer:
         self._callbacks = Callbacks(callbacks)
         self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
         self._signals, self._training, self._must_advance = StopSignals(), False, False
+        self._due_at = 0  # step of the next evaluation, point of the curves or checkpoint
         self._opened.callback(run.unlock)
         # A round that was begun goes on in a thread, whatever is done here meanwhile.
         self._opened.enter_context(single_blas_thread())
@@ -124,12 +126,14 @@ class Trainer:
     @property
     def has_ended(self) -> bool:
         """Whether the run has its steps, or its return, and the last round is complete."""
+        if self.collector.steps < self._due_at:
+            return False
         return self.config.is_reached(self.steps, self.best_return) and not self.in_round
 
     @property
     def in_round(self) -> bool:
         """Whether the newest round still owes updates, an evaluation or a video."""
-        return self._is_call_due or bool(self._evaluator.pending)
+        return bool(self._evaluator.pending) or self._is_call_due
 
     @property
     def _is_call_due(self) -> bool:
@@ -199,14 +203,23 @@ class Trainer:
 
     def _round(self) -> None:
         """Collects a round, makes the updates owed, and does what is due."""
-        is_last_part = self.in_round and not self._is_call_due
-        if not self.in_round:  # else a round that was stopped is completed first
+        is_last_part = False
+        if self.in_round:  # a round that was stopped is completed first
+            is_last_part = not self._is_call_due
+        else:
             self._collect()
         while self._is_call_due:
             if self._is_stopping:
                 return
             self._learn()
         self._must_advance &= is_last_part
+        if not (
+            self._callbacks.hear
+            or self.collector.steps >= self._due_at
+            or time.monotonic() >= self.checkpoints.deadline
+        ):
+            self._evaluator.pending.clear()
+            return  # nothing is due
         if not self._evaluator.complete(self._tell):
             return
         self._must_advance = False
@@ -218,15 +231,20 @@ class Trainer:
 
     def _collect(self) -> None:
         """Collects a round, and counts what it owes."""
+        if self.collector.steps >= self._due_at:
+            self._due_at = self.config.next_due(self.collector.steps)
         rollout = self.collector.collect()
         try:
             self._budget.stepped(self.collector.owing, len(rollout.rewards))
         except RunStoppedError as error:
             self.stop(str(error))
+        self._evaluator.pending.add("round")
+        if self.collector.steps >= self._due_at:
+            self._evaluator.schedule()
         if rollout.episodes:
             self.agent.episodes_ended(rollout.episodes)
-        self._evaluator.schedule()
-        self._tell("on_rollout", rollout)
+        if rollout.episodes or self._callbacks.hear:
+            self._tell("on_rollout", rollout)
 
     def _learn(self) -> None:
         """Makes the updates of one call of the train body."""

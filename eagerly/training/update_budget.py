@@ -23,7 +23,12 @@ class UpdateBudget:
     Args:
         replay_ratio: Updates per step.
         per_call: Updates made in one call.
+
+    Attributes:
+        is_call_due: Whether a whole call is owed.
     """
+
+    is_call_due: bool
 
     def __init__(self, replay_ratio: Fraction, per_call: int) -> None:
         self._ratio, self._per_call = replay_ratio, per_call
@@ -39,19 +44,17 @@ class UpdateBudget:
         self._unit = math.lcm(self._ratio.denominator, updates.denominator)
         self._owed = int(updates * self._unit)
         self._step, self._call = int(self._ratio * self._unit), self._per_call * self._unit
-
-    @property
-    def is_call_due(self) -> bool:
-        """Whether a whole call is owed."""
-        return self._owed >= self._call
+        self.is_call_due = self._owed >= self._call
 
     def stepped(self, new: int, steps: int = 1) -> None:
         """Counts new steps that owe updates."""
         self._owed += self._step * new
+        self.is_call_due = self._owed >= self._call
 
     def paid(self) -> None:
         """Counts a call."""
         self._owed -= self._call
+        self.is_call_due = self._owed >= self._call
 
     def state(self) -> dict[str, Any]:
         """Returns the updates owed, exactly."""

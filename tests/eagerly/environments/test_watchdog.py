@@ -15,7 +15,7 @@ from eagerly.environments.watchdog import Watchdog
 def fired(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What watchdogs have ended, who end no process here."""
     found: list[str] = []
-    monkeypatch.setattr(Watchdog, "_end_process", lambda self, frame: found.append(self._what))
+    monkeypatch.setattr(Watchdog, "_end_process", lambda self, call, frame: found.append(call[0]))
     return found
 
 
