@@ -336,7 +336,7 @@ class Agent(Algorithm):
                 number of updates after which something happens between calls.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
-        if buffer.layout != self.layout:
+        if buffer.layout != self.inputs.layout:
             raise ValueError(f"the buffer must hold {self.layout}; got {buffer.layout}")
         self._statistics.publish()
         metrics, weights = self.learner.learn(buffer, updates)
@@ -345,5 +345,6 @@ class Agent(Algorithm):
 
     def _refresh_policies(self, collecting: Sequence[np.ndarray] = ()) -> None:
         """Says that weights may have changed, those of the collecting model to these if given."""
-        self.policy.refresh()
         self.collecting.refresh(collecting)
+        if self.policy is not self.collecting:
+            self.policy.refresh()

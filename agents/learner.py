@@ -104,10 +104,12 @@ class Learner:
         self._check_finite(metrics, updates)
         if wanted:
             buffer.feedback(per_row)
-        happening = [what for every, what in self._between if self.updates % every == 0]
-        for what in happening:
-            what()
-        return metrics, [] if happening else [tensor.numpy() for tensor in parts[-1][2]]
+        published = [tensor.numpy() for tensor in parts[-1][2]]
+        for every, what in self._between:
+            if self.updates % every == 0:
+                what()
+                published = []
+        return metrics, published
 
     def _check_finite(self, metrics: Tensors, updates: int) -> None:
         """Refuses metrics that are not finite; XLA would silently drop an assertion."""
@@ -218,13 +220,15 @@ def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> 
 
 def _joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Tensors, Tensors]:
     """Joins the metrics, and the values for rows, of updates that follow one another."""
-    found: tuple[dict[str, list[Any]], ...] = {}, {}
+    found: tuple[dict[str, Any], dict[str, Any]] = {}, {}
     for part in parts:
         for lists, values in zip(found, part, strict=False):
             for name, value in values.items():
                 lists.setdefault(name, []).append(value)
-    metrics, per_row = ({name: concat(v) for name, v in lists.items()} for lists in found)
-    return metrics, per_row
+    for lists in found:
+        for name, values in lists.items():
+            lists[name] = concat(values)
+    return found
 
 
 _concat = partial(tf.concat, axis=0)

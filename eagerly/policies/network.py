@@ -111,7 +111,7 @@ class ActorNetwork:
         return self._mlp(ops, ops.concat([known, rows])), state
 
     def _of(self, layer: str, parts: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-        return tuple(self.weights[f"{layer}/{part}"] for part in parts)
+        return tuple(map(self.weights.__getitem__, map(f"{layer}/{{}}".format, parts)))
 
     def _mlp(self, ops: Operations, hidden: Any) -> Any:
         if self.architecture.quantized:

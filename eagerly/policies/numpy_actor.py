@@ -61,11 +61,10 @@ class NumpyActor:
     """
 
     def __init__(self, network: ActorNetwork) -> None:
-        self.network, self._dtype, self._scaled = network, network.dtype, _Scaled(network)
-        architecture = network.architecture
+        self.network, self._dtype, architecture = network, network.dtype, network.architecture
         # Most actors need none of the first three, and a call takes as long as a layer does.
         scaled = architecture.normalized or architecture.head.masked
-        self._rows_and_inputs = self._scaled if scaled else None
+        self._rows_and_inputs = _Scaled(network) if scaled else None
         self._features: _Function | None = None
         if architecture.encoder is not None or architecture.quantized:
             whole = network.outputs if architecture.quantized else network.features
@@ -100,7 +99,7 @@ class NumpyActor:
 
     def scaled(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to the inputs of the network, `[N, V]`."""
-        return self._scaled(observations)[1]
+        return _Scaled(self.network)(observations)[1]
 
 
 class NumpyMemoryActor:

@@ -175,21 +175,21 @@ class Summaries(Callback):
     def on_rollout(self, training: Training, rollout: Rollout) -> None:
         """Takes the episodes that ended, and their infos."""
         if episodes := rollout.episodes:
-            self._add("training/return_mean", np.array([each.total_reward for each in episodes]))
-            self._add("training/length_mean", np.array([each.length for each in episodes]))
+            returns = np.array([each.total_reward for each in episodes])
+            lengths = np.array([each.length for each in episodes])
+            self._add({"training/return_mean": returns, "training/length_mean": lengths})
         for info in rollout.infos:
-            for name, value in info.items():
-                self._add(f"training_info/{name}", np.array([value]))
+            self._add({f"training_info/{name}": np.array([v]) for name, v in info.items()})
 
     def on_update(self, training: Training, metrics: Mapping[str, np.ndarray]) -> None:
         """Takes the metrics of a call of the train body, some values each."""
-        for name, values in metrics.items():
-            self._add(name, values)
+        self._add(metrics)
 
-    def _add(self, tag: str, values: np.ndarray) -> None:
-        entry = self._sums.setdefault(tag, [0.0, 0])
-        entry[0] += float(values.sum(dtype=np.float64))
-        entry[1] += len(values)
+    def _add(self, found: Mapping[str, np.ndarray]) -> None:
+        for tag, values in found.items():
+            entry = self._sums.setdefault(tag, [0.0, 0])
+            entry[0] += float(values.sum(dtype=np.float64))
+            entry[1] += len(values)
 
     def on_round(self, training: Training) -> None:
         """Writes a point of the curves where one is due: means since the last one, and speed."""
