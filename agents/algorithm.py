@@ -39,12 +39,11 @@ class Budget(Stateful, Protocol):
     def is_call_due(self) -> bool:
         """Whether a whole call is owed."""
 
-    def stepped(self, new: int, steps: int = 1) -> None:
+    def stepped(self, new: int) -> None:
         """Counts the steps of a round that owe updates; `Collector.owing` says how many.
 
         Args:
             new: Their number, in [0, T N]; 0 in the warm-up.
-            steps: T, the steps of each environment in the round.
 
         Raises:
             RunStoppedError: If the run cannot go on. It ends, saved, and says why.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.results import Tensors, check_draws, checked
+from eagerly.agents.results import Tensors, check_draws, check_finite, checked, joined
 from eagerly.agents.schedule import Due, Phase, Schedule
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
@@ -62,8 +62,7 @@ class Learner:
         self._programs: dict[Any, Any] = {}  # of one update
         self._call: Callable[..., Any] = self._body
         if not self._is_eager:
-            # A partial: TensorFlow counts the traces of a method over all learners together.
-            body = partial(self._body)
+            body = partial(self._body)  # of a method, traces would count for all learners together
             self._call = tf.function(body, jit_compile=mode == "xla", autograph=False)
 
     def check_call(self, updates: int) -> None:
@@ -99,9 +98,10 @@ class Learner:
         for made, *part in self._schedule.parts(self.updates, updates, self._is_eager):
             start = tf.constant((made, made - self.updates), tf.int64)
             parts.append(self._call(samples, start, *part, wanted))
-        metrics, per_row = _joined(parts, np.concatenate)
+        metrics, per_row = joined(parts, np.concatenate)
         self.updates += updates
-        self._check_finite(metrics, updates)
+        numbers = range(self.updates - updates + 1, self.updates + 1)
+        check_finite(metrics, numbers, lambda number: self._returned[self._schedule.due(number)])
         if wanted:
             buffer.feedback(per_row)
         published = [tensor.numpy() for tensor in parts[-1][2]]
@@ -110,20 +110,6 @@ class Learner:
                 what()
                 published = []
         return metrics, published
-
-    def _check_finite(self, metrics: Tensors, updates: int) -> None:
-        """Refuses metrics that are not finite; XLA would silently drop an assertion."""
-        numbers, found = range(self.updates - updates + 1, self.updates + 1), []
-        for name, values in metrics.items():
-            if not np.isfinite(values).all():
-                returned = [n for n in numbers if name in self._returned[self._schedule.due(n)]]
-                place = int(np.argmin(np.isfinite(values)))
-                found.append((returned[place], name, values[place]))
-        for number, name, value in sorted(found)[:1]:
-            raise FloatingPointError(
-                f"{name} became {value} in update {number}: lower the learning rates, or scale the "
-                "rewards"
-            )
 
     def _body(
         self,
@@ -161,7 +147,7 @@ class Learner:
             for due, length in self._schedule.runs():
                 parts.append(_repeated(partial(update, due, before), length, _UNROLLED))
                 before += length
-            return _joined(parts, _concat)
+            return joined(parts, _concat)
 
         if phase is None:
             results = _repeated(period, count // self._schedule.period)
@@ -209,26 +195,13 @@ class Learner:
 def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
     """Calls a function with 0, 1, ..., in a loop if that is often, and joins what it returns."""
     if times <= unrolled:
-        return _joined([function(k) for k in range(times)], _concat)
+        return joined([function(k) for k in range(times)], _concat)
     # With the number, because `map_fn` needs an output and updates may return nothing.
     number = tf.TensorSpec((), tf.int64)
     program = traced(lambda k: (*function(k), k[tf.newaxis]), number, autograph=False)
     outputs = tf.nest.map_structure(tf.TensorSpec.from_tensor, program.structured_outputs)
     stacked = tf.map_fn(program, tf.range(times, dtype=tf.int64), fn_output_signature=outputs)
     return tf.nest.map_structure(lambda part: tf.reshape(part, (-1, *part.shape[2:])), stacked)[:2]
-
-
-def _joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Tensors, Tensors]:
-    """Joins the metrics, and the values for rows, of updates that follow one another."""
-    found: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-    for part in parts:
-        for lists, values in zip(found, part, strict=False):
-            for name, value in values.items():
-                lists.setdefault(name, []).append(value)
-    for lists in found:
-        for name, values in lists.items():
-            lists[name] = concat(values)
-    return found
 
 
 _concat = partial(tf.concat, axis=0)

@@ -45,15 +45,15 @@ class EpisodicBudget:
         """Says that an episode has ended."""
         self._rounds = 0
 
-    def stepped(self, new: int, steps: int = 1) -> None:
-        """Counts the steps of a round that owe updates, and all since an episode ended.
+    def stepped(self, new: int) -> None:
+        """Counts the steps of a round that owe updates, and the rounds since an episode ended.
 
         Raises:
-            RunStoppedError: If no episode has ended in 100,000 steps, random ones included.
+            RunStoppedError: If no episode has ended in 100,000 rounds, random ones included.
         """
         self._run.stepped(new)
         self.has_begun = self.has_begun or new > 0
-        self._rounds += steps
+        self._rounds += 1
         if self._rounds > LONGEST_EPISODE:
             raise RunStoppedError(
                 f"no episode has ended in {LONGEST_EPISODE} steps of each environment, and updates "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 Tensors = dict[str, tf.Tensor]
@@ -72,3 +73,42 @@ def check_draws(graph: tf.Graph) -> None:
                 f"an update draws from TensorFlow's own generator ({name}), whose state no "
                 "checkpoint keeps: draw from `random`"
             )
+
+
+def check_finite(
+    metrics: Tensors, updates: range, names_of: Callable[[int], Sequence[str]]
+) -> None:
+    """Refuses metrics that are not finite; XLA would silently drop an assertion.
+
+    Args:
+        metrics: The values of each metric in the updates that return it.
+        updates: Numbers of the updates.
+        names_of: Returns the metrics of an update.
+
+    Raises:
+        FloatingPointError: Naming the first update in which a metric was not finite.
+    """
+    found = []
+    for name, values in metrics.items():
+        if not np.isfinite(values).all():
+            returned = [number for number in updates if name in names_of(number)]
+            place = int(np.argmin(np.isfinite(values)))
+            found.append((returned[place], name, values[place]))
+    for number, name, value in sorted(found, key=lambda each: each[0])[:1]:
+        raise FloatingPointError(
+            f"{name} became {value} in update {number}: lower the learning rates, or scale the "
+            "rewards"
+        )
+
+
+def joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Tensors, Tensors]:
+    """Joins the metrics, and the values for rows, of updates that follow one another."""
+    found: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+    for part in parts:
+        for lists, values in zip(found, part, strict=False):
+            for name, value in values.items():
+                lists.setdefault(name, []).append(value)
+    for lists in found:
+        for name, values in lists.items():
+            lists[name] = concat(values)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from typing import Any
 
 import tensorflow as tf
@@ -67,8 +67,7 @@ class Trainer:
         except BaseException:
             self.close()
             raise
-        self._profile = Profile(run.path, profile_calls)
-        self._opened.callback(self._profile.close)
+        self._profile = self._opened.enter_context(closing(Profile(run.path, profile_calls)))
 
     def _build(self) -> None:
         config, run = self.config, self.run
@@ -126,9 +125,8 @@ class Trainer:
     @property
     def has_ended(self) -> bool:
         """Whether the run has its steps, or its return, and the last round is complete."""
-        if self.collector.steps < self._due_at:
-            return False
-        return self.config.is_reached(self.steps, self.best_return) and not self.in_round
+        steps, best = self.collector.steps, self.policies.best_return
+        return steps >= self._due_at and self.config.is_reached(steps, best) and not self.in_round
 
     @property
     def in_round(self) -> bool:
@@ -203,8 +201,7 @@ class Trainer:
 
     def _round(self) -> None:
         """Collects a round, makes the updates owed, and does what is due."""
-        is_last_part = False
-        if self.in_round:  # a round that was stopped is completed first
+        if is_last_part := self.in_round:  # a round that was stopped is completed first
             is_last_part = not self._is_call_due
         else:
             self._collect()
@@ -213,19 +210,14 @@ class Trainer:
                 return
             self._learn()
         self._must_advance &= is_last_part
-        if not (
-            self._callbacks.hear
-            or self.collector.steps >= self._due_at
-            or time.monotonic() >= self.checkpoints.deadline
-        ):
-            self._evaluator.pending.clear()
-            return  # nothing is due
-        if not self._evaluator.complete(self._tell):
+        due = self.collector.steps >= self._due_at or time.monotonic() >= self.checkpoints.deadline
+        if due and not self._evaluator.complete(self._tell):
             return
         self._must_advance = False
         self._evaluator.pending.clear()
-        self._tell("on_round")
-        if self.checkpoints.is_due:
+        if due or self._callbacks.hear:
+            self._tell("on_round")
+        if due and self.checkpoints.is_due:
             with spared_by_a_full_disk(self.steps):
                 self.checkpoint()
 
@@ -235,7 +227,7 @@ class Trainer:
             self._due_at = self.config.next_due(self.collector.steps)
         rollout = self.collector.collect()
         try:
-            self._budget.stepped(self.collector.owing, len(rollout.rewards))
+            self._budget.stepped(self.collector.owing)
         except RunStoppedError as error:
             self.stop(str(error))
         self._evaluator.pending.add("round")

@@ -46,7 +46,7 @@ class UpdateBudget:
         self._step, self._call = int(self._ratio * self._unit), self._per_call * self._unit
         self.is_call_due = self._owed >= self._call
 
-    def stepped(self, new: int, steps: int = 1) -> None:
+    def stepped(self, new: int) -> None:
         """Counts new steps that owe updates."""
         self._owed += self._step * new
         self.is_call_due = self._owed >= self._call

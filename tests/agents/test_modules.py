@@ -280,7 +280,7 @@ def test_targets_of_an_agent_are_copied_between_calls(mode: str) -> None:
         assert [is_copied(module) for module in agent.modules.values()] == [copied] * 2
         rows = np.ones((3, 4), np.float32)
         np.testing.assert_allclose(agent.act(rows), agent.actor.network(rows), 1e-5, 1e-6)
-    with pytest.raises(ValueError, match=r"after every 4 updates, next after 3"):
+    with pytest.raises(ValueError, match=r"must divide 4, .*, and 5, the updates so far; got 4"):
         agent.train(buffer, 4)
 
 

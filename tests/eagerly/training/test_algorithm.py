@@ -114,7 +114,7 @@ def test_updates_are_made_where_episodes_end_as_many_as_the_steps_collected_owe(
     trainer, diary = straight
     steps, made = 0, []
     for event, number in diary.heard:
-        steps = number if event == "step" else steps
+        steps = number if event == "rollout" else steps
         made += [(steps, number)] * (event == "update")
     # Two for every five of 10 steps after the warm-up, and of 20 more.
     assert made == [(20, 2), (20, 4), (40, 6), (40, 8), (40, 10), (40, 12)]
@@ -142,7 +142,7 @@ def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
     assert (stopped.steps, stopped.updates, stopped.in_round) == (at, made, at != 36)
     diary = Diary()
     again = trained(tmp_path / "run", diary)
-    acted = [name for name, _ in diary.heard].index("step")
+    acted = [name for name, _ in diary.heard].index("rollout")
     first = [number for name, number in diary.heard[:acted] if name == "update"]
     assert first == list(range(made + 2, made + owed + 1, 2))
     _same(again, straight[0])
@@ -307,10 +307,10 @@ def test_a_warm_up_that_ends_with_an_episode_goes_on_where_it_was_stopped(
     }
     diary = Diary()
     straight = trained(tmp_path / "straight", diary, kind="WholeEpisodes", **settings)
-    steps = [number for event, number in diary.heard if event == "step"]
+    steps = [number for event, number in diary.heard if event == "rollout"]
     assert straight.updates == (steps[-1] - end) // 4
     paid = end + (4 if num_envs == 1 else 6)  # a quarter of an update for each step
-    assert diary.heard.index(("update", 1)) == diary.heard.index(("step", paid)) + 1
+    assert diary.heard.index(("update", 1)) == diary.heard.index(("rollout", paid)) + 1
     stopped = trained(tmp_path / "run", StopsAt(15, "on_rollout"), kind="WholeEpisodes", **settings)
     assert (stopped.steps, stopped.updates) == (15, 0)
     _same(trained(tmp_path / "run", kind="WholeEpisodes"), straight)

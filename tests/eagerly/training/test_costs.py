@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from eagerly import Trainer, open_run
 from tests.helpers import filled_buffer, small_agent
 from tests.small_runs import SMALL
 
+ROOT = Path(__file__).parents[3]
 # Every operation that Python asks TensorFlow for passes through one of these.
 DOORS = ("TFE_Py_FastPathExecute", "TFE_Py_Execute", "TFE_Py_ExecuteCancelable")
 
@@ -104,9 +108,11 @@ def traced(delay: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("delay", "programs"), [(1, 1), (2, 1), pytest.param(3, 3, marks=pytest.mark.long)]
+    ("delay", "programs"),
+    # Of ten updates three or two periods of three fit into a call, and some are single.
+    [(1, 1), (2, 1), pytest.param(3, 4, marks=pytest.mark.long)],
 )
-def test_the_train_body_is_traced_once_for_each_place_in_the_actors_rhythm(
+def test_the_train_body_is_traced_once_for_whole_periods_and_once_for_each_phase(
     delay: int, programs: int
 ) -> None:
     agent, _ = traced(delay)
@@ -119,7 +125,7 @@ def test_many_updates_are_one_compiled_call(
     body, made = trainer.agent.learner._call, []
 
     def counted(*args: Any) -> Any:
-        made.append(args[0][0].shape[0])
+        made.append(args[2])
         return body(*args)
 
     monkeypatch.setattr(trainer.agent.learner, "_call", counted)
@@ -151,3 +157,42 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     operations |= {operation.type for operation in graph.get_operations()}
     assert not operations & {"If", "StatelessIf", "Case", "StatelessCase"}
     assert operations & {"While", "StatelessWhile"}
+
+
+def _in_package(frame: FrameType) -> str:
+    """Returns the file of a frame, if that is part of the package, else ""."""
+    path = Path(frame.f_code.co_filename).resolve()
+    part = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+    return part if part.startswith(("agents/", "buffers/", "eagerly/", "networks/")) else ""
+
+
+def _frames(function: Callable[[], object]) -> list[tuple[int, str, str]]:
+    """Returns depth, name and file of each call of the package that a function makes, in order."""
+    found: list[tuple[int, str, str]] = []
+
+    def watch(frame: FrameType, event: str, argument: object) -> None:
+        if event != "call" or not (path := _in_package(frame)):
+            return
+        depth, outer = 0, frame.f_back
+        while outer is not None:
+            depth += bool(_in_package(outer))
+            outer = outer.f_back
+        found.append((depth, frame.f_code.co_qualname, path))
+
+    sys.setprofile(watch)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return [(depth - found[0][0], name, path) for depth, name, path in found]
+
+
+def test_the_documentation_shows_every_call_of_an_environment_step(trainer: Trainer) -> None:
+    for _ in range(2):  # completes a round, and takes the new weights
+        trainer._round()
+    frames = _frames(trainer._round)
+    lines = [f"{'  ' * depth + name:52}{path}" for depth, name, path in frames]
+    text = (ROOT / "docs" / "train-step.md").read_text(encoding="utf-8")
+    assert lines == text[text.index("```\nTrainer._round") + 4 :].split("\n```")[0].splitlines()
+    files = {path for _, _, path in frames}
+    assert f"{len(frames)} calls in {len(files)} files" in text

@@ -68,6 +68,7 @@ def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
         return found
 
     agent.rollout_policy = lambda: policy
+    agent.collecting.refresh()  # so that the collector asks for it
     collector.collect()
     assert sorted(asked) == [1] * 5 + [3] * 5
     observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
