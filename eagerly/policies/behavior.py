@@ -110,11 +110,8 @@ class BehaviorPolicy:
             scores = self.row_policy(observations)
         assert scores is not None
         scores = finite_scores(scores, observations)
-        exploration = self.exploration
         self._acted = (
-            exploration.noise(scores, exploration.step)
-            if explore
-            else self._actions.decided(scores)
+            self.exploration.explored(scores) if explore else self._actions.decided(scores)
         )
         return self._acted
 
@@ -168,7 +165,7 @@ class BehaviorPolicy:
             self._episodes.begin(began)
         if self._returns is not None:
             self._returns.begin_episodes(began)
-        self.exploration.noise.begin_episodes(began)
+        self.exploration.begin_episodes(began)
 
     def state(self) -> dict[str, Any]:
         """Returns the step, and the state of the episodes in progress.

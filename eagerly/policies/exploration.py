@@ -7,7 +7,7 @@ neither who draws it, nor with which others, nor how often changes a bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -64,148 +64,23 @@ def _uniform(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarr
     return generator.random(shape)
 
 
-class Noise(Protocol):
-    """Makes of what an actor computes what is done, step by step."""
-
-    def __call__(self, scores: np.ndarray, step: int, /) -> np.ndarray:
-        """Maps scores `[G, A]` to actions `[G, A]` in [-1, 1]."""
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Takes which environments `[G]` begin an episode."""
-
-    def state(self) -> list[list[float]]:
-        """Returns what the next numbers depend on besides their step, as JSON can hold it."""
-
-    def restore(self, state: list[list[float]]) -> None:
-        """Continues from `state`."""
-
-
-class GaussianNoise:
-    """Independent normal noise for every environment, step and dimension.
-
-    Args:
-        scale: Standard deviation, in units of [-1, 1].
-        seed: Seed of the run.
-        first: Number of the first environment.
-    """
-
-    def __init__(self, scale: float, seed: int, *, first: int = 0) -> None:
-        self._scale = np.float32(scale)
-        self._normals = Draws(_normal, seed, Stream.EXPLORATION, 0, first=first)
-
-    def __call__(self, actions: np.ndarray, step: int) -> np.ndarray:
-        """Adds the noise of a step to actions `[G, A]` and keeps them in [-1, 1]."""
-        noisy = actions + self._normals(step, actions.shape) * self._scale
-        np.maximum(noisy, -1.0, out=noisy)  # np.clip takes three times as long
-        return np.minimum(noisy, 1.0, out=noisy)
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Takes which environments `[G]` begin an episode; this noise does not depend on it."""
-
-    def state(self) -> list[list[float]]:
-        """Returns what the next numbers depend on besides their step: here nothing."""
-        return []
-
-    def restore(self, state: list[list[float]]) -> None:
-        """Continues from `state`."""
-
-
-class OrnsteinUhlenbeckNoise(GaussianNoise):
-    """Noise that is correlated in time, one process for every environment and dimension.
-
-    x ← (1 - θ) x + σ n with n ~ N(0, 1), starting at 0 in every episode. This is the process of
-    Uhlenbeck and Ornstein 1930 with time steps of 1, as in Lillicrap et al. 2016 (section 7). Its
-    standard deviation converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for θ = 0.15.
-
-    Args:
-        scale: σ, in units of [-1, 1].
-        theta: θ in (0, 1]; 1 gives `GaussianNoise`.
-        seed: Seed of the run.
-        first: Number of the first environment.
-    """
-
-    def __init__(self, scale: float, theta: float, seed: int, *, first: int = 0) -> None:
-        super().__init__(scale, seed, first=first)
-        self._theta = theta
-        self._current = np.zeros((0, 0), np.float32)
-
-    def __call__(self, actions: np.ndarray, step: int) -> np.ndarray:
-        """Adds the noise of a step to actions `[G, A]` and keeps them in [-1, 1]."""
-        if self._current.shape != actions.shape:
-            self._current = np.zeros(actions.shape, np.float32)
-        self._current -= self._theta * self._current
-        self._current += self._normals(step, actions.shape) * self._scale
-        noisy = actions + self._current
-        return np.minimum(np.maximum(noisy, -1.0, out=noisy), 1.0, out=noisy)
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Resets the processes of the environments `[G]` that begin an episode to 0."""
-        if len(began) == len(self._current):
-            self._current[began] = 0.0
-
-    def state(self) -> list[list[float]]:
-        """Returns where the processes are, `[G, A]`."""
-        current: list[list[float]] = self._current.tolist()
-        return current
-
-    def restore(self, state: list[list[float]]) -> None:
-        """Continues from `state`; after that of another kind of noise, processes start at 0."""
-        self._current = np.array(state, np.float32) if state else np.zeros((0, 0), np.float32)
-
-
-class ChoiceNoise:
-    """Exploration for discrete choices: samples by their probabilities, sometimes uniformly.
-
-    Args:
-        box: The noise of continuous dimensions.
-        actions: How actions are laid out.
-        epsilon: Share of choices that are sampled uniformly from the valid values.
-        seed: Seed of the run.
-        first: Number of the first environment.
-    """
-
-    def __init__(
-        self, box: Noise, actions: Actions, epsilon: float, seed: int, *, first: int = 0
-    ) -> None:
-        self._box, self._actions, self._epsilon = box, actions, epsilon
-        self._uniforms = Draws(_uniform, seed, Stream.EXPLORATION, 1, first=first)
-
-    def __call__(self, scores: np.ndarray, step: int) -> np.ndarray:
-        """Maps scores `[G, A]` to actions `[G, A]`."""
-        noisy = scores.astype(np.float32)
-        first, choices = self._actions.continuous, self._actions.choices
-        if first:
-            noisy[:, :first] = self._box(noisy[:, :first], step)
-        uniform = self._uniforms(step, (len(scores), self._actions.mask_size + len(choices)))
-        gumbel = -np.log(np.maximum(-np.log1p(-uniform), _LEAST))
-        for index, segment in enumerate(self._actions.segments()):
-            columns = noisy[:, segment]
-            own = gumbel[:, segment.start - first : segment.stop - first]
-            valid = scores[:, segment] > INVALID / 2
-            uniformly = uniform[:, self._actions.mask_size + index, np.newaxis] < self._epsilon
-            columns[:] = np.where(valid, np.where(uniformly, own, columns + own), INVALID)
-        return self._actions.decided(noisy)
-
-    def begin_episodes(self, began: np.ndarray) -> None:
-        """Tells the noise of continuous dimensions which environments begin an episode."""
-        self._box.begin_episodes(began)
-
-    def state(self) -> list[list[float]]:
-        """Returns the state of the noise of continuous dimensions."""
-        return self._box.state()
-
-    def restore(self, state: list[list[float]]) -> None:
-        """Continues from `state`."""
-        self._box.restore(state)
-
-
 class Exploration:
-    """Makes actions of what an actor computes, or none of it, for G environments, step by step.
+    """Makes actions of an actor's scores, or random ones, for G environments, step by step.
+
+    Continuous dimensions get normal noise σ n with n ~ N(0, 1): independent noise for every
+    environment, step and dimension, or the process of Uhlenbeck and Ornstein 1930,
+    x ← (1 - θ) x + σ n, which starts at 0 in every episode, with time steps of 1 as in Lillicrap et
+    al. 2016 (section 7). The deviation of x converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for
+    θ = 0.15.
+
+    Discrete choices are drawn with their probabilities, a share ε of them uniformly from the valid
+    values.
 
     Args:
         kind: One of `EXPLORATIONS`.
-        scale, theta: Of the noise, see `GaussianNoise` and `OrnsteinUhlenbeckNoise`.
-        epsilon: Of discrete choices, see `ChoiceNoise`.
+        scale: σ, in units of [-1, 1].
+        theta: θ in (0, 1]; with 1 the process is independent noise.
+        epsilon: ε in [0, 1].
         observations: How observations are laid out as rows, for the masks in them.
         actions: How actions are laid out.
         seed: Seed of the run.
@@ -227,14 +102,45 @@ class Exploration:
         seed: int,
         first: int = 0,
     ) -> None:
-        self.noise: Noise = GaussianNoise(scale, seed, first=first)
-        if kind == "ornstein_uhlenbeck":
-            self.noise = OrnsteinUhlenbeckNoise(scale, theta, seed, first=first)
-        if actions.choices:
-            self.noise = ChoiceNoise(self.noise, actions, epsilon, seed, first=first)
+        self._scale, self._epsilon = np.float32(scale), epsilon
+        self._theta = theta if kind == "ornstein_uhlenbeck" else None
+        self._process = np.zeros((0, 0), np.float32)
+        self._normals = Draws(_normal, seed, Stream.EXPLORATION, 0, first=first)
+        self._choosing = Draws(_uniform, seed, Stream.EXPLORATION, 1, first=first)
         self._uniforms = Draws(_uniform, seed, Stream.WARMUP, first=first)
         self._observations, self._actions = observations, actions
         self.step = 0
+
+    def explored(self, scores: np.ndarray) -> np.ndarray:
+        """Maps scores `[G, A]`, float32, to actions `[G, A]` in [-1, 1]."""
+        has_choices = bool(self._actions.choices)
+        box = scores[:, : self._actions.continuous] if has_choices else scores
+        noise = self._normals(self.step, box.shape) * self._scale
+        if self._theta is not None:
+            if self._process.shape != box.shape:
+                self._process = np.zeros(box.shape, np.float32)
+            self._process -= self._theta * self._process
+            self._process += noise
+            noise = self._process
+        noisy = box + noise
+        np.maximum(noisy, -1.0, out=noisy)  # np.clip takes three times as long
+        np.minimum(noisy, 1.0, out=noisy)
+        return self._chosen(scores, noisy) if has_choices else noisy
+
+    def _chosen(self, scores: np.ndarray, box: np.ndarray) -> np.ndarray:
+        """Draws the choices of scores `[G, A]` beside continuous dimensions `[G, C]`."""
+        first, mask_size = self._actions.continuous, self._actions.mask_size
+        width = mask_size + len(self._actions.choices)
+        uniform = self._choosing(self.step, (len(scores), width))
+        gumbel = -np.log(np.maximum(-np.log1p(-uniform), _LEAST))
+        noisy = np.concatenate([box, scores[:, first:]], axis=1)
+        for index, segment in enumerate(self._actions.segments()):
+            columns = noisy[:, segment]
+            own = gumbel[:, segment.start - first : segment.stop - first]
+            valid = scores[:, segment] > INVALID / 2
+            uniformly = uniform[:, mask_size + index, np.newaxis] < self._epsilon
+            columns[:] = np.where(valid, np.where(uniformly, own, columns + own), INVALID)
+        return self._actions.decided(noisy)
 
     def random(self, observations: np.ndarray) -> np.ndarray:
         """Returns uniformly random actions `[G, A]`, valid where observations `[G, O]` say so."""
@@ -245,19 +151,25 @@ class Exploration:
         """Goes on to the next step; `[G]` bool says which episodes ended."""
         self.step += 1
         if ended.any():
-            self.noise.begin_episodes(ended)
+            self.begin_episodes(ended)
+
+    def begin_episodes(self, began: np.ndarray) -> None:
+        """Resets the processes of the environments `[G]` that begin an episode to 0."""
+        if len(began) == len(self._process):
+            self._process[began] = 0.0
 
     def state(self) -> dict[str, Any]:
         """Returns the step, and the state of correlated noise: plain numbers for JSON."""
-        return {"step": self.step, "noise": self.noise.state()}
+        return {"step": self.step, "noise": self._process.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`.
+        """Continues from `state`; after that of another kind of noise, processes start at 0.
 
         Raises:
             ValueError: If it is not the state of exploration.
         """
         if (step := int(state["step"])) < 0:
             raise ValueError(f"the step of exploration must be at least 0; got {step}")
+        process = state["noise"] if self._theta is not None else []
+        self._process = np.array(process, np.float32) if process else np.zeros((0, 0), np.float32)
         self.step = step
-        self.noise.restore(state["noise"])

@@ -96,10 +96,21 @@ class Callbacks:
 
     Attributes:
         hear: Whether there are any.
+
+    Raises:
+        RunError: If a callback has a method `on_...` that nothing calls.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
+        for callback in self._callbacks:
+            unknown = [n for n in dir(callback) if n.startswith("on_") and not hasattr(Callback, n)]
+            if unknown:
+                methods = ", ".join(name for name in vars(Callback) if name.startswith("on_"))
+                raise RunError(
+                    f"{type(callback).__name__}.{unknown[0]} would never be called: the methods of "
+                    f"a callback are {methods}"
+                )
         self.hear = bool(self._callbacks)
         self._failed: tuple[str, BaseException] | None = None  # a method and its exception
 

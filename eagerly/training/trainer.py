@@ -54,7 +54,6 @@ class Trainer:
         profile_calls: int = 0,
     ) -> None:
         self.run, self.config = run, run.config
-        self._callbacks = Callbacks(callbacks)
         self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
         self._signals, self._training, self._must_advance = StopSignals(), False, False
         self._due_at = 0  # step of the next evaluation, point of the curves or checkpoint
@@ -62,6 +61,7 @@ class Trainer:
         # A round that was begun goes on in a thread, whatever is done here meanwhile.
         self._opened.enter_context(single_blas_thread())
         try:
+            self._callbacks = Callbacks(callbacks)
             self._build()
             self._begin(newest)
         except BaseException:

@@ -102,7 +102,7 @@ def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
     agent = agent_of("td3", Discrete(3), exploration_epsilon=0.3)
     shares = np.array([0.7, 0.3, 0.0])
     scores = np.where(shares > 0, np.log(np.maximum(shares, 1e-9)), INVALID).astype(np.float32)
-    drawn = agent.behavior().exploration.noise(np.tile(scores, (20_000, 1)), 0)
+    drawn = agent.behavior().exploration.explored(np.tile(scores, (20_000, 1)))
     expected = 0.7 * shares + 0.3 * np.array([0.5, 0.5, 0])
     np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.02)
     assert not drawn[:, 2].any()

@@ -9,22 +9,37 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly.policies.exploration import Exploration, GaussianNoise, OrnsteinUhlenbeckNoise
+from eagerly.policies.exploration import Exploration
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.spaces import Actions, Observations
 
 
-def walk(
-    noise: GaussianNoise, steps: int, shape: tuple[int, int] = (3, 2), begin: int = 0
-) -> np.ndarray:
-    zeros = np.zeros(shape, np.float32)
-    return np.array([noise(zeros, begin + step) for step in range(steps)])
+def walk(noise: Exploration, steps: int, count: int = 3) -> np.ndarray:
+    """The actions of a policy that scores 0, without an end of an episode."""
+    found = []
+    for _ in range(steps):
+        found.append(noise.explored(np.zeros((count, 2), np.float32)))
+        noise.stepped(np.zeros(count, bool))
+    return np.array(found)
 
 
-def exploration(kind: str = "gaussian", space: Any = None, first: int = 0) -> Exploration:
+def exploration(
+    kind: str = "gaussian",
+    space: Any = None,
+    first: int = 0,
+    *,
+    scale: float = 0.1,
+    theta: float = 0.15,
+    seed: int = 7,
+) -> Exploration:
     space = gymnasium.spaces.Box(-1, 1, (2,)) if space is None else space
     spaces = Observations(gymnasium.spaces.Box(-1, 1, (3,))), Actions(space)
-    return Exploration(kind, 0.1, 0.15, 0.3, *spaces, seed=7, first=first)
+    return Exploration(kind, scale, theta, 0.3, *spaces, seed=seed, first=first)
+
+
+def process(scale: float, theta: float = 0.15) -> Exploration:
+    """The process of Ornstein and Uhlenbeck."""
+    return exploration("ornstein_uhlenbeck", scale=scale, theta=theta, seed=0)
 
 
 def played(each: Exploration, steps: int, count: int) -> np.ndarray:
@@ -34,17 +49,17 @@ def played(each: Exploration, steps: int, count: int) -> np.ndarray:
     for _ in range(steps):
         scores, observations = np.zeros((count, size), np.float32), np.zeros((count, 3))
         is_random = each.step % 3 == 2
-        found.append(each.random(observations) if is_random else each.noise(scores, each.step))
+        found.append(each.random(observations) if is_random else each.explored(scores))
         each.stepped(np.full(count, each.step % 5 == 4))
     return np.array(found)
 
 
 def test_gaussian_noise_is_independent_and_clipped() -> None:
-    noise = walk(GaussianNoise(0.1, 0), 5000)
+    noise = walk(exploration(), 5000)
     assert abs(noise.std() - 0.1) < 0.002
     assert abs(np.mean(noise[1:] * noise[:-1])) < 0.02 * 0.1**2 * 5
     assert abs(np.mean(noise[:, 0] * noise[:, 1])) < 0.02 * 0.1**2 * 5
-    assert np.abs(GaussianNoise(5.0, 0)(np.zeros((100, 2)), 0)).max() == 1
+    assert np.abs(walk(exploration(scale=5.0), 1, 100)).max() == 1
 
 
 def test_an_ornstein_uhlenbeck_process_is_its_recursion() -> None:
@@ -52,28 +67,28 @@ def test_an_ornstein_uhlenbeck_process_is_its_recursion() -> None:
     draws = [np.random.Generator(np.random.PCG64(seeds)) for seeds in streams]
     normals = np.stack([draw.standard_normal((4, 2), np.float32) for draw in draws], axis=1)
     x = np.zeros((3, 2))
-    for step, noise in enumerate(walk(OrnsteinUhlenbeckNoise(0.02, 0.15, 0), 4)):
+    for step, noise in enumerate(walk(process(0.02), 4)):
         x = (1 - 0.15) * x + 0.02 * normals[step]
         np.testing.assert_allclose(noise, x, rtol=1e-5, atol=1e-7)
 
 
 def test_its_deviation_and_its_correlation_settle_where_the_theory_says() -> None:
-    noise = walk(OrnsteinUhlenbeckNoise(0.05, 0.15, 0), 20_000)[100:]
+    noise = walk(process(0.05), 20_000)[100:]
     assert abs(noise.std() / (0.05 / np.sqrt(1 - 0.85**2)) - 1) < 0.03
     assert abs(np.mean(noise[1:] * noise[:-1]) / noise.var() - 0.85) < 0.02
 
 
 def test_at_theta_1_it_is_gaussian_noise() -> None:
-    gaussian = walk(GaussianNoise(0.1, 0), 10)
-    np.testing.assert_array_equal(walk(OrnsteinUhlenbeckNoise(0.1, 1.0, 0), 10), gaussian)
+    gaussian = walk(exploration(seed=0), 10)
+    np.testing.assert_array_equal(walk(process(0.1, 1.0), 10), gaussian)
 
 
 def test_it_begins_at_zero_in_every_episode_of_its_own_environment() -> None:
-    noise, twin = (OrnsteinUhlenbeckNoise(0.05, 0.15, 0) for _ in range(2))
+    noise, twin = (process(0.05) for _ in range(2))
     walk(noise, 20)
     before = walk(twin, 20)[-1]
     noise.begin_episodes(np.array([False, True, False]))
-    difference = walk(twin, 1, begin=20)[0] - walk(noise, 1, begin=20)[0]
+    difference = walk(twin, 1)[0] - walk(noise, 1)[0]
     np.testing.assert_allclose(difference[1], (1 - 0.15) * before[1], rtol=1e-4)
     assert not difference[[0, 2]].any()
 
@@ -104,17 +119,17 @@ def test_neither_company_nor_repetition_changes_a_bit(kind: str, space: Any) -> 
 
 
 def test_another_number_of_environments_begins_at_zero() -> None:
-    noise = OrnsteinUhlenbeckNoise(0.05, 0.15, 0)
+    noise = process(0.05)
     walk(noise, 50)
     noise.begin_episodes(np.array([True] * 5))  # of no concern: it has three
-    assert np.abs(walk(noise, 1, (5, 2))).max() < 5 * 0.05
+    assert np.abs(walk(noise, 1, 5)).max() < 5 * 0.05
 
 
 def test_the_state_of_another_kind_is_taken_as_far_as_it_goes() -> None:
-    gaussian, process = exploration("gaussian"), exploration("ornstein_uhlenbeck")
+    gaussian, correlated = exploration("gaussian"), exploration("ornstein_uhlenbeck")
     played(gaussian, 3, 2)
-    process.restore(gaussian.state())
-    np.testing.assert_array_equal(played(process, 1, 2), played(gaussian, 1, 2))
+    correlated.restore(gaussian.state())
+    np.testing.assert_array_equal(played(correlated, 1, 2), played(gaussian, 1, 2))
     again = exploration("gaussian")
-    again.restore(process.state())
+    again.restore(correlated.state())
     np.testing.assert_array_equal(played(again, 1, 2), played(gaussian, 1, 2))

@@ -122,6 +122,15 @@ class Fails(Callback):
                 raise self._fault
 
 
+def test_a_callback_with_a_method_that_nothing_calls_is_refused(tmp_path: Path) -> None:
+    class Outdated(Callback):
+        def on_step(self, training: Training, step: Any) -> None: ...
+
+    with pytest.raises(RunError, match=r"Outdated.on_step would never be called: .* on_rollout, "):
+        trained(tmp_path / "run", Outdated(), **BRIEF)
+    assert trained(tmp_path / "run", **BRIEF).finished  # the directory was freed
+
+
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
