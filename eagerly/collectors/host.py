@@ -56,6 +56,7 @@ class Host:
 
     def equip(self, policies: Mapping[int, Acts]) -> None:
         """Takes the policy of each group."""
+        self._actor = None  # which they do not have yet
         for index, policy in policies.items():
             self._groups[index].policy = policy
 
@@ -136,7 +137,6 @@ class RemoteHost(Host):
         """
         if policies is not None:
             self.equip(cloudpickle.loads(policies))
-            self._actor = None
         answers = self.ask(requests, None if actor is None else cloudpickle.loads(actor))
         for index, answer in answers.items():
             policy = self._groups[index].policy
