@@ -43,7 +43,7 @@ def _alone() -> list[str]:
 
 @pytest.mark.long
 def test_on_a_cluster_of_this_machine(tmp_path: Path) -> None:
-    cases = ROOT / "tests" / "collectors" / "ray_cases.py"
+    cases = Path(__file__).with_name("ray_cases.py")
     words = ["-q", "-x", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "cases")]
     done = subprocess.run(
         [*_alone(), sys.executable, "-m", "pytest", *words, str(cases)],
