@@ -147,7 +147,8 @@ class Agent(Algorithm):
                 more = self.rewards.metrics() | self._rates.metrics()
         finally:
             self._in_update = False
-        if not more or not isinstance(results, tuple):
+        is_pair = isinstance(results, tuple) and [type(each) for each in results] == [dict, dict]
+        if not (more and is_pair):
             return results  # which the learner checks
         metrics, *per_row = results
         if taken := metrics.keys() & more.keys():

@@ -69,6 +69,7 @@ class Elsewhere(ABC):
         """Takes the policy of each group; one that is lost begins with it as it is then."""
         self._acting = policies
         self._prepared.clear()
+        self._actors_there.clear()  # new policies have no actor yet
 
     def ask(
         self, requests: Mapping[int, Request], actor: RowPolicy | None = None

@@ -104,7 +104,13 @@ class Callbacks:
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
         for callback in self._callbacks:
-            unknown = [n for n in dir(callback) if n.startswith("on_") and not hasattr(Callback, n)]
+            unknown = [
+                name
+                for name in dir(callback)
+                if name.startswith("on_")
+                and not hasattr(Callback, name)
+                and callable(getattr(callback, name))
+            ]
             if unknown:
                 methods = ", ".join(name for name in vars(Callback) if name.startswith("on_"))
                 raise RunError(

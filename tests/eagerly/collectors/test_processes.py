@@ -13,9 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
 from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.remote import RemoteEnvironment
@@ -24,6 +27,7 @@ from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
 from eagerly.training.callbacks import Callback
+from eagerly.training.collector import Collector
 from eagerly.training.signals import StopSignals
 from tests import toys
 from tests.eagerly.training.test_trainer import _same
@@ -127,6 +131,21 @@ def test_here_and_in_processes_environments_give_the_same_bits(
         assert not there.lost.any()
     for environments in both:
         environments.close()
+
+
+def test_groups_elsewhere_act_on_after_a_live_collector_was_restored() -> None:
+    made = gymnasium.make("Pendulum-v1")
+    agent = TD3(
+        made.observation_space, made.action_space, TD3Config(hidden_sizes=(8,), mode="eager")
+    )
+    environments = processes(environment_maker("Pendulum-v1"), 2, 0, group_size=1, num_collectors=1)
+    collector = Collector(agent, environments, agent.replay_buffer(100))
+    collector.collect()
+    state = collector.state()
+    actions = collector.collect().actions
+    collector.restore(state)
+    np.testing.assert_array_equal(collector.collect().actions, actions)
+    collector.close()
 
 
 @pytest.mark.parametrize("policy_lag", [0, 1])
