@@ -24,6 +24,7 @@ from eagerly.agents.persistence import (
     check_weights,
 )
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
 from eagerly.agents.schedule import Phase, Schedule
 from eagerly.agents.statistics import Statistics
@@ -147,13 +148,10 @@ class Agent(Algorithm):
                 more = self.rewards.metrics() | self._rates.metrics()
         finally:
             self._in_update = False
-        is_pair = isinstance(results, tuple) and [type(each) for each in results] == [dict, dict]
-        if not (more and is_pair):
-            return results  # which the learner checks
-        metrics, *per_row = results
+        metrics, per_row = two_dictionaries(results)
         if taken := metrics.keys() & more.keys():
             raise ValueError(f"the metric {min(taken)} is the agent's own: give yours another name")
-        return metrics | more, *per_row
+        return metrics | more, per_row
 
     @property
     def updates(self) -> int:

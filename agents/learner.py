@@ -20,11 +20,11 @@ _UNROLLED = 4  # updates in a row that a program writes out one by one; more bec
 
 
 class Learner:
-    """Samples from a replay buffer and makes many updates in one call.
+    """Samples from a replay buffer and runs many updates in one call.
 
-    The algorithm defines an update. One program makes whole periods of the schedule; updates before
-    and after them run in programs of one update, one for each phase. How updates are divided into
-    calls changes none of their random numbers, and no bit of the results of TD3 and DDPG unless the
+    The algorithm defines an update. One program runs whole periods of the schedule. Updates before
+    and after them run in single-update programs, one for each phase. The division of updates into
+    calls does not change their random numbers, and no bit of the results of TD3 and DDPG unless the
     sampler uses feedback.
 
     Args:
@@ -80,13 +80,13 @@ class Learner:
                 )
 
     def learn(self, buffer: Buffer, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Makes K = `updates` updates.
+        """Runs K = `updates` updates.
 
         Returns:
-            The values of each metric, and what was published unless something happened after that.
+            The values of each metric, and the published arrays unless they changed after the call.
 
         Raises:
-            ValueError: As `check_call`, and if the buffer's sampler wants what is not returned.
+            ValueError: As `check_call`, and if the update lacks a value that the sampler needs.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         self.check_call(updates)
@@ -119,7 +119,7 @@ class Learner:
         phase: int | None,
         wanted: tuple[str, ...],
     ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
-        """Makes updates in one program.
+        """Runs updates in one program.
 
         Phases are settled while tracing: a branch would copy every variable that it could change.
 
@@ -128,18 +128,18 @@ class Learner:
             start: `[2]` int64, the number of updates before these in all, and in this call.
             count: How many updates, n.
             phase: Number of the phase of a single update; None for whole periods.
-            wanted: What to return for each row.
+            wanted: Names of the values for each row to return.
 
         Returns:
-            Each metric in the updates that return it, `[n, B]` for each name in `wanted`, and what
-            is published.
+            Each metric in the updates that return it, `[n, B]` for each name in `wanted`, and the
+            published tensors.
         """
         made, first = tf.unstack(start)
         self._counter.assign(made + count)
 
         def update(due: Due, before: Any, k: Any) -> tuple[Tensors, Tensors]:
             program, k = self._program(due, samples, wanted), before + k
-            # `part[first + k]` would let XLA compile the program anew for each `first`.
+            # With `part[first + k]`, XLA would compile another program for each `first`.
             return program(made + 1 + k, *(tf.gather(part, first + k) for part in samples))
 
         def period(number: Any) -> tuple[Tensors, Tensors]:
@@ -156,7 +156,7 @@ class Learner:
         return *results, self._published()
 
     def _program(self, due: Due, samples: list[tf.Tensor], wanted: tuple[str, ...]) -> Any:
-        """Returns what makes one update; traced once, unless in eager mode."""
+        """Returns a function that runs one update; traced once, unless in eager mode."""
         one = partial(self._one, due, wanted)
         if self._is_eager:
             return one
@@ -171,7 +171,7 @@ class Learner:
     def _one(
         self, due: Due, wanted: Sequence[str], number: tf.Tensor, *sample: tf.Tensor
     ) -> tuple[Tensors, Tensors]:
-        """Makes the update of that number; returns metrics `[1]`, and what is wanted, `[1, B]`."""
+        """Runs the update with that number; returns metrics `[1]` and wanted values `[1, B]`."""
         batch, dtype = self._inputs.batch(sample[0], number, *sample[1:]), self._inputs.dtype
         phase = Phase(number, due, self._schedule.rhythms)
         results = self._update(batch, UpdateRandom(self._seed, number, dtype), phase)
@@ -193,7 +193,7 @@ class Learner:
 
 
 def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
-    """Calls a function with 0, 1, ..., in a loop if that is often, and joins what it returns."""
+    """Calls a function with 0, 1, ..., and joins its results; many calls become a loop."""
     if times <= unrolled:
         return joined([function(k) for k in range(times)], _concat)
     # With the number, because `map_fn` needs an output and updates may return nothing.

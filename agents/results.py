@@ -16,30 +16,43 @@ _STATEFUL_DRAWS = {
 }
 
 
-def checked(
-    results: Any, rows: int, dtype: tf.DType, wanted: Sequence[str]
-) -> tuple[Tensors, Tensors]:
-    """Checks what an update returned.
-
-    Args:
-        results: Metrics, scalars by name; and values for each row, `[B]` by name.
-        rows: B.
-        dtype: Dtype of what is returned.
-        wanted: Names of the values for each row that the sampler wants.
-
-    Returns:
-        Metrics as `[1]`, and what is wanted as `[1, B]`.
+def two_dictionaries(results: Any) -> tuple[Tensors, Tensors]:
+    """Returns the results of an update.
 
     Raises:
         TypeError: If they are not two dictionaries.
-        ValueError: If a value has another shape, or something that is wanted is missing.
     """
     if not (isinstance(results, tuple) and [type(each) for each in results] == [dict, dict]):
         raise TypeError(
             "an update must return two dictionaries, metrics and values for each row; got "
             f"{type(results).__name__}: return metrics, {{}} where there is nothing for each row"
         )
-    metrics, per_row = ({n: tf.cast(v, dtype) for n, v in each.items()} for each in results)
+    metrics, per_row = results
+    return metrics, per_row
+
+
+def checked(
+    results: Any, rows: int, dtype: tf.DType, wanted: Sequence[str]
+) -> tuple[Tensors, Tensors]:
+    """Checks the results of an update.
+
+    Args:
+        results: Metrics, scalars by name; and values for each row, `[B]` by name.
+        rows: B.
+        dtype: Dtype of the returned tensors.
+        wanted: Names of the values for each row that the sampler needs.
+
+    Returns:
+        Metrics as `[1]`, and the wanted values as `[1, B]`.
+
+    Raises:
+        TypeError: If they are not two dictionaries.
+        ValueError: If a value has another shape, or a wanted one is missing.
+    """
+    metrics, per_row = (
+        {name: tf.cast(value, dtype) for name, value in each.items()}
+        for each in two_dictionaries(results)
+    )
     for name, value in metrics.items():
         if value.shape.rank != 0:
             raise ValueError(f"metric {name} must be a scalar; got shape {value.shape}")

@@ -75,21 +75,21 @@ class Schedule:
         return frozenset(every for every in self.rhythms if update % every == 0)
 
     def runs(self) -> list[tuple[Due, int]]:
-        """Lists, for the updates of a period, what is due in how many in a row."""
+        """Lists the runs of a period: the due rhythms, and the number of updates in a row."""
         runs = itertools.groupby(range(1, self.period + 1), self.due)
         return [(due, len(list(run))) for due, run in runs]
 
     def parts(self, made: int, updates: int, one_by_one: bool) -> Iterator[tuple[Any, ...]]:
-        """Divides updates into whole periods, together, and single updates around them.
+        """Divides updates into parts: whole periods together, and single updates around them.
 
         Args:
-            made: How many updates were made before.
-            updates: How many to divide.
-            one_by_one: Whether all are to be single.
+            made: Number of the updates before.
+            updates: Number of updates to divide.
+            one_by_one: Whether every part is a single update.
 
         Yields:
-            How many updates were made before a part, how many it has, and the number of its phase;
-            None for whole periods.
+            The number of updates before a part, its length, and the number of its phase; None for
+            whole periods.
         """
         end = made + updates
         while made < end:

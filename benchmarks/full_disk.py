@@ -1,4 +1,4 @@
-"""Shows what a full disk leaves of the curves: TensorFlow's summary writer, and the writer of runs.
+"""Compares TensorFlow's summary writer with the writer of runs on a full disk.
 
 `python -m eagerly.benchmarks.full_disk` writes points with each of them, lets all writes fail for a
 while, as on a full disk, and writes further points. Then it reads the files as TensorBoard does.
@@ -52,7 +52,7 @@ def run_writer(folder: Path) -> tuple[Callable[[int], None], Callable[[], None]]
 
 
 def readable_steps(folder: Path) -> set[int]:
-    """Returns the steps of which TensorBoard shows all scalars."""
+    """Returns the steps for which TensorBoard shows all scalars."""
     found: dict[int, int] = {}
     for path in folder.glob("events.out.tfevents.*"):
         with suppress(tf.errors.DataLossError):  # TensorBoard stops where a file is damaged
@@ -62,7 +62,7 @@ def readable_steps(folder: Path) -> set[int]:
 
 
 def after_a_full_disk(make: Callable[[Path], Any], folder: Path) -> set[int]:
-    """Returns the steps that are readable of a writer that met a full disk."""
+    """Returns the steps that are readable after a writer met a full disk."""
     write, close = make(folder)
     steps = iter(range(1, 1 + _BEFORE + _MEANWHILE + _AFTER))
 

@@ -105,12 +105,12 @@ class Buffer:
         self._rows[start : start + head] = rows[:head]
         self._rows[: len(rows) - head] = rows[head:]
         self.added += len(rows)
-        if self._custom_sampler:
-            self._announce(len(rows))
+        self._announce(len(rows))
 
     def _announce(self, count: int) -> None:
         """Tells the sampler the places of the newest rows."""
-        self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
+        if self._custom_sampler:
+            self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Says which environments, `[N]` bool, begin an episode though none was said to end."""
@@ -228,8 +228,7 @@ class Buffer:
         self.added = start + len(rows)
         kept = rows[-self.capacity :]
         self._rows[np.arange(self.added - len(kept), self.added) % self.capacity] = kept
-        if self._custom_sampler:
-            self._announce(len(kept))
+        self._announce(len(kept))
 
     def state(self) -> dict[str, Any]:
         """Returns what the next sample depends on, and how many rows were added; rows are apart."""

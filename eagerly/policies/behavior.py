@@ -30,8 +30,8 @@ class BehaviorPolicy:
     correlated in time, memories, and the statistics by which observations and rewards are
     normalised. `Agent.behavior` creates a behaviour policy.
 
-    A group of environments that acts by itself has one of its own, without statistics. What comes
-    of it is counted by `count` of another one.
+    Each group of environments that acts by itself has a behaviour policy without statistics. The
+    collector has another one, whose `count` takes the results of all groups.
 
     Args:
         policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes; None while
@@ -64,7 +64,7 @@ class BehaviorPolicy:
         self.row_policy = None if isinstance(policy, EpisodePolicy) else policy
         self.exploration = exploration
         self._observations, self._actions = observations, actions
-        self.to_environment, self._shape = actions.to_environment, (observations.size,)
+        self.to_environment = actions.to_environment
         self._normalization, self._returns = normalization, returns
         self.counts = normalization is not None or returns is not None
         self._episodes: Episodes | None = None
@@ -89,8 +89,7 @@ class BehaviorPolicy:
                 the previous actions.
             FloatingPointError: If an action is NaN, because a weight or an observation is.
         """
-        if observations.shape[1:] != self._shape:
-            check_rows(observations, self._observations.size)
+        check_rows(observations, self._observations.size)
         if self._acted is not None:
             raise ValueError(
                 "act was called twice: call observe(rewards, ended) between, with what came of the "

@@ -12,7 +12,7 @@ import numpy as np
 
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import NO_HINDSIGHT
-from eagerly.buffers import Accumulator, Buffer, OneStep, RowLayout, Transition
+from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
 from eagerly.buffers.replay import Incoming
 from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
@@ -78,7 +78,7 @@ class Collector:
                     "accumulator from eagerly.training.hindsight.accumulator_of"
                 )
             accumulator = agent.accumulator(discount)
-        self._accumulator, self._single_steps = accumulator, type(accumulator) is OneStep
+        self._accumulator = accumulator
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
                 f"{type(buffer).__name__} needs every step of an episode, and "
@@ -201,8 +201,7 @@ class Collector:
             if self._version != self._agent.collecting.version:
                 self._version = self._agent.collecting.version
                 self._actor = self._agent.rollout_policy()
-            random_steps = self._random_steps() if self._warming_up else 0
-            rollout = environments.rollout(self._actor, self._rollout_steps, random_steps)
+            rollout = environments.rollout(self._actor, self._rollout_steps, self._random_steps())
         if environments.lost.any():
             behavior.begin_episodes(environments.lost)
             self._begin_in_buffer(environments.lost)
@@ -264,9 +263,7 @@ class Collector:
             try:
                 if self._checked is not None:
                     self._checked.take(step)
-                transitions, ends = step, ended
-                if not self._single_steps:
-                    transitions, ends = self._accumulator.accumulate(step, ended, *details)
+                transitions, ends = self._accumulator.accumulate(step, ended, *details)
                 if len(ends) > self._buffer.capacity and not self._accumulator.one_to_one:
                     # Of a long episode there may be more at once: the oldest would be overwritten.
                     newest = slice(-self._buffer.capacity, None)
