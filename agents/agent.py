@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
@@ -15,12 +15,11 @@ from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch, inputs_of
 from eagerly.agents.learner import Learner
-from eagerly.agents.modules import Modules
+from eagerly.agents.modules import Module, Modules
 from eagerly.agents.outputs import outputs_of
 from eagerly.agents.persistence import (
     VariableCheckpoint,
     check_loadable,
-    check_saved,
     check_weights,
 )
 from eagerly.agents.random import UpdateRandom
@@ -33,6 +32,7 @@ from eagerly.networks import acting_policy
 from eagerly.networks.acting import MemoryPolicy
 from eagerly.networks.actor import Actor
 from eagerly.networks.factories import seeded
+from eagerly.networks.models import Model
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
@@ -61,9 +61,8 @@ class Agent(Algorithm):
         outputs: Makes, of an update's random numbers, what the actor's outputs are in it.
         modules: Networks, their targets and optimisers, by name.
         learner: Makes the updates.
-        acting: The model that is evaluated and saved as the policy.
+        acting: The model that acts and is saved as the policy: the module `policy`, or `actor`.
         policy: Calls it on NumPy observations.
-        collecting: Calls the model that acts while data is collected; in most algorithms `policy`.
         checkpoint: Everything that is learned and kept, as it is written to files and read back.
         normalization: What observations go through before any network, or None.
         rewards: What rewards go through before any update.
@@ -94,22 +93,18 @@ class Agent(Algorithm):
         self.observations, self.actions = builder.observations, builder.actions
         config.check_spaces(self.observations, self.actions)
         self._seed, self.normalization, self._in_update = seed, builder.normalization, False
-        self._rates, self._clock = builder.rates, builder.clock
+        self._rates, self._clock, self._spaces = builder.rates, builder.clock, builder.spaces
         self.inputs = inputs_of(config, self.observations, self.actions, seed)
         self.rewards = RewardScaling(config.rewards, self.inputs.dtype)
         self._statistics = Statistics(self.normalization, self.rewards)
         self.outputs = outputs_of(self.actions, config.discrete, self.inputs.rows_per_update)
         self.modules = self._built(builder)
         self._rates.check_reach(self.modules)
-        self.acting = self.acting_model()
+        self.acting = self.modules["policy" if "policy" in self.modules else "actor"].network
         builder.check_quantized(self.acting)
-        if type(self).acting_model is not Algorithm.acting_model:
+        if "policy" in self.modules:
             check_loadable(self.acting, builder.policy_actor())
-            check_saved(self.acting, self.modules)
-        self.policy = self.collecting = acting_policy(self.acting, self.actions.size)
-        if (collecting := self.collecting_model()) is not self.acting:
-            check_saved(collecting, self.modules)
-            self.collecting = acting_policy(collecting, self.actions.size)
+        self.policy = acting_policy(self.acting, self.actions.size)
         self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self._clock.count_with(self._counter)
         self.learner = Learner(
@@ -119,8 +114,8 @@ class Agent(Algorithm):
             counter=self._counter,
             mode=config.mode,
             schedule=Schedule(self.rhythms),
-            between=self.between_calls(),
-            published=self.collecting.weights,
+            copied=[module for module in self.modules.values() if module.copy_every],
+            published=self.policy.weights,
             autograph=self._needs_autograph(),
         )
         self.checkpoint = VariableCheckpoint(updates=[self._counter], **self.modules.groups())
@@ -165,9 +160,14 @@ class Agent(Algorithm):
         return self.learner.updates
 
     @property
-    def acting_updates(self) -> int:
-        """Updates so far, or 0 while the acting model has had none: it is not yet the best then."""
-        return self.updates
+    def actor(self) -> Module:
+        """The module of that name."""
+        return self.modules["actor"]
+
+    @property
+    def critic(self) -> Module:
+        """The module of that name."""
+        return self.modules["critic"]
 
     @property
     def layout(self) -> Layout:
@@ -226,18 +226,18 @@ class Agent(Algorithm):
         )
 
     def rollout_policy(self) -> RowPolicy | None:
-        """Returns the collecting model as it is now in NumPy, with which groups act by themselves.
+        """Returns the policy as it is now in NumPy, with which groups act by themselves.
 
         None where the agent acts in all environments itself: with a memory, with a model of which
         there is no such thing, or where `behavior` is overridden.
         """
-        if type(self).behavior is not Agent.behavior or isinstance(self.collecting, MemoryPolicy):
+        if type(self).behavior is not Agent.behavior or isinstance(self.policy, MemoryPolicy):
             return None
-        policy: RowPolicy | None = self.collecting.snapshot()
+        policy: RowPolicy | None = self.policy.snapshot()
         return policy
 
     def behavior(self, discount: float = 0.99) -> BehaviorPolicy:
-        """Makes the policy that collects: the collecting model as it is, with exploration noise.
+        """Makes the policy that collects: the acting model as it is, with exploration noise.
 
         Each one begins with the noise of the agent's seed. Where this method is overridden, what it
         returns acts in all environments together.
@@ -246,7 +246,7 @@ class Agent(Algorithm):
             discount: Discount per step, gamma, of the returns that rewards are normalised by.
         """
         return BehaviorPolicy(
-            self.collecting,
+            self.policy,
             self.exploration(),
             self.observations,
             self.actions,
@@ -279,13 +279,17 @@ class Agent(Algorithm):
         The learning rates stay as given.
         """
         self.learner.updates = int(self._counter.numpy())
-        self._refresh_policies()
+        self.policy.refresh()
         for module in self.modules.values():
             module.keep_learning_rate()
 
     def figures(self) -> dict[str, float]:
         """Returns numbers of the agent as it is now, which curves show: ranges, if it has any."""
         return self.acting.figures() if isinstance(self.acting, Actor) else {}
+
+    def another_policy(self) -> Model:
+        """Builds another model of the policy, with variables of its own."""
+        return self.Builder(self.config, *self._spaces, seed=self._seed).policy_actor()
 
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of the acting model, by their path."""
@@ -311,7 +315,7 @@ class Agent(Algorithm):
         self._statistics.restore_arrays(weights)
         for name, variable in self._weights().items():
             variable.assign(weights[name])
-        self._refresh_policies()
+        self.policy.refresh()
 
     def _weights(self) -> dict[str, tf.Variable]:
         groups = self.checkpoint.groups
@@ -339,11 +343,5 @@ class Agent(Algorithm):
             raise ValueError(f"the buffer must hold {self.layout}; got {buffer.layout}")
         self._statistics.publish()
         metrics, weights = self.learner.learn(buffer, updates)
-        self._refresh_policies(weights)
+        self.policy.refresh(weights)
         return metrics
-
-    def _refresh_policies(self, collecting: Sequence[np.ndarray] = ()) -> None:
-        """Says that weights may have changed, those of the collecting model to these if given."""
-        self.collecting.refresh(collecting)
-        if self.policy is not self.collecting:
-            self.policy.refresh()

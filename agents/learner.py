@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
+from eagerly.agents.modules import Module
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors, check_draws, check_finite, checked, joined
 from eagerly.agents.schedule import Due, Phase, Schedule
@@ -34,7 +35,7 @@ class Learner:
         counter: int64 variable, the number of the newest update.
         mode: "eager" (Python, for a debugger), "graph" or "xla".
         schedule: What happens in some updates only.
-        between: What to do after every so many updates, between two calls.
+        copied: Modules whose targets are copied between two calls, in this order.
         published: Reads tensors at the end of a program; reading them later takes longer.
         autograph: Whether `update` may branch on tensors in Python.
 
@@ -51,12 +52,12 @@ class Learner:
         counter: tf.Variable,
         mode: str,
         schedule: Schedule,
-        between: Sequence[tuple[int, Callable[[], object]]],
+        copied: Sequence[Module],
         published: Callable[[], tuple[tf.Tensor, ...]],
         autograph: bool = True,
     ) -> None:
         self._update, self._inputs, self._seed, self._schedule = update, inputs, seed, schedule
-        self._between, self._published, self._autograph = between, published, autograph
+        self._copied, self._published, self._autograph = copied, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
         self._returned: dict[Due, tuple[str, ...]] = {}  # names of the metrics of an update
         self._programs: dict[Any, Any] = {}  # of one update
@@ -66,17 +67,17 @@ class Learner:
             self._call = tf.function(body, jit_compile=mode == "xla", autograph=False)
 
     def check_call(self, updates: int) -> None:
-        """Refuses calls that would go past what happens between calls.
+        """Refuses calls during which a target would have to be copied.
 
         Raises:
-            ValueError: If something happens every n updates, and `updates` does not divide n and
+            ValueError: If a target is copied every n updates, and `updates` does not divide n and
                 the updates made so far.
         """
-        for every, _ in self._between:
-            if every % updates or self.updates % updates:
+        for module in self._copied:
+            if module.copy_every % updates or self.updates % updates:
                 raise ValueError(
-                    f"updates per call must divide {every}, the updates between two copies of "
-                    f"targets, and {self.updates}, the updates so far; got {updates}"
+                    f"updates per call must divide {module.copy_every}, the updates between two "
+                    f"copies of targets, and {self.updates}, the updates so far; got {updates}"
                 )
 
     def learn(self, buffer: Buffer, updates: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
@@ -105,9 +106,9 @@ class Learner:
         if wanted:
             buffer.feedback(per_row)
         published = [tensor.numpy() for tensor in parts[-1][2]]
-        for every, what in self._between:
-            if self.updates % every == 0:
-                what()
+        for module in self._copied:
+            if self.updates % module.copy_every == 0:
+                module.copy_to_target()
                 published = []
         return metrics, published
 

@@ -137,30 +137,6 @@ def check_loadable(acting: Any, another: Any) -> None:
         )
 
 
-def check_saved(model: Any, modules: Mapping[str, Any]) -> None:
-    """Refuses a model with variables of its own, which no checkpoint would have.
-
-    Args:
-        model: What an algorithm acts or collects with.
-        modules: Its modules.
-
-    Raises:
-        ValueError: Naming a variable that belongs to none of them.
-    """
-    saved = {
-        id(variable.value)
-        for module in modules.values()
-        for network in module.networks().values()
-        for variable in network.variables
-    }
-    for variable in model.variables:
-        if id(variable.value) not in saved:
-            raise ValueError(
-                f"{variable.path} of {model.name}, which acts, belongs to no module and would not "
-                "be saved: return the network that it belongs to from build, in a Module"
-            )
-
-
 def _key(group: str, path: str) -> str:
     """Writes the name that `tf.train.Checkpoint` gives to a variable in a dictionary."""
     escaped = path.replace(".", "..").replace("/", ".S")

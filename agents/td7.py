@@ -1,46 +1,155 @@
-"""TD7: TD3 with state-action embeddings, prioritised replay and policy checkpoints.
+"""TD7: TD3 with state-action embeddings, prioritized replay and policy checkpoints.
 
 Fujimoto, Chang, Smith, Gu, Precup and Meger 2023, "For SALE: State-Action Representation Learning
 for Deep Reinforcement Learning", section 5 and Algorithm 1. Defaults are those of the authors'
-code. Of the encoder f (states, zs) and g (pairs, zsa) there are three generations: the one that
-learns, the fixed one that actor and critics take, and the one before that, which their targets
-take.
+code. There are three generations of the encoder f (states, zs) and g (pairs, zsa): the one that
+learns, the fixed one that actor and critics take, and the previous fixed one that their targets
+take. Policy checkpoints are in `eagerly.training.policy_checkpoints`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+import itertools
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.agent import Agent
-from eagerly.agents.algorithm import Budget, FinishedEpisode
+from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
-from eagerly.agents.modules import Modules
-from eagerly.agents.policy_checkpoints import EpisodicBudget, PolicyCheckpoints
+from eagerly.agents.modules import Module, Modules
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.replay import sampler_of
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
-from eagerly.agents.td7_builder import TD7Builder
 from eagerly.agents.td7_config import TD7Config
-from eagerly.buffers import Buffer, Sampler
-from eagerly.networks.models import Model, copy_variables
-from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.networks.sale import (
+    EmbeddedActor,
+    EmbeddedCritic,
+    EmbeddedPolicy,
+    StateActionEncoder,
+    StateEncoder,
+    ValueRange,
+)
+from eagerly.policies.heads import ActionHead
+from eagerly.seeding import Stream
 
-_log = logging.getLogger(__name__)
+
+class TD7Builder(ModelBuilder):
+    """Builds encoders, actors and critics, each one whenever it is asked for with equal weights."""
+
+    config: TD7Config
+
+    def modules(self) -> Modules:
+        """Builds the modules, whose targets are copied in this order every `copy_every` updates."""
+        config, every = self.config, self.config.copy_every
+        fixed, actor = self.encoder("fixed_encoder"), self.embedded_actor()
+        fixed.trainable = False  # it is copied, and shared by the policy
+
+        def optimizer(name: str) -> Any:
+            rate = getattr(config, f"{name}_learning_rate")
+            return self.rates.optimizer(rate, f"{name}_optimizer")
+
+        def module(name: str, network: Any, target: Any) -> Module:
+            return Module(name, network, target=target, optimizer=optimizer(name), copy_every=every)
+
+        observed, used = ValueRange(config.variable_dtype), ValueRange(config.variable_dtype)
+        older = self.encoder("fixed_encoder_target")
+        return Modules(
+            Module("fixed_encoder", fixed, target=older, copy_every=every),
+            module("encoder", self.encoder(), fixed),
+            module("actor", actor, self.embedded_actor("actor_target")),
+            module("critic", self.critic(), self.critic("critic_target")),
+            Module("value_range", observed, target=used, copy_every=every),
+            Module("policy", self.policy(fixed.states, actor)),
+        )
+
+    def encoder(self, name: str = "encoder") -> StateActionEncoder:
+        """Builds an encoder of states, and of states and actions."""
+        return StateActionEncoder(
+            *self._sizes, seed=self._word(Stream.ENCODER), name=name, **self._embedding()
+        )
+
+    def embedded_actor(self, name: str = "actor") -> EmbeddedActor:
+        """Builds an actor, which maps states and zs to actions."""
+        config = self.config
+        return EmbeddedActor(
+            self.observations.size,
+            config.embedding_size,
+            head=ActionHead(self.actions.continuous),
+            activation=config.activation,
+            seed=self._word(Stream.ACTOR),
+            name=name,
+            **self._network(),
+        )
+
+    def critic(self, name: str = "critic", encoder: Any = None) -> EmbeddedCritic:
+        """Builds the critics, which map states, actions, zsa and zs to values.
+
+        Args:
+            name: Their name.
+            encoder: Not used: TD7 has no encoder of images that critics and actor could share.
+        """
+        config = self.config
+        return EmbeddedCritic(
+            *self._sizes,
+            config.embedding_size,
+            n_critics=config.n_critics,
+            activation=config.critic_activation,
+            seed=self._word(Stream.CRITIC),
+            name=name,
+            **self._network(),
+        )
+
+    def policy(self, encoder: StateEncoder, actor: EmbeddedActor) -> EmbeddedPolicy:
+        """Makes a policy of an encoder of states and an actor."""
+        architecture = self.config.actor_architecture(self.observations, self.actions)
+        return EmbeddedPolicy(
+            encoder, actor, architecture=architecture, normalization=self.normalization
+        )
+
+    def policy_actor(self) -> EmbeddedPolicy:
+        """Builds a policy with an encoder and an actor of its own."""
+        encoder = StateActionEncoder.of_states(
+            self._sizes[0], seed=self._word(Stream.ENCODER), **self._embedding()
+        )
+        return self.policy(encoder, self.embedded_actor())
+
+    def least_parameters(self, *, actor_alone: bool = False) -> int:
+        """Counts the weights of hidden layers, before any is made."""
+        config = self.config
+
+        def products(*sizes: int) -> int:
+            return sum(a * b for a, b in itertools.pairwise(sizes))
+
+        embedding = products(*config.encoder_hidden_sizes, config.embedding_size)
+        first, *others = config.hidden_sizes
+        actor = products(config.embedding_size + first, first, *others)
+        critic = products(2 * config.embedding_size + first, first, *others)
+        if actor_alone:
+            return embedding + actor
+        return 2 * embedding + actor + config.n_critics * critic
+
+    def _embedding(self) -> dict[str, Any]:
+        config = self.config
+        return {
+            "units": config.embedding_size,
+            "hidden_sizes": config.encoder_hidden_sizes,
+            "activation": config.encoder_activation,
+            "initializer": config.initializer,
+            "dtype": config.precision,
+        }
+
+    def _network(self) -> dict[str, Any]:
+        names = ("hidden_sizes", "initializer")
+        return {name: getattr(self.config, name) for name in names} | {
+            "dtype": self.config.precision
+        }
 
 
 class TD7(Agent):
-    """A TD7 agent; `Agent` documents its constructor and methods.
-
-    It collects with the current policy, and evaluates, saves and exports the policy that is kept.
-    """
+    """A TD7 agent; `Agent` documents its constructor and methods."""
 
     Config = TD7Config
     Builder = TD7Builder
@@ -52,14 +161,7 @@ class TD7(Agent):
         return (self.config.policy_delay,)
 
     def build(self, builder: TD7Builder) -> Modules:  # type: ignore[override]
-        """Builds encoders, actor, critics, the range of values, and the policy that is kept."""
-        self.judge = PolicyCheckpoints()
-        self._budget: EpisodicBudget | None = None
-        self.warmup_ends_with_episode = self.config.policy_checkpoints
-        if self.config.policy_checkpoints:
-            self.refuses_policy_lag = (
-                "policies are judged by the episodes that they collect (--no-policy-checkpoints)"
-            )
+        """Builds encoders, actor, critics, the range of values, and the policy."""
         return builder.modules()
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
@@ -94,7 +196,7 @@ class TD7(Agent):
 
     def target(self, batch: Batch, next_state: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
         """Returns y `[B]`, on which all critics regress."""
-        encoder, values = self.modules["fixed_encoder"].target, self.modules["value_range"].network
+        encoder, values = self.modules["fixed_encoder"].target, self.modules["value_range"]
         zs = encoder.states(next_state)
         # ã = clip(π'(s', zs') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ)
         next_action = self.outputs(random).smoothed(
@@ -105,8 +207,8 @@ class TD7(Agent):
         zsa = encoder.pairs(zs, next_action)
         next_values = self.critic.target(next_state, next_action, zsa, zs)
         # y = r + γ clip(min_i Q'_i(s', ã, zsa', zs'), Q_min, Q_max) (Eq. 9)
-        target = losses.clipped_target(batch.reward, batch.discount, values(next_values))
-        values.observe(target)
+        target = losses.clipped_target(batch.reward, batch.discount, values.target(next_values))
+        values.network.observe(target)
         return target
 
     def critic_step(
@@ -131,96 +233,3 @@ class TD7(Agent):
             loss = losses.actor_loss(tf.reduce_mean(values, axis=0))
         self.actor.minimize(loss, tape)
         return actor_metrics(loss, tf.abs(action) > 0.99, None)
-
-    def between_calls(self) -> Sequence[tuple[int, Callable[[], object]]]:
-        """Copies targets and fixed encoders, and extends the range of values."""
-        return [*super().between_calls(), (self.config.copy_every, self._next_generation)]
-
-    def _next_generation(self) -> None:
-        self.modules["fixed_encoder"].copy_to_target()
-        copy_variables(self.modules["encoder"].network, self.fixed)
-        self.modules["value_range"].network.advance()
-
-    def sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        """Makes what draws from the replay buffer, whose new rows get the highest priority."""
-        return sampler_of(self.config.replay, seed, highest_every=self.config.copy_every)
-
-    # Policy checkpoints: section 5.1.
-
-    def acting_model(self) -> Model:
-        """Returns the policy that is kept, or without policy checkpoints the current one."""
-        kept = "checkpoint" if self.config.policy_checkpoints else "policy"
-        return self.modules[kept].network
-
-    def collecting_model(self) -> Model:
-        """Returns the current policy."""
-        return self.modules["policy"].network
-
-    @property
-    def acting_updates(self) -> int:
-        """Updates so far, or 0 while no policy was kept that has had one."""
-        return self.updates if self.judge.has_learned or not self.config.policy_checkpoints else 0
-
-    def begun_with_policy(self) -> None:
-        """Copies the state encoder of the policy into the encoder that learns."""
-        copy_variables(self.fixed.states, self.modules["encoder"].network.states)
-        self.judge.was_given = True
-
-    def evaluated_policies(self) -> Mapping[str, RowPolicy]:
-        """Returns the current policy, where it is not the one that is evaluated anyway."""
-        return {"current": self.collecting} if self.config.policy_checkpoints else {}
-
-    def update_budget(self, run: Budget) -> Budget:
-        """Lets updates be made at the ends of episodes alone."""
-        if not self.config.policy_checkpoints:
-            return run
-        self._budget = EpisodicBudget(run, "--no-policy-checkpoints")
-        return self._budget
-
-    def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
-        """Makes updates as `Agent.train` does; warns where nothing keeps policies."""
-        if self.config.policy_checkpoints and self._budget is None and not self.updates:
-            _log.warning(
-                "nothing calls update_budget and episodes_ended of this TD7, so no policy is kept, "
-                "and act never changes: use Trainer, or TD7Config(policy_checkpoints=False)"
-            )
-        return super().train(buffer, updates)
-
-    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        """Judges the current policy, keeps it if it is no worse, and lets it be trained on."""
-        budget, judge = self._budget, self.judge
-        if budget is None:
-            return
-        budget.ended()
-        judge.ended(episodes, judging=budget.has_begun)
-        if not budget.can_pay:
-            return  # nothing would change: the same policy goes on, and so does its judging
-        is_late = self.updates > self.config.checkpoint_episodes_after
-        if is_late:
-            judge.rescale_best(self.config.checkpoint_reset)
-        is_untrained = not (self.updates or judge.was_given)
-        is_left_out = is_untrained and not self.config.checkpoint_untrained
-        if not (judge.is_worse() or is_left_out):
-            if not judge.is_judged(self.config.checkpoint_episodes if is_late else 1):
-                return
-            judge.keep(has_learned=self.updates > 0)
-            copy_variables(self.modules["policy"].network, self.acting)
-            self.policy.refresh()
-        judge.changed(episodes)
-        budget.pay()
-
-    def figures(self) -> dict[str, float]:
-        """Returns how many policies were kept, and the worst return of the one that is."""
-        found = {"checkpoints/kept": float(self.judge.kept)}
-        if self.judge.best is not None:
-            found["checkpoints/worst_return"] = self.judge.best
-        return found if self.config.policy_checkpoints else {}
-
-    def state(self) -> dict[str, Any]:
-        """Returns what `checkpoint` does not hold, and how the current policy was judged."""
-        return super().state() | {"judge": self.judge.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once `checkpoint` was read."""
-        super().restore(state)
-        self.judge.restore(state["judge"])

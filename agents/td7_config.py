@@ -13,14 +13,11 @@ from eagerly.agents.config_groups import (
     QuantizationConfig,
     ReplayConfig,
 )
-from eagerly.conditions import with_setting
 from eagerly.policies.architecture import ActorArchitecture, StateEmbedding
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.operations import ACTIVATIONS
 from eagerly.settings import setting, settings_of
 from eagerly.spaces import Actions, Observations
-
-_WITH_CHECKPOINTS = with_setting("policy_checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,7 @@ class TD7ReplayConfig(ReplayConfig):
 class TD7Config(AgentConfig):
     """Settings of TD7; "authors" is the public code of Fujimoto et al. 2023, "paper" the paper."""
 
-    RUN_DEFAULTS = MappingProxyType({"warmup_steps": 25_000})
+    RUN_DEFAULTS = MappingProxyType({"warmup_steps": 25_000, "policy_checkpoints": True})
     FROM_ENVIRONMENTS = frozenset({"discount", "warmup_steps"})
     WITHOUT = frozenset(
         {
@@ -108,42 +105,6 @@ class TD7Config(AgentConfig):
         at_most=10**9,
     )
     replay: TD7ReplayConfig = field(default_factory=TD7ReplayConfig)
-    policy_checkpoints: bool = setting(
-        True,
-        "Keep a copy of the policy whose worst episode was the best, and make updates only at the "
-        "ends of episodes (paper)",
-        fixed=True,
-    )
-    checkpoint_untrained: bool = setting(
-        False,
-        "Also judge the untrained policy, as the authors do",
-        acts=_WITH_CHECKPOINTS,
-    )
-    checkpoint_episodes: int = setting(
-        20,
-        "Episodes by which a policy is judged, once there are more than "
-        "--checkpoint-episodes-after updates; until then it is one (paper)",
-        unit="episodes",
-        at_least=1,
-        at_most=10**6,
-        acts=_WITH_CHECKPOINTS,
-    )
-    checkpoint_episodes_after: int = setting(
-        750_000,
-        "Updates after which a policy is judged by --checkpoint-episodes episodes (authors)",
-        unit="updates",
-        at_least=0,
-        at_most=10**12,
-        acts=_WITH_CHECKPOINTS,
-    )
-    checkpoint_reset: float = setting(
-        0.9,
-        "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
-        "passed; set it to 1 if returns are negative (authors)",
-        above=0,
-        at_most=1,
-        acts=_WITH_CHECKPOINTS,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

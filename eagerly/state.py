@@ -1,22 +1,26 @@
-"""What a run's next step depends on: `state` gives it, `restore` takes it over, and nothing else.
+"""What a run's next step depends on: `state` returns it, and `restore` takes it over.
 
 A state is a dictionary of numbers, text, truth values and None, of NumPy arrays, and of lists and
 dictionaries of all these. `split` takes the arrays out, so that the rest is JSON; `joined` puts
-them back.
+them back. A class that derives from `Saved` only names the attributes that its state consists of.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 _ARRAY = "__array__"
+_FRACTION = re.compile(r"\d{1,15}(/[1-9]\d{0,14})?")
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """Whatever has a state of its own."""
 
@@ -29,6 +33,113 @@ class Stateful(Protocol):
         Raises:
             ValueError: If it is the state of something else, as may be a KeyError or TypeError.
         """
+
+
+class Saved:
+    """Base of classes that declare their state.
+
+    A restored value must be like the one that is there: of the same type, and finite. Whole numbers
+    are at least 0. An array has the same dtype, and the same shape unless the one that is there is
+    empty. In the place of None there may be None or a number, and in the place of an empty list or
+    dictionary any. Parts that have a state themselves restore it.
+
+    Attributes:
+        _saved: Names of the attributes that are saved, each under its name without "_" in front.
+        _compared: Names of further attributes that are saved, and must be equal on restoring.
+    """
+
+    _saved: ClassVar[tuple[str, ...]] = ()
+    _compared: ClassVar[tuple[str, ...]] = ()
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything that the next step depends on; arrays may be its own, uncopied."""
+        names = (*self._compared, *self._saved)
+        return {name.lstrip("_"): _value(getattr(self, name)) for name in names}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, on an object made with the same arguments.
+
+        Raises:
+            ValueError: If it is the state of something else, or holds a value that no run leaves.
+        """
+        kind = type(self).__name__
+        names = {name.lstrip("_"): name for name in (*self._compared, *self._saved)}
+        if not isinstance(state, Mapping) or state.keys() != names.keys():
+            found = sorted(state) if isinstance(state, Mapping) else type(state).__name__
+            raise ValueError(f"the state of {kind} must have {sorted(names)}; got {found}")
+        for name in self._compared:
+            saved, own = state[name.lstrip("_")], getattr(self, name)
+            if saved != own:
+                raise ValueError(f"{name.lstrip('_')} of {kind} must be {own}; got {saved}")
+        self._check(state)
+        for key, name in names.items():
+            if name not in self._compared:
+                setattr(self, name, _taken(getattr(self, name), state[key], f"{key} of {kind}"))
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Refuses values of a state that have the right form and still are impossible.
+
+        Raises:
+            ValueError: Naming the value.
+        """
+
+
+def _value(own: Any) -> Any:
+    """Returns a value as it stands in a state."""
+    if isinstance(own, Stateful):
+        return own.state()
+    if isinstance(own, np.random.Generator):
+        return dict(own.bit_generator.state)
+    if isinstance(own, Mapping):
+        return {name: _value(part) for name, part in own.items()}
+    if isinstance(own, list):
+        return [_value(part) for part in own]
+    return str(own) if isinstance(own, Fraction) else own
+
+
+def _taken(own: Any, saved: Any, name: str) -> Any:
+    """Returns a value of a state as the attribute has it, if it is like the one that is there."""
+    if isinstance(own, Stateful):
+        own.restore(saved)
+        return own
+    if isinstance(own, np.random.Generator):
+        own.bit_generator.state = saved
+        return own
+    if isinstance(own, np.ndarray):
+        fits = isinstance(saved, np.ndarray) and saved.dtype == own.dtype
+        if not (fits and (saved.shape == own.shape or not own.size) and np.isfinite(saved).all()):
+            raise _refused(name, f"a finite array of {own.dtype} {own.shape}", saved)
+        return saved.copy()
+    if isinstance(own, Mapping) and own:
+        if not isinstance(saved, Mapping) or saved.keys() != own.keys():
+            raise _refused(name, f"a dictionary of {sorted(own)}", saved)
+        return {key: _taken(part, saved[key], f"{key} of {name}") for key, part in own.items()}
+    if isinstance(own, list) and own:
+        if not isinstance(saved, list) or len(saved) != len(own):
+            raise _refused(name, f"a list of {len(own)}", saved)
+        return [_taken(*each, name) for each in zip(own, saved, strict=True)]
+    if isinstance(own, Fraction):
+        if not (isinstance(saved, str) and _FRACTION.fullmatch(saved)):
+            raise _refused(name, "a fraction", saved)
+        return Fraction(saved)
+    return _plain(own, saved, name)
+
+
+def _plain(own: Any, saved: Any, name: str) -> Any:
+    """Returns a number, truth value, text, list or dictionary that is like the current one."""
+    if own is None or isinstance(own, float):
+        fits = isinstance(saved, int | float) and not isinstance(saved, bool)
+        if not (fits and math.isfinite(saved)) and not (own is None and saved is None):
+            raise _refused(name, "a finite number", saved)
+        return None if saved is None else float(saved)
+    if type(saved) is not type(own) or (type(own) is int and saved < 0):
+        expected = "a whole number of at least 0" if type(own) is int else type(own).__name__
+        raise _refused(name, expected, saved)
+    return saved
+
+
+def _refused(name: str, expected: str, saved: Any) -> ValueError:
+    return ValueError(f"{name} must be {expected}; got {str(saved)[:200]}")
 
 
 def split(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:

@@ -22,6 +22,8 @@ from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.operations import AVERAGE_L1_EPSILON
 
+_FAR = 1e8  # beyond any return, as in the authors' code
+
 
 def average_l1_norm(x: tf.Tensor) -> tf.Tensor:
     """Divides by the mean size of the last axis: N(x) = x / max(mean abs(x), 1e-8) (Eq. 4).
@@ -358,3 +360,34 @@ class EmbeddedPolicy(keras.Model, InNumPy):
         """Maps observations `[B, O]` to actions `[B, A]` in [-1, 1]."""
         state = observation if self._normalization is None else self._normalization(observation)
         return self._actor(state, self._encoder(state))
+
+
+class ValueRange(keras.layers.Layer):
+    """The range of the targets that it has observed, to which it clips values.
+
+    Fujimoto et al. 2023, section 4.1, Eq. 9: it keeps extrapolation error from growing without
+    bound.
+
+    Args:
+        dtype: Dtype of the values.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__(name="value_range", dtype=dtype, autocast=False)
+        self.low, self.high = (
+            self.add_weight(
+                name=name, initializer=keras.initializers.Constant(value), trainable=False
+            )
+            for name, value in (("low", _FAR), ("high", -_FAR))
+        )
+        self.built = True
+
+    def call(self, values: tf.Tensor) -> tf.Tensor:
+        """Clips values of any shape to [low, high]; before the first target all become 0."""
+        low, high = self.low.value, self.high.value
+        return tf.where(low > high, tf.zeros_like(values), tf.clip_by_value(values, low, high))
+
+    def observe(self, targets: tf.Tensor) -> None:
+        """Extends the range by targets `[B]`."""
+        self.low.assign(tf.minimum(self.low.value, tf.reduce_min(targets)))
+        self.high.assign(tf.maximum(self.high.value, tf.reduce_max(targets)))

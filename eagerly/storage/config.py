@@ -9,11 +9,13 @@ from typing import Any
 
 from eagerly.agents.conditions import BY_PRIORITY
 from eagerly.collectors.opening import HERE, check_collectors
+from eagerly.conditions import with_setting
 from eagerly.settings import Settings, setting, settings_of
 
 DEVICES = ("auto", "cpu", "gpu")
 MOST_STEPS = 10**12 - 1  # what names of checkpoints hold
 MOST_EPISODES = 10**5  # of an evaluation
+_WITH_CHECKPOINTS = with_setting("policy_checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,42 @@ class RunConfig(Settings):
         at_least=1,
         at_most=10**5,
         fixed=BY_PRIORITY,  # which change between calls
+    )
+    policy_checkpoints: bool = setting(
+        False,
+        "Evaluate and save a copy of the policy whose worst episode was the best, and make updates "
+        "only at the ends of episodes (TD7 paper)",
+        fixed=True,
+    )
+    checkpoint_untrained: bool = setting(
+        False,
+        "Also judge the untrained policy, as the authors of TD7 do",
+        acts=_WITH_CHECKPOINTS,
+    )
+    checkpoint_episodes: int = setting(
+        20,
+        "Episodes by which a policy is judged, once there are more than "
+        "--checkpoint-episodes-after updates; until then it is one (TD7 paper)",
+        unit="episodes",
+        at_least=1,
+        at_most=10**6,
+        acts=_WITH_CHECKPOINTS,
+    )
+    checkpoint_episodes_after: int = setting(
+        750_000,
+        "Updates after which a policy is judged by --checkpoint-episodes episodes (TD7 authors)",
+        unit="updates",
+        at_least=0,
+        at_most=10**12,
+        acts=_WITH_CHECKPOINTS,
+    )
+    checkpoint_reset: float = setting(
+        0.9,
+        "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
+        "passed; set it to 1 if returns are negative (TD7 authors)",
+        above=0,
+        at_most=1,
+        acts=_WITH_CHECKPOINTS,
     )
     replay_capacity: int = setting(
         1_000_000,
@@ -216,6 +254,11 @@ class RunConfig(Settings):
         if self.group_size > self.num_envs:
             raise ValueError(
                 f"group_size must be at most num_envs ({self.num_envs}); got {self.group_size}"
+            )
+        if self.policy_lag and self.policy_checkpoints:
+            raise ValueError(
+                "policy_lag must be 0 with policy_checkpoints: a policy is judged by the episodes "
+                "that it collects"
             )
 
         if self.num_collectors > self.most_collectors:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.algorithm import Budget
 from eagerly.agents.conditions import UNIFORM
 from eagerly.agents.config import AgentConfig
+from eagerly.agents.update_budget import UpdateBudget
 from eagerly.buffers import Buffer, Layout
 from eagerly.buffers.sum_tree import SumTree
 from eagerly.collectors.environments import Environments
@@ -43,8 +43,8 @@ from eagerly.training.hardware import (
     set_threads,
 )
 from eagerly.training.hindsight import accumulator_of
+from eagerly.training.policy_checkpoints import PolicyCheckpoints
 from eagerly.training.summaries import Summaries
-from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
 
 _log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class Assembly:
         agent: The agent.
         buffer: The replay buffer, empty.
         collector: Acts in the environments, which are not reset yet.
-        budget: Says when updates are made: that of `replay_ratio`, or what the agent made of it.
-        policies: The best policy so far.
+        budget: Decides when updates are made.
+        policies: The policy that is evaluated, and the best one so far.
         summaries: The curves.
         evaluation_env: The environment that is evaluated in.
         camera: Records videos, where that is asked for.
@@ -68,7 +68,7 @@ class Assembly:
     agent: Agent
     buffer: Buffer
     collector: Collector
-    budget: Budget
+    budget: UpdateBudget
     policies: Policies
     summaries: Summaries
     evaluation_env: GuardedEnvironment
@@ -130,6 +130,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     try:
         with while_used(run.agent_module):
             agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
+            kept = PolicyCheckpoints(agent, config) if config.policy_checkpoints else None
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise RunError(f"the networks do not fit into memory: {error}") from error
     except ValueError as error:  # raised by a custom model
@@ -166,14 +167,20 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         info_keys=info_keys,
     )
     opened.enter_context(closing(environments))
+    if kept and agent.Budget is not UpdateBudget:
+        raise RunError(
+            f"{run.agent} decides itself when updates are made: leave out --policy-checkpoints, "
+            "which makes them at the ends of episodes"
+        )
     ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
-    budget = agent.update_budget(UpdateBudget(ratio, per_call))
+    budget = kept or agent.Budget(ratio, per_call)
     try:
         collector = Collector(
             agent,
             environments,
             buffer,
             warmup_steps=config.warmup_steps,
+            warmup_ends_with_episode=budget.warmup_ends_with_episode,
             rollout_steps=config.rollout_steps,
             policy_lag=config.policy_lag,
             discount=config.discount,
@@ -186,7 +193,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         buffer,
         collector,
         budget,
-        Policies(agent.policy_weights),
+        Policies(agent, kept),
         Summaries(config),
         guarded,
         camera,

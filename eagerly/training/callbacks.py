@@ -15,12 +15,14 @@ import numpy as np
 from tqdm import TqdmWarning
 
 from eagerly.agents.agent import Agent
+from eagerly.agents.update_budget import UpdateBudget
 from eagerly.buffers import Buffer
 from eagerly.environments.group import Rollout
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
+from eagerly.training.best_policy import Policies
 from eagerly.training.evaluation import Evaluation
 
 
@@ -31,11 +33,15 @@ class Training(Protocol):
         run: The run: its directory and settings.
         agent: The agent.
         buffer: The replay buffer.
+        budget: Decides when updates are made; with policy checkpoints it keeps the best policy.
+        policies: The policy that is evaluated, and the best one so far.
     """
 
     run: Run
     agent: Agent
     buffer: Buffer
+    budget: UpdateBudget
+    policies: Policies
 
     @property
     def steps(self) -> int:

@@ -89,6 +89,7 @@ class Checkpoints:
             self._after_restoring()
         elif run.config.init_from:
             begin_with_policy_of(run, parts.agent, self._spaces)
+            parts.policies.begin_with_given()
         try:
             parts.agent.learner.check_call(run.config.updates_per_call)
         except ValueError as error:
@@ -122,9 +123,8 @@ class Checkpoints:
         run = self._run
         self._writer = CheckpointWriter(run.path, run.config.keep_checkpoints)
         if saved and has_evaluation_at_end(run.path, saved.manifest, run.config):
-            steps, updates = saved.manifest.steps, self._parts.agent.acting_updates
             mean_return = float(read_results(run.evaluations_path).return_mean[-1])
-            self._parts.policies.evaluated(steps, updates, mean_return)
+            self._parts.policies.compare(saved.manifest.steps, mean_return)
             return
         self._writer.cut_back(saved.manifest if saved else None)
 

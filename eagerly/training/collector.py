@@ -38,9 +38,9 @@ class Collector:
         agent: Whose policy acts.
         environments: Where it acts. Only the collector steps them.
         buffer: Takes the transitions.
-        warmup_steps: Environment steps with uniformly random actions at first. Where the agent says
-            `warmup_ends_with_episode` there are more, up to the end of the next round in which an
-            episode ends.
+        warmup_steps: Environment steps with uniformly random actions at first.
+        warmup_ends_with_episode: Whether random actions continue, in all environments, to the end
+            of the first round in which an episode ends at or after `warmup_steps` steps.
         rollout_steps: T, the steps of each environment in a round.
         policy_lag: 0: a round is collected with the policy as it is when `round` is called. 1: with
             the policy as it was when the round before was complete; collecting begins then, in a
@@ -66,6 +66,7 @@ class Collector:
         buffer: Buffer,
         *,
         warmup_steps: int = 0,
+        warmup_ends_with_episode: bool = False,
         rollout_steps: int = 1,
         policy_lag: int = 0,
         discount: float = 0.99,
@@ -103,16 +104,18 @@ class Collector:
             ]
             environments.equip(self._policies)
         can_lag = self._groups_act and isinstance(policy, NumpyActor)  # which a checkpoint can hold
-        if policy_lag and (agent.refuses_policy_lag or not can_lag):
-            why = agent.refuses_policy_lag or "its policy does not act in NumPy without a memory"
-            raise ValueError(f"--policy-lag must be 0 for this {type(agent).__name__}: {why}")
+        if policy_lag and not can_lag:
+            raise ValueError(
+                f"--policy-lag must be 0 for this {type(agent).__name__}: its policy does not act "
+                "in NumPy without a memory"
+            )
         self._policy_lag = policy_lag
         self._in_flight: RowPolicy | None = None  # with which a round that has begun is collected
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, discount
-        self._whole_episodes = agent.warmup_ends_with_episode
+        self._whole_episodes = warmup_ends_with_episode
         self._warming_up = warmup_steps > 0
-        self._actor, self._version = policy, agent.collecting.version
+        self._actor, self._version = policy, agent.policy.version
         self._begun, self._opened = False, ExitStack()
         self.steps = self.owing = 0
 
@@ -198,8 +201,8 @@ class Collector:
             self._in_flight = None
             rollout = environments.finish_rollout()
         else:
-            if self._version != self._agent.collecting.version:
-                self._version = self._agent.collecting.version
+            if self._version != self._agent.policy.version:
+                self._version = self._agent.policy.version
                 self._actor = self._agent.rollout_policy()
             rollout = environments.rollout(self._actor, self._rollout_steps, self._random_steps())
         if environments.lost.any():

@@ -72,10 +72,13 @@ class Evaluator:
         """Returns a deterministic policy in the environment's units, by default the current one."""
         agent = self._parts.agent
         steps = self._parts.collector.steps
-        return Policy(act or agent.policy, agent.observations, agent.actions, steps)
+        act = act or self._parts.policies.evaluated[""]
+        return Policy(act, agent.observations, agent.actions, steps)
 
     def evaluate(self) -> tuple[Evaluation, bool]:
-        """Evaluates all policies of the agent, and keeps the weights if their mean is the best.
+        """Evaluates the policy, and keeps its weights if their mean return is the best.
+
+        With policy checkpoints the current policy is evaluated, too.
 
         Returns:
             The evaluation, and whether it is the best so far.
@@ -84,22 +87,21 @@ class Evaluator:
             InterruptedEvaluationError: From `watch`; the evaluation stays pending then.
         """
         config, parts = self._run.config, self._parts
-        policies = {"": parts.agent.policy, **parts.agent.evaluated_policies()}
         evaluation = evaluate_all(
-            {name: self.policy(act) for name, act in policies.items()},
+            {name: self.policy(act) for name, act in parts.policies.evaluated.items()},
             parts.evaluation_env,
             evaluation_seeds(config.evaluation_seed, config.evaluation_episodes),
             steps_limit=config.evaluation_steps_limit,
             watch=self._watch,
         )
         self.pending.discard("evaluation")
-        steps, updates = parts.collector.steps, parts.agent.acting_updates
+        steps = parts.collector.steps
         limited = [e for e in (evaluation, *evaluation.others.values()) if e.at_limit]
         if limited and not self._warned_of_limit:
             self._warned_of_limit = True
             text = episodes_at_limit(limited[0], config.evaluation_steps_limit)
             _log.warning("step %s: %s", steps, text)
-        return evaluation, parts.policies.evaluated(steps, updates, evaluation.returns.mean())
+        return evaluation, parts.policies.compare(steps, evaluation.returns.mean())
 
     def record(self) -> None:
         """Records the first evaluation episode as the current policy plays it.

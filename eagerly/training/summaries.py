@@ -204,7 +204,7 @@ class Summaries(Callback):
         means = {tag: total / count for tag, (total, count) in self._sums.items() if count}
         means["speed/steps_per_second"] = (steps - last_steps) / elapsed
         means["speed/updates_per_second"] = (updates - last_updates) / elapsed
-        self._scalars(means | training.agent.figures(), steps)
+        self._scalars(means | training.agent.figures() | training.budget.figures(), steps)
         self._sums.clear()
         self._last = (now, steps, updates)
         if self._histograms:
@@ -223,7 +223,7 @@ class Summaries(Callback):
             figures[BEST] = training.best_return
         self._scalars(figures, training.steps)
         # After the points: a process that dies in between has not made this evaluation.
-        self.table.add(evaluation.row(training.steps, training.agent.acting_updates))
+        self.table.add(evaluation.row(training.steps, training.policies.updates))
 
     def on_end(self, training: Training) -> None:
         """Makes an evaluation after the last checkpoint durable: no other checkpoint will do it."""

@@ -37,7 +37,8 @@ class Trainer:
         agent, buffer: The agent, and its replay buffer.
         observations, actions: Their layouts.
         collector: Acts in the environments and fills the buffer.
-        policies: The best policy so far.
+        budget: Decides when updates are made; with policy checkpoints it keeps the best policy.
+        policies: The policy that is evaluated, and the best one so far.
         checkpoints: Resumes and saves the run.
         stop_reason: Why a callback stopped the run; "" while none did.
 
@@ -76,7 +77,7 @@ class Trainer:
         parts = assemble(run, watchdog, self._opened)
         self.agent, self.buffer, self.collector = parts.agent, parts.buffer, parts.collector
         self.observations, self.actions = self.agent.observations, self.agent.actions
-        self._budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
+        self.budget, self.policies, self.summaries = parts.budget, parts.policies, parts.summaries
         self._evaluator = Evaluator(run, parts, self._between_steps)
         self.checkpoints = Checkpoints(run, parts)
 
@@ -136,7 +137,7 @@ class Trainer:
     @property
     def _is_call_due(self) -> bool:
         """Whether a call of the train body is owed, and can be made: a buffer may wait for rows."""
-        return self._budget.is_call_due and len(self.buffer) > 0
+        return self.budget.is_call_due and len(self.buffer) > 0
 
     @property
     def _is_stopping(self) -> bool:
@@ -227,14 +228,12 @@ class Trainer:
             self._due_at = self.config.next_due(self.collector.steps)
         rollout = self.collector.collect()
         try:
-            self._budget.stepped(self.collector.owing)
+            self.budget.collected(rollout, self.collector.owing)
         except RunStoppedError as error:
             self.stop(str(error))
         self._evaluator.pending.add("round")
         if self.collector.steps >= self._due_at:
             self._evaluator.schedule()
-        if rollout.episodes:
-            self.agent.episodes_ended(rollout.episodes)
         if rollout.episodes or self._callbacks.hear:
             self._tell("on_rollout", rollout)
 
@@ -242,7 +241,7 @@ class Trainer:
         """Makes the updates of one call of the train body."""
         with self._profile.call():
             metrics = self.agent.train(self.buffer, self.config.updates_per_call)
-        self._budget.paid()
+        self.budget.paid()
         self._tell("on_update", metrics)
 
     def _tell(self, event: str, *about: Any) -> None:

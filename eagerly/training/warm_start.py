@@ -13,7 +13,7 @@ import numpy as np
 from eagerly.agents.agent import Agent
 from eagerly.conditions import flag_name
 from eagerly.errors import RunError
-from eagerly.networks.models import Model, assign_weights, copy_variables
+from eagerly.networks.models import assign_weights
 from eagerly.networks.quantization import RANGES, WIDTH
 from eagerly.policies.architecture import named
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
@@ -32,13 +32,13 @@ _SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "att
 
 
 def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
-    """Gives the actor, and its target, the weights of the policy of the run that is named.
+    """Gives the policy the weights of the policy of the run that is named.
 
-    What collects is given them, too, where it is another model than what is evaluated. The policy
-    is the best one, or the latest where there is no best yet; with it come the statistics of
-    normalised observations. If that policy is not quantised and the actor is, the ranges are
-    measured on the replay buffer of its run. Critics, optimisers and all else begin afresh. Where
-    that run's spaces are others, of the same sizes, a warning is logged.
+    Targets of the networks that it consists of get the same weights, and so do networks whose
+    targets it consists of. The policy is the best one, or the latest where there is no best yet; it
+    brings the statistics of normalized observations. If it is not quantized and the actor is, the
+    ranges are measured on the replay buffer of its run. Critics, optimizers and everything else
+    begin afresh. If that run has other spaces of the same sizes, a warning is logged.
 
     Args:
         run: The new run, whose setting `init_from` names the other one.
@@ -46,8 +46,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         spaces: Its spaces, as a checkpoint keeps them.
 
     Raises:
-        RunError: If the directory is no run with a checkpoint, or its actor is another one, or what
-            collects has other variables than what is evaluated.
+        RunError: If the directory is no run with a checkpoint, or its actor is another one.
     """
     run_dir = run.config.init_from
     run.check_vouched_for("init_from")
@@ -56,13 +55,6 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         saved = required_checkpoint(other.path, with_replay=False)
     except RunError as error:
         raise RunError(f"--init-from: {error}") from error
-    collecting = agent.collecting_model()
-    shapes = [[tuple(v.shape) for v in m.variables] for m in (agent.acting, collecting)]
-    if shapes[0] != shapes[1]:
-        raise RunError(
-            f"--init-from: {type(agent).__name__} collects with {collecting.name}, which has other "
-            f"variables than the policy, {agent.acting.name}: it cannot begin with one"
-        )
     mine, theirs = agent.config.flat(), other.agent_config.flat()
     for name in _SAME_SHAPES:
         if name in mine and name in theirs and mine[name] != theirs[name]:
@@ -88,9 +80,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"
         ) from error
-    copy_variables(agent.acting, collecting)
-    _spread(agent, collecting)
-    agent.begun_with_policy()
+    _spread(agent)
     agent.refresh()
     other_spaces = saved.manifest.spaces
     if other_spaces.keys() == spaces.keys() and other_spaces != spaces:
@@ -101,9 +91,9 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
     _log.info("begins with the policy of %s, of step %s", run_dir, step)
 
 
-def _spread(agent: Agent, collecting: Model) -> None:
+def _spread(agent: Agent) -> None:
     """Copies what networks were given to their targets, and what targets were to networks."""
-    given = {id(v.value) for model in (agent.acting, collecting) for v in model.variables}
+    given = {id(variable.value) for variable in agent.acting.variables}
     pairs = [
         pair
         for module in agent.modules.values()
