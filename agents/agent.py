@@ -38,9 +38,10 @@ from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.quiet import find_devices
 from eagerly.seeding import Stream, seed_word
+from eagerly.state import Saved
 
 
-class Agent(Algorithm):
+class Agent(Algorithm, Saved):
     """An algorithm that acts, learns in compiled calls, and is saved.
 
     A file of its own adds settings and `update`; `Algorithm` has what else it can say.
@@ -73,6 +74,8 @@ class Agent(Algorithm):
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     Builder: ClassVar[type[ModelBuilder]] = ModelBuilder
+    _saved: ClassVar[tuple[str, ...]] = ("_statistics",)
+    _compared = ("updates",)  # of the networks, which `checkpoint` holds
 
     def __init__(
         self,
@@ -254,10 +257,6 @@ class Agent(Algorithm):
             returns=self.rewards.returns(discount),
         )
 
-    def state(self) -> dict[str, Any]:
-        """Returns what `checkpoint` does not hold: statistics of observations and rewards."""
-        return {"updates": self.updates} | self._statistics.state()
-
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned, once `checkpoint` was read.
 
@@ -267,11 +266,7 @@ class Agent(Algorithm):
             ValueError: If it is the state of another agent.
         """
         self.refresh()
-        if state["updates"] != self.updates:
-            raise ValueError(
-                f"{state['updates']} updates were made; the networks had {self.updates}"
-            )
-        self._statistics.restore(state)
+        super().restore(state)
 
     def refresh(self) -> None:
         """Updates what depends on the variables, after they were changed from outside.

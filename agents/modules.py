@@ -119,7 +119,7 @@ class Modules(Mapping[str, Module]):
         modules: The modules.
 
     Raises:
-        ValueError: If two have one name, or a target shares what a network learns.
+        ValueError: If two have one name, or a target shares what an optimizer moves.
     """
 
     def __init__(self, *modules: Module) -> None:
@@ -129,7 +129,8 @@ class Modules(Mapping[str, Module]):
         groups = [name for m in modules for name in (*m.networks(), *m.slots())] + ["updates"]
         if len(set(groups)) < len(groups):
             raise ValueError(f"two groups of variables have one name, of {groups}: rename a module")
-        learned = {id(v.value) for module in modules for v in module.network.trainable_variables}
+        moved = [module.network for module in modules if module.optimizer is not None]
+        learned = {id(v.value) for network in moved for v in network.trainable_variables}
         for module in modules:
             for variable in () if module.target is None else module.target.trainable_variables:
                 if id(variable.value) in learned:

@@ -10,17 +10,21 @@ import numpy as np
 from eagerly.agents.rewards import RewardScaling
 from eagerly.networks import ObservationNormalization
 from eagerly.networks.moments import RunningMoments
+from eagerly.state import Saved
 
-_KEPT_AS = {"observations": "normalization", "rewards": "rewards"}  # in checkpoints
 
-
-class Statistics:
+class Statistics(Saved):
     """Statistics of observations and rewards, saved and restored as one.
 
     Args:
         observations: What normalises observations, or None.
         rewards: What scales rewards.
+
+    Attributes:
+        moments: The statistics by name, "observations" and "rewards"; those that are normalised.
     """
+
+    _saved = ("moments",)
 
     def __init__(
         self, observations: ObservationNormalization | None, rewards: RewardScaling
@@ -29,7 +33,7 @@ class Statistics:
             "observations": None if observations is None else observations.moments,
             "rewards": rewards.moments,
         }
-        self._moments = {name: each for name, each in moments.items() if each is not None}
+        self.moments = {name: each for name, each in moments.items() if each is not None}
         self._publish = [rewards.publish, *([] if observations is None else [observations.publish])]
 
     def publish(self) -> None:
@@ -38,7 +42,7 @@ class Statistics:
         Raises:
             ValueError: If nothing was.
         """
-        for name, moments in self._moments.items():
+        for name, moments in self.moments.items():
             if not moments.count:
                 raise ValueError(
                     f"normalize_{name} is set, but no {name} were counted: collect with "
@@ -47,27 +51,16 @@ class Statistics:
         for publish in self._publish:
             publish()
 
-    def state(self) -> dict[str, Any]:
-        """Returns everything that was counted, as JSON."""
-        found = {_KEPT_AS[name]: moments.state() for name, moments in self._moments.items()}
-        return {"normalization": None} | found
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
-
-        Raises:
-            ValueError: If it is of something else, or something was not counted then.
-        """
-        for name, moments in self._moments.items():
-            if (saved := state.get(_KEPT_AS[name])) is None:
+    def _check(self, values: dict[str, Any]) -> None:
+        for name in self.moments:
+            if name not in values["moments"]:
                 raise ValueError(f"normalize_{name} is set, and no statistics of {name} were kept")
-            moments.restore(saved)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns all that was counted, as arrays by `observations/...` and `rewards/...`."""
         return {
             f"{group}/{name}": np.array(value)
-            for group, moments in self._moments.items()
+            for group, moments in self.moments.items()
             for name, value in moments.state().items()
         }
 
@@ -78,10 +71,14 @@ class Statistics:
             ValueError: If they are of something else.
         """
         states = {
-            group: {name: arrays[f"{group}/{name}"] for name in moments.state()}
-            for group, moments in self._moments.items()
+            group: {
+                "count": int(arrays[f"{group}/count"]),
+                "mean": np.asarray(arrays[f"{group}/mean"]),
+                "squares": np.asarray(arrays[f"{group}/squares"]),
+            }
+            for group in self.moments
         }
-        for group, moments in self._moments.items():  # all or none
+        for group, moments in self.moments.items():  # all or none
             RunningMoments(moments.name, len(moments.mean)).restore(states[group])
-        for group, moments in self._moments.items():
+        for group, moments in self.moments.items():
             moments.restore(states[group])

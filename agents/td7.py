@@ -45,7 +45,6 @@ class TD7Builder(ModelBuilder):
         """Builds the modules, whose targets are copied in this order every `copy_every` updates."""
         config, every = self.config, self.config.copy_every
         fixed, actor = self.encoder("fixed_encoder"), self.embedded_actor()
-        fixed.trainable = False  # it is copied, and shared by the policy
 
         def optimizer(name: str) -> Any:
             rate = getattr(config, f"{name}_learning_rate")

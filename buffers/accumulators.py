@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from eagerly.buffers.transition import Transition
-from eagerly.state import Stateful
+from eagerly.state import Saved, Stateful
 
 
 class Accumulator(Stateful, Protocol):
@@ -46,7 +45,7 @@ class Accumulator(Stateful, Protocol):
         """
 
 
-class OneStep:
+class OneStep(Saved):
     """Makes one transition of each step, without a change."""
 
     one_to_one = True
@@ -59,16 +58,3 @@ class OneStep:
 
     def begin_episodes(self, began: np.ndarray) -> None:
         """Does nothing: no step is kept."""
-
-    def state(self) -> dict[str, Any]:
-        """Returns `{}`."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over `{}`.
-
-        Raises:
-            ValueError: If it is the state of another accumulator.
-        """
-        if state:
-            raise ValueError(f"single steps have no state; got {state!r} of another accumulator")

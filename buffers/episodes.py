@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ class EpisodeBuffer(Buffer):
 
     layout: StepLayout
     keeps_episodes = True
+    _saved = (*Buffer._saved, "_last")
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class EpisodeBuffer(Buffer):
         check_count(len(last), count)
         begins = np.flatnonzero(last == NONE)
         left, reached = self._packed(parts, last == NONE)
-        self._check(left, last)
+        self._check_step(left, last)
         rows = np.zeros((len(begins) + count, self.layout.width), np.float32)
         numbers = self.added + np.arange(len(rows))
         first, steps = rows[: len(begins)], rows[len(begins) :]
@@ -90,7 +90,7 @@ class EpisodeBuffer(Buffer):
         """
         return parts.observation, parts.next_observation
 
-    def _check(self, left: np.ndarray, last: np.ndarray) -> None:
+    def _check_step(self, left: np.ndarray, last: np.ndarray) -> None:
         count = len(left)
         least = self.layout.least_rows(count)
         if least > self.capacity:
@@ -139,17 +139,13 @@ class EpisodeBuffer(Buffer):
             raise ValueError(f"rows {start} to {self.added} are no steps of episodes")
         self._link(numbers, kept)
 
-    def state(self) -> dict[str, Any]:
-        """Returns what `Buffer.state` does, and the last row of each episode in progress."""
-        return super().state() | {"last": self._last.tolist()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, if it fits the rows that were put back."""
-        super().restore(state)
-        last = np.array(state["last"], np.int64).reshape(-1)
-        if not ((last == NONE) | ((last >= self._oldest) & (last < self.added))).all():
-            raise ValueError(f"episodes go on from rows {state['last']}, which are not there")
-        self._last = last
+    def _check(self, values: dict[str, Any]) -> None:
+        last = values["last"]
+        if (
+            last.ndim != 1
+            or not ((last == NONE) | ((last >= self._oldest) & (last < self.added))).all()
+        ):
+            raise ValueError(f"episodes continue from rows {last}, which are not there")
 
 
 class AscendingNumbers:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from eagerly.buffers.sum_tree import SumTree
+from eagerly.state import Saved
 
 _FIRST_GROUP = 1024  # rows whose priorities are written at once, at least
 # Of float32: a row of the least priority can still be drawn, and no sum of them overflows.
 _LEAST, _GREATEST = (float(end) for end in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
-class _ByPriority:
+class _ByPriority(Saved):
     """Draws a row with a probability proportional to its priority.
 
     A new row has the highest priority so far, so that it is drawn soon. All draws of a call are
@@ -31,6 +32,7 @@ class _ByPriority:
     """
 
     per_row = ("td_error",)
+    _saved: ClassVar[tuple[str, ...]] = ("_generator", "_priorities", "_highest", "_fed_back")
 
     def __init__(self, seed: int | np.random.SeedSequence = 0, *, highest_every: int = 0) -> None:
         if highest_every < 0:
@@ -122,39 +124,19 @@ class _ByPriority:
                 f"updates per call must not go beyond; got {updates}"
             )
 
-    def state(self) -> dict[str, Any]:
-        """Returns the priorities, 4 bytes per row, and the state of the generator.
+    @property
+    def _priorities(self) -> np.ndarray:
+        return self.priorities()
 
-        With `highest_every` the updates so far are under "fed_back".
-        """
-        state = {
-            "generator": dict(self._generator.bit_generator.state),
-            "priorities": self.priorities(),
-            "highest": self._highest,
-        }
-        return state | {"fed_back": self._fed_back} if self._highest_every else state
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once the rows were put back.
-
-        Raises:
-            ValueError: If it is the state of something else, or of another number of rows.
-        """
-        self._write_new()
-        priorities, highest = state["priorities"], float(state["highest"])
-        if priorities.shape != (self._count,) or priorities.dtype != np.float32:
-            raise ValueError(
-                f"there must be priorities of {self._count} rows, float32; got "
-                f"{priorities.dtype} {priorities.shape}"
-            )
-        if not (np.isfinite(priorities) & (priorities > 0)).all() or not 0 < highest < np.inf:
-            raise ValueError("priorities must be finite and above 0")
-        fed_back = int(state["fed_back"]) if self._highest_every else 0
-        if fed_back < 0:
-            raise ValueError(f"fed_back must be at least 0; got {fed_back}")
-        self._generator.bit_generator.state = state["generator"]
+    @_priorities.setter
+    def _priorities(self, priorities: np.ndarray) -> None:
         self._tree.write(np.arange(self._count), priorities)
-        self._highest, self._fed_back = highest, fed_back
+
+    def _check(self, values: dict[str, Any]) -> None:
+        if len(values["priorities"]) != self._count or not (values["priorities"] > 0).all():
+            raise ValueError(f"there must be priorities above 0 of {self._count} rows")
+        if values["highest"] <= 0:
+            raise ValueError(f"the highest priority must be above 0; got {values['highest']}")
 
 
 class ProportionalSampler(_ByPriority):
@@ -174,6 +156,8 @@ class ProportionalSampler(_ByPriority):
         highest_every: After every so many updates the priority of new rows falls back to the
             highest that is stored; 0: never.
     """
+
+    _saved = (*_ByPriority._saved, "_updates")
 
     def __init__(
         self,
@@ -213,18 +197,6 @@ class ProportionalSampler(_ByPriority):
         relative = drawn.min(axis=1, keepdims=True) / drawn
         weights: np.ndarray = (relative ** beta[:, np.newaxis]).astype(np.float32)
         return weights
-
-    def state(self) -> dict[str, Any]:
-        """Returns the priorities, the state of the generator, and the updates so far."""
-        return super().state() | {"updates": self._updates}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once the rows were put back."""
-        updates = int(state["updates"])
-        if updates < 0:
-            raise ValueError(f"updates must be at least 0; got {updates}")
-        super().restore(state)
-        self._updates = updates
 
 
 class LAPSampler(_ByPriority):

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from eagerly.buffers.samplers import Sample, Sampler, UniformSampler, check_places, check_weights
 from eagerly.buffers.transition import Layout, RowLayout, Transition
+from eagerly.state import Saved
 
 _ALIGNMENT = 64
 
 
-class Buffer:
+class Buffer(Saved):
     """Keeps the last `capacity` rows of float32 in one preallocated array, and samples them.
 
     The array is reserved at once but memory is touched only as rows are filled. How rows are made
@@ -42,6 +43,8 @@ class Buffer:
 
     layout: Layout
     keeps_episodes = False
+    _saved: ClassVar[tuple[str, ...]] = ("sampler",)
+    _compared: tuple[str, ...] = ("added",)  # rows are put back before
 
     def __init__(
         self,
@@ -59,6 +62,8 @@ class Buffer:
         self.sampler = UniformSampler(seed) if sampler is None else sampler
         # Uniform sampling needs no `added` and no checks.
         self._custom_sampler = type(self.sampler) is not UniformSampler
+        if self._custom_sampler:  # what it knows of places holds for as many of them
+            self._compared = ("added", "capacity")
         if not isinstance(self.sampler.per_row, tuple):
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
         self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
@@ -226,31 +231,10 @@ class Buffer:
         if self.added and start != self.added:
             raise ValueError(f"rows must continue at {self.added}; got {start}")
         self.added = start + len(rows)
+        self._places = None
         kept = rows[-self.capacity :]
         self._rows[np.arange(self.added - len(kept), self.added) % self.capacity] = kept
         self._announce(len(kept))
-
-    def state(self) -> dict[str, Any]:
-        """Returns what the next sample depends on, and how many rows were added; rows are apart."""
-        state = {"added": self.added, "sampling": self.sampler.state()}
-        # What a sampler knows of places holds for as many of them.
-        return state | {"capacity": self.capacity} if self._custom_sampler else state
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once its rows were put back by `restore_rows`.
-
-        Raises:
-            ValueError: If these are other rows.
-        """
-        if state["added"] != self.added:
-            raise ValueError(f"{state['added']} rows were added; {self.added} were put back")
-        if state.get("capacity", self.capacity) != self.capacity:
-            raise ValueError(
-                f"the sampler knows the places of {state['capacity']} rows; the buffer has "
-                f"{self.capacity}"
-            )
-        self.sampler.restore(state["sampling"])
-        self._places = None
 
 
 class Incoming:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from eagerly.state import Stateful
+from eagerly.state import Saved, Stateful
 
 
 class Sample(NamedTuple):
@@ -55,17 +55,18 @@ class Sampler(Stateful, Protocol):
         """
 
 
-class UniformSampler:
+class UniformSampler(Saved):
     """Draws all rows with the same probability, with replacement.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
 
     Attributes:
-        generator: Where its random numbers come from; `state` holds how far it is.
+        generator: The source of its random numbers.
     """
 
     per_row: tuple[str, ...] = ()
+    _saved = ("generator",)
 
     def __init__(self, seed: int | np.random.SeedSequence = 0) -> None:
         self.generator = np.random.Generator(np.random.PCG64(seed))
@@ -83,18 +84,6 @@ class UniformSampler:
 
     def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
         """Does nothing."""
-
-    def state(self) -> dict[str, Any]:
-        """Returns the state of the generator."""
-        return dict(self.generator.bit_generator.state)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
-
-        Raises:
-            ValueError: If it is the state of another generator.
-        """
-        self.generator.bit_generator.state = state
 
 
 def check_places(places: np.ndarray, count: int, shape: tuple[int, int]) -> None:

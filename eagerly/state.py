@@ -38,10 +38,10 @@ class Stateful(Protocol):
 class Saved:
     """Base of classes that declare their state.
 
-    A restored value must be like the one that is there: of the same type, and finite. Whole numbers
-    are at least 0. An array has the same dtype, and the same shape unless the one that is there is
-    empty. In the place of None there may be None or a number, and in the place of an empty list or
-    dictionary any. Parts that have a state themselves restore it.
+    A restored value must be like the current one: of the same type, and finite. Whole numbers are
+    at least 0. An array has the same dtype, and the same shape unless the current one is empty. A
+    dictionary has at least the same keys, and a list the same length, unless the current one is
+    empty. Where there is None, there may be None or a number. Parts with a state restore it.
 
     Attributes:
         _saved: Names of the attributes that are saved, each under its name without "_" in front.
@@ -49,10 +49,10 @@ class Saved:
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
-    _compared: ClassVar[tuple[str, ...]] = ()
+    _compared: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Any]:
-        """Returns everything that the next step depends on; arrays may be its own, uncopied."""
+        """Returns everything that the next step depends on."""
         names = (*self._compared, *self._saved)
         return {name.lstrip("_"): _value(getattr(self, name)) for name in names}
 
@@ -65,19 +65,21 @@ class Saved:
         kind = type(self).__name__
         names = {name.lstrip("_"): name for name in (*self._compared, *self._saved)}
         if not isinstance(state, Mapping) or state.keys() != names.keys():
-            found = sorted(state) if isinstance(state, Mapping) else type(state).__name__
-            raise ValueError(f"the state of {kind} must have {sorted(names)}; got {found}")
-        for name in self._compared:
-            saved, own = state[name.lstrip("_")], getattr(self, name)
-            if saved != own:
-                raise ValueError(f"{name.lstrip('_')} of {kind} must be {own}; got {saved}")
-        self._check(state)
+            found = sorted(map(str, state)) if isinstance(state, Mapping) else state
+            raise _refused(f"the state of {kind}", f"a dictionary of {sorted(names)}", found)
+        values = {}
+        for key, name in names.items():
+            own = getattr(self, name)
+            values[key] = _taken(own, state[key], f"{key} of {kind}")
+            if name in self._compared and values[key] != own:
+                raise ValueError(f"{key} of {kind} must be {own}; got {values[key]}")
+        self._check(values)
         for key, name in names.items():
             if name not in self._compared:
-                setattr(self, name, _taken(getattr(self, name), state[key], f"{key} of {kind}"))
+                setattr(self, name, values[key])
 
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Refuses values of a state that have the right form and still are impossible.
+    def _check(self, values: dict[str, Any]) -> None:
+        """Refuses restored values that have the right form and still are impossible.
 
         Raises:
             ValueError: Naming the value.
@@ -94,6 +96,8 @@ def _value(own: Any) -> Any:
         return {name: _value(part) for name, part in own.items()}
     if isinstance(own, list):
         return [_value(part) for part in own]
+    if isinstance(own, np.ndarray):
+        return own.copy()
     return str(own) if isinstance(own, Fraction) else own
 
 
@@ -111,7 +115,7 @@ def _taken(own: Any, saved: Any, name: str) -> Any:
             raise _refused(name, f"a finite array of {own.dtype} {own.shape}", saved)
         return saved.copy()
     if isinstance(own, Mapping) and own:
-        if not isinstance(saved, Mapping) or saved.keys() != own.keys():
+        if not isinstance(saved, Mapping) or own.keys() - saved.keys():
             raise _refused(name, f"a dictionary of {sorted(own)}", saved)
         return {key: _taken(part, saved[key], f"{key} of {name}") for key, part in own.items()}
     if isinstance(own, list) and own:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from eagerly.state import Saved
 
 # A dimension whose deviation is a smaller part of its mean is constant, as far as float32 can say.
 _CONSTANT = 1e-6
 
 
-class RunningMoments:
+class RunningMoments(Saved):
     """Mean and deviation of rows of numbers, dimension by dimension.
 
     Args:
@@ -23,6 +24,8 @@ class RunningMoments:
         count: How many rows were counted.
         mean: Their mean, `[size]`, float64.
     """
+
+    _saved = ("count", "mean", "_squares")
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.count = name, 0
@@ -63,30 +66,6 @@ class RunningMoments:
         moving = (np.sqrt(variance) > _CONSTANT * np.abs(self.mean)) & moves
         return np.asarray(np.where(moving, variance, 1.0) ** -0.5)
 
-    def state(self) -> dict[str, Any]:
-        """Returns what was counted, as JSON; floats come back exactly."""
-        return {
-            "count": self.count,
-            "mean": self.mean.tolist(),
-            "squares": self._squares.tolist(),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
-
-        Raises:
-            ValueError: If it is of rows of another size, not finite, or no numbers.
-        """
-        name = f"statistics of {self.name}"
-        try:
-            mean, squares = (np.array(state[key], np.float64) for key in ("mean", "squares"))
-            count = int(state["count"])
-        except TypeError as error:
-            raise ValueError(f"{name} must be numbers: {error}") from error
-        if mean.shape != self.mean.shape or squares.shape != mean.shape:
-            raise ValueError(f"{name} must have shape {self.mean.shape}; got {mean.shape}")
-        if not (np.isfinite(mean).all() and np.isfinite(squares).all() and (squares >= 0).all()):
-            raise ValueError(f"{name} must be finite, and squares at least 0")
-        if count < 0:
-            raise ValueError(f"count of {self.name} must be at least 0; got {count}")
-        self.count, self.mean, self._squares = count, mean, squares
+    def _check(self, values: dict[str, Any]) -> None:
+        if (values["squares"] < 0).any():
+            raise ValueError(f"squares of {self.name} must be at least 0; got {values['squares']}")

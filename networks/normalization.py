@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -70,15 +67,3 @@ class ObservationNormalization(keras.layers.Layer):
             self.mean.assign(np.where(self._scalable, self.moments.mean, 0.0))
             # What is constant is only shifted.
             self.scale.assign(self.moments.inverse_deviation(self._scalable))
-
-    def state(self) -> dict[str, Any]:
-        """Returns what was observed, as JSON; floats come back exactly."""
-        return self.moments.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
-
-        Raises:
-            ValueError: If it is of other observations, not finite, or no numbers.
-        """
-        self.moments.restore(state)

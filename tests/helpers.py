@@ -82,7 +82,6 @@ _SMALL: dict[str, dict[str, Any]] = {
     "td7": {
         "embedding_size": 12,
         "encoder_hidden_sizes": (16,),
-        "policy_checkpoints": False,
         "copy_every": 60,
     }
 }
@@ -104,8 +103,8 @@ def small_config(name: str, **settings: Any) -> Any:
 def shared_agent(name: str, **settings: Any) -> Any:
     """The agent of seed 0 with these settings, built and traced once in a process, as it began.
 
-    A test may change its variables and train it, and nothing else of it: neither statistics of
-    observations nor policies that are kept come back.
+    A test may change its variables and train it, and nothing else of it: statistics
+    of observations do not come back.
     """
     agent, beginning = _shared(name, tuple(sorted(settings.items())))
     restore_networks(agent, beginning)

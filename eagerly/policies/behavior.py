@@ -13,6 +13,7 @@ from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.returns import DiscountedReturns
 from eagerly.spaces import Actions, Observations
+from eagerly.state import Saved
 
 
 class CountsObservations(Protocol):
@@ -22,7 +23,7 @@ class CountsObservations(Protocol):
         """Counts observations `[N, O]`."""
 
 
-class BehaviorPolicy:
+class BehaviorPolicy(Saved):
     """Acts in N environments with the agent's current policy and exploration noise.
 
     Call `act` and `observe` alternately: `act` chooses actions for the current observations,
@@ -48,6 +49,8 @@ class BehaviorPolicy:
         to_environment: Maps actions `[N, A]` to the environments' units.
         counts: Whether it counts anything for normalisation.
     """
+
+    _saved = ("exploration", "_episodes", "_returns")
 
     def __init__(
         self,
@@ -166,31 +169,16 @@ class BehaviorPolicy:
             self._returns.begin_episodes(began)
         self.exploration.begin_episodes(began)
 
-    def state(self) -> dict[str, Any]:
-        """Returns the step, and the state of the episodes in progress.
-
-        If rewards are normalised, "returns" holds the discounted returns.
-        """
-        state = {
-            "exploration": self.exploration.state(),
-            "episodes": None if self._episodes is None else self._episodes.state(),
-        }
-        return state if self._returns is None else state | {"returns": self._returns.state()}
-
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned.
+        """Takes over what `state` returned.
 
         Raises:
             ValueError: If it belongs to a different memory.
         """
-        self.exploration.restore(state["exploration"])
+        if self._remembering is not None and state["episodes"] is not None:
+            self._episodes = Episodes(self._remembering, len(state["episodes"]["rewards"]))
+        super().restore(state)
         self._acted = None
-        episodes = state["episodes"]
-        if self._remembering is not None and episodes is not None:
-            self._episodes = Episodes(self._remembering, len(episodes["previous_rewards"]))
-            self._episodes.restore(episodes)
-        if self._returns is not None:
-            self._returns.restore(state.get("returns", []))
 
 
 def check_rows(observations: np.ndarray, size: int) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+
+from eagerly.state import Saved
 
 
 @runtime_checkable
@@ -42,7 +43,7 @@ class EpisodePolicy(Protocol):
         """
 
 
-class Episodes:
+class Episodes(Saved):
     """N episodes in progress of a policy with a memory; keeps their states.
 
     Call `act` and `acted` alternately: `act` with the observations, `acted` with the executed
@@ -52,6 +53,8 @@ class Episodes:
         policy: The policy.
         count: N.
     """
+
+    _saved = ("_actions", "_rewards", "_state")
 
     def __init__(self, policy: EpisodePolicy, count: int) -> None:
         self._policy, self._count = policy, count
@@ -113,25 +116,3 @@ class Episodes:
         if began.any():
             for part in (self._actions, self._rewards, *self._state):
                 part[began] = 0
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Returns copies of everything that is remembered, as arrays by name."""
-        parts = {f"memory_{index}": part.copy() for index, part in enumerate(self._state)}
-        before = {"previous_actions": self._actions, "previous_rewards": self._rewards}
-        return {name: part.copy() for name, part in before.items()} | parts
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restores what `state` returned for the same number of episodes.
-
-        Raises:
-            ValueError: If it belongs to a different memory.
-        """
-        own = self.state()
-        found = {name: np.shape(state[name]) for name in own if name in state}
-        expected = {name: part.shape for name, part in own.items()}
-        if found != expected:
-            raise ValueError(f"expected a memory of {expected}, got {found}")
-        parts = {name: np.array(state[name], part.dtype) for name, part in own.items()}
-        self._actions, self._rewards = parts["previous_actions"], parts["previous_rewards"]
-        self._state = [parts[f"memory_{index}"] for index in range(len(self._state))]
-        self._waits = False

@@ -6,7 +6,7 @@ neither who draws it, nor with which others, nor how often changes a bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.spaces import Actions, Observations
 from eagerly.spaces.actions import INVALID
+from eagerly.state import Saved
 
 EXPLORATIONS = ("gaussian", "ornstein_uhlenbeck")
 _LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
@@ -64,7 +65,7 @@ def _uniform(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarr
     return generator.random(shape)
 
 
-class Exploration:
+class Exploration(Saved):
     """Makes actions of an actor's scores, or random ones, for G environments, step by step.
 
     Continuous dimensions get normal noise σ n with n ~ N(0, 1): independent noise for every
@@ -89,6 +90,8 @@ class Exploration:
     Attributes:
         step: Steps that each environment has made.
     """
+
+    _saved = ("step", "_process")
 
     def __init__(
         self,
@@ -158,18 +161,8 @@ class Exploration:
         if len(began) == len(self._process):
             self._process[began] = 0.0
 
-    def state(self) -> dict[str, Any]:
-        """Returns the step, and the state of correlated noise: plain numbers for JSON."""
-        return {"step": self.step, "noise": self._process.tolist()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`; after that of another kind of noise, processes start at 0.
-
-        Raises:
-            ValueError: If it is not the state of exploration.
-        """
-        if (step := int(state["step"])) < 0:
-            raise ValueError(f"the step of exploration must be at least 0; got {step}")
-        process = state["noise"] if self._theta is not None else []
-        self._process = np.array(process, np.float32) if process else np.zeros((0, 0), np.float32)
-        self.step = step
+    def _check(self, values: dict[str, Any]) -> None:
+        if values["process"].ndim != 2:
+            raise ValueError(f"noise must have shape [G, W]; got {values['process'].shape}")
+        if self._theta is None:  # after another kind of noise
+            values["process"] = np.zeros((0, 0), np.float32)

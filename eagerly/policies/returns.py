@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from eagerly.state import Saved
+
 
 class CountsRows(Protocol):
     """Running statistics of rows of numbers."""
@@ -14,13 +16,15 @@ class CountsRows(Protocol):
         """Counts rows `[N, size]`."""
 
 
-class DiscountedReturns:
+class DiscountedReturns(Saved):
     """Tracks the discounted returns so far of N environments, G ← γ G + r, in statistics.
 
     Args:
         statistics: Takes the returns of every step, as rows `[N, 1]`.
         discount: γ, in [0, 1].
     """
+
+    _saved = ("_returns",)
 
     def __init__(self, statistics: CountsRows, discount: float) -> None:
         self._statistics, self._discount = statistics, discount
@@ -39,20 +43,6 @@ class DiscountedReturns:
         if len(began) == len(self._returns):
             self._returns[began] = 0.0
 
-    def state(self) -> list[float]:
-        """Returns the returns of the episodes in progress, as JSON."""
-        found: list[float] = self._returns.tolist()
-        return found
-
-    def restore(self, state: Any) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            ValueError: If it is not a list of finite numbers.
-        """
-        returns = np.array(state, np.float64)
-        if returns.ndim != 1 or not np.isfinite(returns).all():
-            raise ValueError(
-                f"discounted returns must be finite numbers, one per environment; got {state}"
-            )
-        self._returns = returns
+    def _check(self, values: dict[str, Any]) -> None:
+        if values["returns"].ndim != 1:
+            raise ValueError(f"there is one return for each environment; got {values['returns']}")

@@ -39,7 +39,7 @@ from eagerly.storage.trust import (
 )
 
 _log = logging.getLogger(__name__)
-FORMAT = 4
+FORMAT = 5
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Settings that are checked where they take effect; all others when the run is opened.
 _CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}

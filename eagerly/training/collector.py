@@ -287,8 +287,8 @@ class Collector:
         behavior = self._behavior.state()
         if self._groups_act:
             explorations = self.environments.explorations()
-            noise = [row for each in explorations for row in each["noise"]]
-            behavior["exploration"] = explorations[0] | {"noise": noise}
+            process = np.concatenate([each["process"] for each in explorations])
+            behavior["exploration"] = explorations[0] | {"process": process}
         state = {
             "steps": self.steps,
             "behavior": behavior,
@@ -319,12 +319,12 @@ class Collector:
         self._accumulator.restore(state.get("accumulator", {}))
         environments, exploration = self.environments, state["behavior"]["exploration"]
         environments.restore(state["environments"])
-        lost, noise = environments.lost, exploration["noise"]
-        if len(noise) != len(environments):
-            noise = []  # of other environments: theirs begins anew
+        lost, process = environments.lost, exploration["process"]
+        if len(process) != len(environments):
+            process = np.zeros((0, 0), np.float32)  # of other environments: theirs begins anew
         for policy, own in zip(self._policies, environments.groups, strict=False):
             places = slice(own.start, own.stop)
-            policy.exploration.restore({"step": exploration["step"], "noise": noise[places]})
+            policy.exploration.restore({"step": exploration["step"], "process": process[places]})
             policy.begin_episodes(lost[places])
         if self._policies:
             environments.equip(self._policies)

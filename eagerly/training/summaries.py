@@ -22,6 +22,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from eagerly.agents.agent import Agent
 from eagerly.environments.group import Rollout
 from eagerly.settings import settings_of, situation_of
+from eagerly.state import Saved
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import EvaluationTable
@@ -75,7 +76,7 @@ def _layout() -> Any:
     return layout_summary.pb(layout_pb2.Layout(category=categories))
 
 
-class Summaries(Callback):
+class Summaries(Callback, Saved):
     """Gathers what happens between two points of the curves, and writes the means.
 
     A (tag, step) is written once, whatever happens in between: episodes that end in the same
@@ -91,6 +92,7 @@ class Summaries(Callback):
 
     log: EventLog
     table: EvaluationTable
+    _saved = ("_sums",)
 
     def __init__(self, config: RunConfig) -> None:
         self._every, self._histograms = config.summarize_every_steps, config.histograms
@@ -240,14 +242,9 @@ class Summaries(Callback):
             record.MergeFromString(summary.SerializeToString())  # TensorFlow has a class of its own
         self.log.add(steps, summary=record)
 
-    def state(self) -> dict[str, Any]:
-        """Returns what has been gathered since the last point, as JSON."""
-        return {"sums": self._sums}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`."""
-        sums = state["sums"].items()
-        self._sums = {tag: [float(total), int(count)] for tag, (total, count) in sums}
+    def _check(self, values: dict[str, Any]) -> None:
+        sums = values["sums"].items()
+        values["sums"] = {tag: [float(total), int(count)] for tag, (total, count) in sums}
 
 
 def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:

@@ -75,7 +75,8 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
             weights = weights | _measured(other, saved, agent, weights, ranges)
         assign_weights(agent.acting, weights)
         if agent.normalization is not None:
-            agent.normalization.restore(saved.state("agent")["normalization"])
+            statistics = saved.state("agent")["statistics"]["moments"]
+            agent.normalization.moments.restore(statistics["observations"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"--init-from: the actor of {run_dir} does not fit this run's: {error}"

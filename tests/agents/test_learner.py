@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def learner_of(
     *,
     seed: int = 0,
     rhythms: tuple[int, ...] = (),
-    between: Sequence[tuple[int, Callable[[], object]]] = (),
+    copied: Sequence[Any] = (),
 ) -> Learner:
     inputs = Inputs(buffer_of().layout, ROWS, tf.float32)
     return Learner(
@@ -66,10 +67,15 @@ def learner_of(
         counter=tf.Variable(0, dtype=tf.int64),
         mode=mode,
         schedule=Schedule(rhythms),
-        between=between,
+        copied=copied,
         published=lambda: (),
         autograph=False,  # tests/agents/test_own_models.py has code that needs it
     )
+
+
+def every(updates: int, copy: Callable[[], object] = list) -> Any:
+    """A module whose target is copied every so many updates."""
+    return SimpleNamespace(copy_every=updates, copy_to_target=copy)
 
 
 def number_of(phase: Phase) -> tf.Tensor:
@@ -226,21 +232,21 @@ def test_a_sampler_that_wants_what_is_not_returned_is_refused_naming_both(
 
 
 @MODES
-def test_what_happens_between_calls_happens_after_every_so_many_updates_in_order(mode: str) -> None:
+def test_targets_are_copied_between_calls_after_every_so_many_updates_in_order(mode: str) -> None:
     happened: list[tuple[str, int]] = []
 
-    def note(name: str) -> Callable[[], None]:
-        return lambda: happened.append((name, learner.updates))
-
-    between = [(4, note("first")), (8, note("second"))]
-    learner, buffer = learner_of(nothing, mode, between=between), buffer_of()
+    copied = [
+        every(4, lambda: happened.append(("first", learner.updates))),
+        every(8, lambda: happened.append(("second", learner.updates))),
+    ]
+    learner, buffer = learner_of(nothing, mode, copied=copied), buffer_of()
     for updates in (2, 2, 4, 1, 1, 2):
         learner.learn(buffer, updates)
     assert happened == [("first", 4), ("first", 8), ("second", 8), ("first", 12)]
 
 
-def test_what_has_happened_between_calls_makes_what_was_published_old() -> None:
-    learner = learner_of(nothing, between=[(2, lambda: None)])
+def test_a_copy_between_calls_makes_what_was_published_old() -> None:
+    learner = learner_of(nothing, copied=[every(2)])
     learner._published = lambda: (tf.constant([3.0]),)
     buffer = buffer_of()
     assert [value.tolist() for value in learner.learn(buffer, 1)[1]] == [[3.0]]
@@ -248,16 +254,16 @@ def test_what_has_happened_between_calls_makes_what_was_published_old() -> None:
 
 
 @pytest.mark.parametrize("updates", [3, 5, 12])
-def test_a_call_that_does_not_divide_what_happens_between_calls_is_refused(updates: int) -> None:
-    learner, buffer = learner_of(nothing, between=[(6, list), (4, list)]), buffer_of(InOrder())
+def test_a_call_that_does_not_divide_the_updates_between_copies_is_refused(updates: int) -> None:
+    learner, buffer = learner_of(nothing, copied=[every(6), every(4)]), buffer_of(InOrder())
     with pytest.raises(ValueError, match=rf"must divide [46], .*; got {updates}"):
         learner.learn(buffer, updates)
     assert learner.updates == 0
     assert buffer.sampler._next == 0  # nothing was drawn
 
 
-def test_a_call_that_would_step_over_what_happens_between_calls_is_refused() -> None:
-    learner, buffer = learner_of(nothing, between=[(4, list)]), buffer_of()
+def test_a_call_that_would_step_over_a_copy_is_refused() -> None:
+    learner, buffer = learner_of(nothing, copied=[every(4)]), buffer_of()
     learner.learn(buffer, 2)
     with pytest.raises(ValueError, match=r"must divide 4, .*, and 2, the updates so far; got 4"):
         learner.learn(buffer, 4)

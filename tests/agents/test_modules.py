@@ -96,7 +96,10 @@ def test_a_target_that_shares_what_any_module_learns_is_refused() -> None:
     one, other = Network("one"), Network("other")
     for target in (Network(w=one.w), Network(w=other.w)):
         with pytest.raises(ValueError, match="variable 'w' of one came back from a second call"):
-            Modules(Module("one", one, target=target), Module("other", other))
+            Modules(
+                Module("one", one, target=target, optimizer=adam()),
+                Module("other", other, optimizer=adam()),
+            )
 
 
 def test_a_target_of_other_shapes_is_refused() -> None:

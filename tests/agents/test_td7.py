@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import gymnasium
@@ -22,7 +19,6 @@ from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
 from eagerly.buffers import LAPSampler
 from eagerly.settings import settings_of
-from eagerly.training.update_budget import UpdateBudget
 from tests.helpers import filled_buffer, shared_agent, small_agent, spaces, weights_of
 
 Weights = Mapping[str, np.ndarray]
@@ -107,7 +103,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> 
     s, next_s = rng.normal(size=(2, 8, 4))
     a, r = rng.uniform(-1, 1, (8, 2)), rng.normal(size=8) * 3
     discount = np.where(np.arange(8) < 2, 0.0, 0.99)
-    limits = agent.modules["value_range"].network
+    limits = agent.modules["value_range"].target
     limits.low.assign(-0.05)
     limits.high.assign(0.02)
     gradients: dict[str, dict[str, np.ndarray]] = {}
@@ -207,7 +203,7 @@ def test_targets_and_encoders_move_on_by_a_generation_every_so_many_updates() ->
 
     begun, buffer = values("encoder"), filled_buffer()
     generations = [begun, begun]
-    limits = agent.modules["value_range"].network
+    limits, observed = nets["value_range_target"], nets["value_range"]
     for copies in range(3):
         agent.train(buffer, 1)
         assert _equal(values("fixed_encoder"), generations[-1])
@@ -218,8 +214,8 @@ def test_targets_and_encoders_move_on_by_a_generation_every_so_many_updates() ->
         assert _equal(values("fixed_encoder_target"), generations[-2])
         for name in ("actor", "critic"):
             assert _equal(values(name), values(f"{name}_target"))
-        assert limits.low.numpy() == limits.least.numpy() < 0 < limits.high.numpy()
-        assert limits.high.numpy() == limits.greatest.numpy()
+        assert limits.low.numpy() == observed.low.numpy() < 0 < limits.high.numpy()
+        assert limits.high.numpy() == observed.high.numpy()
         if not copies:
             first = limits.low.numpy(), limits.high.numpy()
     assert limits.low.numpy() <= first[0] <= first[1] <= limits.high.numpy()
@@ -293,143 +289,3 @@ def test_entries_of_observations_are_read_as_one_vector() -> None:
     )
     acted = agent.act(np.eye(6))
     assert len(np.unique(acted[:, 0])) == 6
-
-
-# --- policy checkpoints: which policy is kept, and when updates are made ------------------------
-
-PER_CALL = 10
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An episode."""
-
-    total_reward: float
-    environment: int = 0
-    length: int = 10
-    steps_left: int = 0
-
-
-class Play:
-    """Tells an agent of episodes as a run does; calls are counted and not made.
-
-    Args:
-        agent: Its warm-up is over, and all environments begin an episode.
-    """
-
-    def __init__(self, agent: TD7, environments: int = 1) -> None:
-        self.agent = agent
-        self.budget = agent.update_budget(UpdateBudget(Fraction(1), PER_CALL))
-        self.budget.stepped(0)
-        agent.episodes_ended([Ended(1e9, each) for each in range(environments)])
-
-    def __call__(self, total: float, *, steps: int = 10, environment: int = 0) -> tuple[Any, ...]:
-        """Ends an episode after so many steps; returns policies kept, the best one, updates."""
-        self.budget.stepped(steps)
-        self.agent.episodes_ended([Ended(total, environment)])
-        before = self.agent.updates
-        while self.budget.is_call_due:
-            self.budget.paid()
-            self.agent.learner.updates += PER_CALL
-        judge = self.agent.judge
-        return judge.kept, judge.best, self.agent.updates - before
-
-
-def judging(**settings: Any) -> TD7:
-    return small(policy_checkpoints=True, **settings)
-
-
-def test_a_policy_is_kept_if_it_is_no_worse_and_trained_on_either_way() -> None:
-    play = Play(judging())
-    assert play(-30.0) == (0, None, 10)  # the untrained policy is not judged
-    assert play(-50.0) == (1, -50.0, 10)
-    assert play(-40.0) == (2, -40.0, 10)
-    assert play(-41.0) == (2, -40.0, 10)
-    assert play(-40.0) == (3, -40.0, 10)
-
-
-def test_the_policy_that_is_kept_is_the_one_that_collected() -> None:
-    agent = judging()
-    play, observation = Play(agent), np.ones((1, agent.observations.size), np.float32)
-    play(0.0)
-    for step in range(3):
-        actor = agent.modules["actor"].network
-        actor.set_weights([w + 0.1 for w in actor.get_weights()])
-        agent.collecting.refresh()
-        acted, kept = agent.collecting(observation), agent.act(observation)
-        play(float(-step))  # the first one is kept, the others are worse
-        expected = acted if step == 0 else kept
-        np.testing.assert_array_equal(agent.act(observation), expected)
-
-
-def test_the_untrained_policy_may_be_judged_too_and_does_not_count_as_learned() -> None:
-    play = Play(judging(checkpoint_untrained=True))
-    assert play(-30.0) == (1, -30.0, 10)
-    assert play(-50.0) == (1, -30.0, 10)
-    assert (play.agent.updates, play.agent.acting_updates) == (20, 0)
-    assert play(-20.0) == (2, -20.0, 10)
-    assert play.agent.acting_updates == 30
-
-
-def test_the_policy_of_another_run_is_judged_before_the_first_update() -> None:
-    agent = judging()
-    agent.begun_with_policy()
-    play = Play(agent)
-    assert play(100.0) == (1, 100.0, 10)
-    assert play(50.0) == (1, 100.0, 10)
-    assert agent.acting_updates == 0
-
-
-def test_later_a_policy_is_judged_by_more_episodes_and_the_best_return_rescaled_once() -> None:
-    settings = {
-        "checkpoint_episodes": 3, "checkpoint_episodes_after": 20, "checkpoint_reset": 0.5
-    }  # fmt: skip
-    play = Play(judging(**settings))
-    assert play(0.0) == (0, None, 10)
-    assert play(100.0) == (1, 100.0, 10)
-    assert play(120.0) == (2, 120.0, 10)  # after 20 updates still by one episode, and as it is
-    assert play(61.0) == (2, 60.0, 0)
-    other = Play(judging(**settings))
-    other.agent.judge.restore(play.agent.judge.state())
-    other.agent.learner.updates = play.agent.updates
-    other.budget.restore(play.budget.state())
-    for each in (play, other):
-        assert each(90.0) == (2, 60.0, 0)
-        assert each(80.0) == (3, 61.0, 30)
-        assert each(60.0) == (3, 61.0, 10)  # worse: one episode is enough
-
-
-@pytest.mark.parametrize(
-    ("returns", "kept", "best"), [((9.0, 8.0, 7.0, 6.0), 2, 6.0), ((9.0, 8.0, 4.0, 9.0), 1, 5.0)]
-)
-def test_while_no_whole_call_is_owed_the_same_policy_goes_on_being_judged(
-    returns: tuple[float, ...], kept: int, best: float
-) -> None:
-    play = Play(judging())
-    play(0.0)
-    assert play(5.0) == (1, 5.0, 10)
-    for total in returns[:3]:
-        assert play(total, steps=3) == (1, 5.0, 0)
-    assert play(returns[3], steps=3) == (kept, best, 10)  # the worst counts, not the luckiest
-
-
-def test_of_several_environments_only_episodes_of_the_same_policy_are_judged() -> None:
-    play = Play(judging(), environments=3)
-    assert play(0.0, environment=0) == (0, None, 10)
-    assert play(7.0, environment=1) == (0, None, 0)  # began before those updates
-    assert play(3.0, environment=0) == (1, 3.0, 20)
-    assert play(-9.0, environment=2) == (1, 3.0, 0)  # so did this one
-    assert play(4.0, environment=2) == (2, 4.0, 20)
-    assert play(-9.0, environment=1) == (2, 4.0, 0)
-
-
-@pytest.mark.parametrize(("keeps", "warnings"), [(True, 1), (False, 0)])
-def test_a_loop_that_keeps_no_policies_is_warned(
-    keeps: bool, warnings: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    agent = small(policy_checkpoints=keeps)
-    buffer = filled_buffer()
-    with caplog.at_level(logging.WARNING, "eagerly"):
-        for _ in range(2):
-            agent.train(buffer, 1)
-    assert len([r for r in caplog.records if "no policy is kept" in r.message]) == warnings

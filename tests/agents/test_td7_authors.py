@@ -115,7 +115,7 @@ def test_300_updates_are_those_of_the_authors(authors: Any, mode: str) -> None:
                 ).max()
     assert max(far.values()) < 1e-12
     # What went through the float32 of a replay buffer and its priorities:
-    limits = agent.modules["value_range"].network
+    limits = agent.modules["value_range"].target
     far["low"] = abs(theirs.min_target - float(limits.low.numpy()))
     far["high"] = abs(theirs.max_target - float(limits.high.numpy()))
     far["priorities"] = np.abs(memory.priority.numpy() - sampler.priorities()).max()

@@ -97,7 +97,7 @@ def test_updates_are_those_of_the_agent(style: str, monkeypatch: pytest.MonkeyPa
                 np.testing.assert_allclose(
                     part.detach().numpy(), values, atol=1e-9, err_msg=f"{name}.{layer}"
                 )
-    values = agent.modules["value_range"].network
+    values = agent.modules["value_range"].target
     assert float(theirs.low) == pytest.approx(float(values.low.numpy()))
     assert float(theirs.high) == pytest.approx(float(values.high.numpy()))
     assert theirs.high > 1.0 > -1.0 > theirs.low  # values were learned

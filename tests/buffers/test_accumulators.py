@@ -134,7 +134,7 @@ def test_single_steps_have_no_state_and_take_none() -> None:
     collect(collector, 2)
     collect(other, 2)
     assert collector.state().keys() == {"steps", "behavior", "environments"}
-    with pytest.raises(ValueError, match="of another accumulator"):
+    with pytest.raises(ValueError, match="the state of OneStep must be"):
         collector.restore(other.state())
     with pytest.raises(KeyError):
         other.restore(collector.state())

@@ -116,14 +116,13 @@ def test_what_the_highest_priority_falls_back_to_goes_on_after_restoring(kind: A
     through.added(np.arange(2))
     learned(through, [9.0, 5.0], [2.0, 5.0])
     assert through.state()["fed_back"] == 2
-    assert "fed_back" not in kind().state()
     continued = kind(exponent=1.0, highest_every=4)
     continued.added(np.arange(2))
     continued.restore(through.state())
     for sampler in (through, continued):
         learned(sampler, [3.0, 4.0], [1.0, 4.0])
         assert sampler.highest == pytest.approx(4)
-    with pytest.raises(ValueError, match="fed_back must be at least 0; got -1"):
+    with pytest.raises(ValueError, match=r"fed_back of .* at least 0; got -1"):
         continued.restore(through.state() | {"fed_back": -1})
 
 
@@ -207,14 +206,18 @@ def test_priorities_of_something_else_are_refused() -> None:
     state = sampler.state()
     other = LAPSampler()
     other.added(np.arange(4))
-    with pytest.raises(ValueError, match=r"priorities of 4 rows, float32; got float32 \(3,\)"):
+    with pytest.raises(ValueError, match=r"priorities of .* finite array of float32 \(4,\)"):
         other.restore(state)
-    with pytest.raises(ValueError, match="finite and above 0"):
+    with pytest.raises(ValueError, match="priorities above 0 of 3 rows"):
         sampler.restore(state | {"priorities": np.zeros(3, np.float32)})
-    with pytest.raises(ValueError, match="finite and above 0"):
-        sampler.restore(state | {"highest": float("nan")})
+    for highest in (0.0, float("nan")):
+        with pytest.raises(ValueError, match=r"highest .*must be (above 0|a finite number)"):
+            sampler.restore(state | {"highest": highest})
     proportional = fed(ProportionalSampler(), [1, 2, 3])
-    with pytest.raises(ValueError, match="updates must be at least 0; got -1"):
+    with pytest.raises(
+        ValueError,
+        match=r"updates of .* at least 0; got -1",
+    ):
         proportional.restore(proportional.state() | {"updates": -1})
 
 

@@ -117,11 +117,11 @@ def test_rows_that_are_put_back_are_told_before_the_state_is() -> None:
     copy.restore_rows(3, buffer.rows(3, 8))
     copy.restore_rows(8, buffer.rows(8, 13))
     assert other.told == [[3, 4, 5, 6, 7], [8, 9, 0, 1, 2]]
-    state = {"added": 13, "sampling": {"priority": sampler.priority}, "capacity": 10}
+    state = {"added": 13, "sampler": {"priority": sampler.priority}, "capacity": 10}
     assert buffer.state() == state
     smaller = ReplayBuffer(5, 2, 1, sampler=ByPriority())
     smaller.restore_rows(8, buffer.rows(8, 13))
-    with pytest.raises(ValueError, match="knows the places of 10 rows; the buffer has 5"):
+    with pytest.raises(ValueError, match="capacity of ReplayBuffer must be 5; got 10"):
         smaller.restore(state)
     copy.restore(state)
     assert rewards(copy.draw(1, 3).rows) == rewards(buffer.draw(1, 3).rows) == [[9, 8, 7]]
@@ -137,7 +137,7 @@ def test_uniform_draws_are_the_integers_of_the_seed_and_weigh_nothing() -> None:
             rows, weights = buffer.draw(*shape)
             assert rewards(rows) == expected.tolist()
             assert weights is None
-    state = {"added": 7, "sampling": dict(generator.bit_generator.state)}
+    state = {"added": 7, "sampler": {"generator": dict(generator.bit_generator.state)}}
     assert plain.state() == given.state() == state
     plain.feedback({})
 
@@ -182,7 +182,7 @@ def test_feedback_that_does_not_fit_is_refused(per_row: Any, message: str) -> No
     buffer.draw(2, 3)
     with pytest.raises(ValueError, match=message):
         buffer.feedback(per_row)
-    buffer.restore(buffer.state())
+    buffer.restore_rows(buffer.added, buffer.rows(0, 1))
     with pytest.raises(ValueError, match="call draw first"):
         buffer.feedback({"td_error": np.zeros((2, 3)), "age": np.zeros((2, 3))})
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
+from eagerly.networks.moments import RunningMoments
 from eagerly.networks.normalization import CLIP, ObservationNormalization
 from eagerly.policies.numpy_actor import normalized
+from eagerly.state import packed, unpacked
 
 
 def _observed(*batches: np.ndarray) -> ObservationNormalization:
@@ -67,19 +67,23 @@ def test_what_was_observed_comes_back_exactly_and_goes_on() -> None:
     for row in rows[:20]:
         whole.observe(row[np.newaxis])
         begun.observe(row[np.newaxis])
-    continued.restore(json.loads(json.dumps(begun.state())))
+    continued.moments.restore(unpacked(packed(begun.moments.state())))
     for row in rows[20:]:
         whole.observe(row[np.newaxis])
         continued.observe(row[np.newaxis])
-    assert whole.state() == continued.state()
+    np.testing.assert_equal(whole.moments.state(), continued.moments.state())
 
 
 def test_statistics_of_something_else_are_refused() -> None:
-    state = ObservationNormalization(3).state()
-    with pytest.raises(ValueError, match=r"must have shape \(2,\); got \(3,\)"):
-        ObservationNormalization(2).restore(state)
-    with pytest.raises(ValueError, match="must be finite"):
-        ObservationNormalization(3).restore(state | {"mean": [0.0, float("nan"), 0.0]})
+    state = RunningMoments("observations", 3).state()
+    with pytest.raises(ValueError, match=r"must be a finite array of float64 \(2,\); got"):
+        RunningMoments("observations", 2).restore(state)
+    for name, value, message in (
+        ("mean", float("nan"), "must be a finite array"),
+        ("squares", -1.0, "squares of observations must be at least 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RunningMoments("observations", 3).restore(state | {name: np.full(3, value)})
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4), (1, 2, 3), (0, 3), ()], ids=str)

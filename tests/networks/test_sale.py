@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.td7_builder import TD7Builder
+from eagerly.agents.td7 import TD7Builder
 from eagerly.agents.td7_config import TD7Config
 from eagerly.networks.layers import EnsembleDense
-from eagerly.networks.sale import EmbeddedPolicy, JoinedDense, average_l1_norm
+from eagerly.networks.sale import EmbeddedPolicy, JoinedDense, ValueRange, average_l1_norm
 from tests.helpers import spaces
 
 SMALL: dict[str, Any] = {
@@ -94,7 +94,7 @@ def test_each_policy_of_a_builder_has_variables_of_its_own_and_equal_weights() -
 def test_a_policy_of_what_is_learned_shares_its_variables_and_no_others() -> None:
     builder = builder_of()
     encoder, actor = builder.encoder(), builder.embedded_actor()
-    policy = builder.policy(encoder.states, actor, None)
+    policy = builder.policy(encoder.states, actor)
     assert isinstance(policy, EmbeddedPolicy)
     shared = {id(v.value) for v in (*encoder.states.variables, *actor.variables)}
     assert {id(variable.value) for variable in policy.variables} == shared
@@ -121,3 +121,18 @@ def test_half_precision_computes_in_less_and_returns_floats() -> None:
     assert builder.embedded_actor()(rows(4, 3), rows(4, 6)).dtype == tf.float32
     values = builder.critic()(rows(4, 3), rows(4, 2), rows(4, 6), rows(4, 6))
     assert values.dtype == tf.float32
+
+
+def clipped(values: ValueRange) -> list[float]:
+    found: list[float] = values(tf.constant([-9.0, 0.5, 9.0])).numpy().tolist()
+    return found
+
+
+def test_targets_widen_the_range_to_which_values_are_clipped() -> None:
+    values = ValueRange("float32")
+    assert clipped(values) == [0.0, 0.0, 0.0]
+    for targets in ([1.0, 3.0], [-2.0, 2.0], [0.0]):
+        values.observe(tf.constant(targets))
+    assert clipped(values) == [-2.0, 0.5, 3.0]
+    assert [v.path.split("/")[-1] for v in values.variables] == ["low", "high"]
+    assert values.trainable_variables == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import gymnasium
@@ -12,6 +11,7 @@ import pytest
 from eagerly.policies.exploration import Exploration
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.spaces import Actions, Observations
+from eagerly.state import packed, unpacked
 
 
 def walk(noise: Exploration, steps: int, count: int = 3) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_neither_company_nor_repetition_changes_a_bit(kind: str, space: Any) -> 
     assert len({together[:, each].tobytes() for each in range(4)}) == 4
     twice = exploration(kind, space)
     played(twice, 250, 4)
-    state = json.loads(json.dumps(twice.state()))
+    state = unpacked(packed(twice.state()))
     for each in (twice, twice, exploration(kind, space)):
         each.restore(state)
         np.testing.assert_array_equal(played(each, 20, 4), together[250:270])

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.config_groups import MemoryConfig
-from eagerly.agents.td7_builder import TD7Builder
+from eagerly.agents.td7 import TD7Builder
 from eagerly.agents.td7_config import TD7Config
 from eagerly.networks import ActingPolicy
 from eagerly.policies.architecture import named

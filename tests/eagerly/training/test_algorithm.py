@@ -1,89 +1,58 @@
-"""An algorithm that decides when it is updated, hears which episodes ended, and names policies."""
+"""An algorithm that decides when it is updated, and one whose best policy is kept."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import keras
 import numpy as np
 import pytest
 
 from eagerly import TD3, Callback, RunError, Trainer, load_policy, open_run
 from eagerly.agents.actor_critic import actor_critic
-from eagerly.agents.algorithm import Budget, FinishedEpisode
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
-from eagerly.networks.models import copy_variables
-from eagerly.storage.evaluations import AT_LIMIT, EvaluationTable
-from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
+from eagerly.agents.update_budget import UpdateBudget
+from eagerly.environments.group import Rollout
+from eagerly.storage.evaluations import EvaluationTable
+from eagerly.training.evaluation import Evaluation
 from tests.buffers.test_accumulators import TwoSteps
 from tests.buffers.test_samplers import ByPriority
 from tests.eagerly.training.test_callbacks import Diary, StopsAt
 from tests.eagerly.training.test_trainer import _same
-from tests.helpers import filled_buffer, random_transitions, spaces
+from tests.helpers import random_transitions, spaces
 from tests.small_runs import SMALL, scalars
 
 
-class CollectedSinceTheLastEnd:
-    """A budget that owes nothing until an episode ends, then what the run's owes for the steps."""
+class CollectedSinceTheLastEnd(UpdateBudget):
+    """Owes nothing until an episode ends, then what the steps since the last end owe."""
 
-    def __init__(self, run: Budget) -> None:
-        self.run, self.collected = run, 0
+    _saved = (*UpdateBudget._saved, "waiting")
 
-    @property
-    def is_call_due(self) -> bool:
-        return self.run.is_call_due
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.waiting = 0
+        self.heard: list[tuple[int, ...]] = []
+        self.totals: list[float] = []
 
-    def stepped(self, new: int) -> None:
-        self.collected += new
+    def collected(self, rollout: Rollout, steps: int) -> None:
+        self.waiting += steps
+        if rollout.episodes:
+            for episode in rollout.episodes:
+                self.heard.append((self.waiting, episode.environment, episode.length))
+                self.totals.append(episode.total_reward)
+            super().collected(rollout, self.waiting)
+            self.waiting = 0
 
-    def paid(self) -> None:
-        self.run.paid()
-
-    def episode_ended(self) -> None:
-        self.run.stepped(self.collected)
-        self.collected = 0
-
-    def state(self) -> dict[str, Any]:
-        return {"collected": self.collected, "run": self.run.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.collected = state["collected"]
-        self.run.restore(state["run"])
+    def figures(self) -> dict[str, float]:
+        return {"schedule/waiting": float(self.waiting)}
 
 
 class AtEnds(TD3):
     """TD3 that is updated where episodes end."""
 
-    def update_budget(self, run: Budget) -> CollectedSinceTheLastEnd:
-        self.heard: list[tuple[int, ...]] = []
-        self.budget = CollectedSinceTheLastEnd(run)
-        return self.budget
-
-    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        steps = self.budget.collected
-        self.heard += [(steps, self.updates, each.environment, each.length) for each in episodes]
-        self.totals = [each.total_reward for each in episodes]
-        self.budget.episode_ended()
-
-    def evaluated_policies(self) -> Mapping[str, Any]:
-        return {"linear": linear, "same": self.policy}
-
-
-def linear(observations: np.ndarray) -> np.ndarray:
-    """The policy u = -x, which is nearly the best; it returns u / 2, in [-1, 1]."""
-    return np.clip(-observations / 2, -1, 1)
-
-
-class Wavering(AtEnds):
-    """Names another policy after its first updates."""
-
-    def evaluated_policies(self) -> Mapping[str, Any]:
-        return {"late" if self.updates else "early": linear}
+    Budget = CollectedSinceTheLastEnd
 
 
 # Episodes of 10 steps, side by side: both end at 20 and 40 steps.
@@ -118,17 +87,19 @@ def test_updates_are_made_where_episodes_end_as_many_as_the_steps_collected_owe(
         made += [(steps, number)] * (event == "update")
     # Two for every five of 10 steps after the warm-up, and of 20 more.
     assert made == [(20, 2), (20, 4), (40, 6), (40, 8), (40, 10), (40, 12)]
-    assert trainer.agent.budget.state() == {"collected": 6, "run": {"owed": "0"}}
+    assert trainer.budget.state() == {"waiting": 6, "owed": "0"}
+    points = scalars(trainer.run.path)
+    assert [points["schedule/waiting", step] for step in (10, 20, 30, 40)] == [[0], [0], [10], [0]]
 
 
-def test_the_algorithm_hears_of_the_episodes_of_a_step_before_its_updates(
+def test_the_budget_hears_of_the_episodes_of_a_step_before_its_updates(
     straight: tuple[Any, Diary],
 ) -> None:
-    agent = straight[0].agent
-    # Steps that the budget has counted, updates so far, environment, length.
-    assert agent.heard == [(10, 0, 0, 10), (10, 0, 1, 10), (20, 4, 0, 10), (20, 4, 1, 10)]
-    assert len(set(agent.totals)) == 2
-    assert max(agent.totals) < 0
+    budget = straight[0].budget
+    # Steps that wait, environment, length.
+    assert budget.heard == [(10, 0, 10), (10, 1, 10), (20, 0, 10), (20, 1, 10)]
+    assert len(set(budget.totals)) == 4
+    assert max(budget.totals) < 0
 
 
 @pytest.mark.parametrize(
@@ -146,53 +117,7 @@ def test_a_run_that_was_stopped_makes_the_updates_owed_before_it_acts_again(
     first = [number for name, number in diary.heard[:acted] if name == "update"]
     assert first == list(range(made + 2, made + owed + 1, 2))
     _same(again, straight[0])
-    assert stopped.agent.heard + again.agent.heard == straight[0].agent.heard
-
-
-FIGURES = ["return_mean", "return_std", "return_min", "return_max", "length_mean"]
-
-
-def test_policies_that_are_named_are_evaluated_beside_the_acting_one(
-    straight: tuple[Any, Diary],
-) -> None:
-    trainer, _ = straight
-    with trainer.run.evaluations_path.open() as file:
-        rows = list(csv.DictReader(file))
-    names = ["", "linear_", "same_"]
-    figures = [*FIGURES, AT_LIMIT]
-    columns = ["steps", "updates", "episodes", *(name + f for name in names for f in figures)]
-    assert list(rows[0]) == columns
-    assert [row["steps"] for row in rows] == ["16", "30", "46"]
-    seeds = evaluation_seeds(trainer.config.evaluation_seed, 2)
-    env = gymnasium.make("Regulator-v0")
-    expected = evaluate(lambda x: np.clip(-x, -2, 2), env, seeds).summary()
-    points = scalars(trainer.run.path)
-    for row in rows:
-        for figure in FIGURES:
-            assert np.isclose(float(row[f"linear_{figure}"]), expected[figure], rtol=1e-5)
-            assert row[f"same_{figure}"] == row[figure]
-            for name in names:
-                tag = f"evaluation_{name}"[:-1] if name else "evaluation"
-                np.testing.assert_allclose(
-                    points[f"{tag}/{figure}", int(row["steps"])], [float(row[name + figure])], 1e-6
-                )
-
-
-def test_the_acting_policy_alone_decides_what_is_best(straight: tuple[Any, Diary]) -> None:
-    trainer, _ = straight
-    with trainer.run.evaluations_path.open() as file:
-        rows = [row for row in csv.DictReader(file) if int(row["updates"])]
-    best = max(rows, key=lambda row: float(row["return_mean"]))
-    assert trainer.best_return == float(best["return_mean"]) < float(best["linear_return_mean"])
-    assert trainer.policies.best_step == int(best["steps"])
-    assert scalars(trainer.run.path)["evaluation/return_best", 46] == [
-        pytest.approx(trainer.best_return)
-    ]
-
-
-def test_policies_must_have_the_same_names_in_the_whole_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"have the columns .*early_return_mean.*; got .*late_retu"):
-        trained(tmp_path / "run", kind="Wavering")
+    assert stopped.budget.heard + again.budget.heard == straight[0].budget.heard
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "info", "return,mean"])
@@ -200,6 +125,11 @@ def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
     one = Evaluation(np.zeros(1), np.ones(1))
     with pytest.raises(ValueError, match=r"identifier other than 'info'; got "):
         Evaluation(np.zeros(1), np.ones(1), others={name: one})
+
+
+def test_a_budget_of_its_own_does_not_go_with_policy_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"AtEnds decides itself .* leave out --policy-checkpoints"):
+        trained(tmp_path / "run", policy_checkpoints=True)
 
 
 class Prioritized(TD3):
@@ -274,8 +204,9 @@ def test_rows_that_a_run_begins_with_are_added_by_a_callback(tmp_path: Path) -> 
 class ActsByTarget(TD3):
     """Acts with a model of other names than those that a policy is loaded into."""
 
-    def acting_model(self) -> Any:
-        return self.actor.target
+    def build(self, builder: ModelBuilder) -> Modules:
+        modules = actor_critic(builder)
+        return Modules(*modules.values(), Module("policy", modules["actor"].target))
 
 
 def test_an_acting_model_that_could_not_be_loaded_is_refused_at_once() -> None:
@@ -289,10 +220,16 @@ def test_columns_are_the_same_in_a_table_that_is_continued(tmp_path: Path) -> No
         EvaluationTable(tmp_path / "evaluations.csv").add({"steps": 2, "x": 2.0})
 
 
+class AfterAnEpisode(UpdateBudget):
+    """The usual budget, after a warm-up that ends with an episode."""
+
+    warmup_ends_with_episode = True
+
+
 class WholeEpisodes(TD3):
     """TD3 whose warm-up ends with an episode."""
 
-    warmup_ends_with_episode = True
+    Budget = AfterAnEpisode
 
 
 @pytest.mark.parametrize(("num_envs", "end"), [(1, 20), (3, 30)])
@@ -316,123 +253,44 @@ def test_a_warm_up_that_ends_with_an_episode_goes_on_where_it_was_stopped(
     _same(trained(tmp_path / "run", kind="WholeEpisodes"), straight)
 
 
-class Keeps(TD3):
-    """TD3 that collects with the actor, and is evaluated and saved as a copy of it.
-
-    The copy is taken when an episode ends.
-    """
-
-    def build(self, builder: ModelBuilder) -> Modules:
-        return Modules(*actor_critic(builder).values(), Module("kept", builder.policy_actor()))
-
-    def acting_model(self) -> Any:
-        return self.modules["kept"].network
-
-    def collecting_model(self) -> Any:
-        return self.actor.network
-
-    def episodes_ended(self, episodes: Sequence[FinishedEpisode]) -> None:
-        copy_variables(self.actor.network, self.acting)
-        self.policy.refresh()
-
-    def evaluated_policies(self) -> Mapping[str, Any]:
-        return {"current": self.collecting}
+ROW = np.array([[0.5]], np.float32)
+FEW = {"replay_ratio": 0.25, "updates_per_call": 1, "policy_checkpoints": True}
 
 
-FEW = {"replay_ratio": 0.25, "updates_per_call": 1}
-OBSERVATIONS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+def acted(trainer: Any) -> list[np.ndarray]:
+    """What the policy that is kept, and the current one, do."""
+    return [trainer.budget.policy(ROW), trainer.agent.act(ROW)]
 
 
-def collected(agent: Any) -> np.ndarray:
-    return agent.behavior().act(OBSERVATIONS, explore=False)
-
-
-@pytest.mark.parametrize("mode", ["eager", pytest.param("graph", marks=pytest.mark.long)])
-def test_what_collects_may_differ_from_what_is_evaluated_and_saved(mode: str) -> None:
-    settings = TD3.Config(hidden_sizes=(8,), batch_size=4, mode=mode)
-    agent, other = (Keeps(*spaces(), settings, seed=seed) for seed in (0, 1))
-    begun, behavior = agent.act(OBSERVATIONS), agent.behavior()
-    np.testing.assert_array_equal(collected(agent), begun)
-    agent.train(filled_buffer(), 4)
-    np.testing.assert_array_equal(agent.act(OBSERVATIONS), begun)
-    moved = behavior.act(OBSERVATIONS, explore=False)
-    np.testing.assert_allclose(moved, agent.actor(OBSERVATIONS), 1e-5, 1e-6)
-    assert np.abs(moved - begun).max() > 1e-4
-    other.set_weights(agent.get_weights())
-    np.testing.assert_array_equal(other.act(OBSERVATIONS), begun)
-    np.testing.assert_array_equal(collected(other), moved)
-    agent.episodes_ended([])
-    np.testing.assert_array_equal(agent.act(OBSERVATIONS), moved)
-    for path, values in agent.policy_weights().items():
-        assert path in {variable.path for variable in agent.actor.network.variables}
-        np.testing.assert_array_equal(agent.get_weights()[f"kept/{path}"], values)
-
-
-def test_both_policies_of_a_run_come_back_from_a_checkpoint(tmp_path: Path) -> None:
-    straight = trained(tmp_path / "straight", kind="Keeps", **FEW)
+def test_the_policy_that_td3_keeps_is_evaluated_saved_and_continued_with(tmp_path: Path) -> None:
+    straight = trained(tmp_path / "straight", kind="Plain", **FEW)
     with straight.run.evaluations_path.open() as file:
         rows = list(csv.DictReader(file))
-    # At the end episodes are 6 steps old, and what was learned since is not in the copy.
+    # At the end episodes are 6 steps old, and what was learned at 40 is not in the copy.
     assert rows[-1]["return_mean"] != rows[-1]["current_return_mean"]
-    stopped = trained(tmp_path / "run", StopsAt(30, "on_round"), kind="Keeps", **FEW)
-    acted = [stopped.agent.act(ROW), stopped.agent.collecting(ROW)]
-    assert not np.array_equal(*acted)
+    stopped = trained(tmp_path / "run", StopsAt(30, "on_round"), kind="Plain", **FEW)
     with Trainer(open_run(tmp_path / "run", None, {})) as continued:
-        again = [continued.agent.act(ROW), continued.agent.collecting(ROW)]
-    np.testing.assert_array_equal(again, acted)
-    again = trained(tmp_path / "run", kind="Keeps")
+        np.testing.assert_array_equal(acted(continued), acted(stopped))
+    again = trained(tmp_path / "run", kind="Plain")
     _same(again, straight)
+    assert not np.array_equal(*acted(again))
     policy, actions = load_policy(tmp_path / "run", "latest"), again.agent.actions
     np.testing.assert_allclose(
-        policy(ROW[0]), actions.to_environment(again.agent.act(ROW))[0], 1e-5, 1e-6
+        policy(ROW[0]), actions.to_environment(acted(again)[0])[0], 1e-5, 1e-6
     )
 
 
-ROW = np.array([[0.5]], np.float32)
+class Plain(TD3):
+    """TD3 as it is."""
 
 
-def test_a_run_that_begins_with_a_policy_collects_with_it_too(tmp_path: Path) -> None:
-    first = trained(tmp_path / "first", kind="Keeps", **FEW)
+def test_a_run_that_begins_with_a_policy_keeps_it_too(tmp_path: Path) -> None:
+    first = trained(tmp_path / "first", kind="Plain", **FEW)
     policy = load_policy(tmp_path / "first")
-    settings = {"init_from": str(tmp_path / "first"), "seed": 1}
-    with Trainer(
-        open_run(tmp_path / "second", f"{__name__}:Keeps", SMALL | SETTINGS | settings)
-    ) as t:
-        for act in (t.agent.act, t.agent.collecting, t.agent.actor, t.agent.actor.target):
-            acted = t.agent.actions.to_environment(np.array(act(ROW)))
-            np.testing.assert_allclose(acted[0], policy(ROW[0]), 1e-5, 1e-6)
-    with pytest.raises(
-        RunError, match=r"CollectsOtherwise collects with big, which has other vari"
-    ):
-        trained(tmp_path / "third", kind="CollectsOtherwise", **settings)
+    given = SMALL | SETTINGS | FEW | {"init_from": str(tmp_path / "first"), "seed": 1}
+    with Trainer(open_run(tmp_path / "second", f"{__name__}:Plain", given)) as trainer:
+        agent = trainer.agent
+        for act in (agent.act, trainer.budget.policy, agent.actor, agent.actor.target):
+            found = agent.actions.to_environment(np.array(act(ROW)))
+            np.testing.assert_allclose(found[0], policy(ROW[0]), 1e-5, 1e-6)
     assert first.agent.updates > 0
-
-
-class CollectsOtherwise(Keeps):
-    """Collects with a larger network."""
-
-    def build(self, builder: ModelBuilder) -> Modules:
-        big = keras.Sequential(
-            [
-                keras.Input((builder.observations.size,)),
-                keras.layers.Dense(9),
-                keras.layers.Dense(1),
-            ],
-            name="big",
-        )
-        return Modules(*super().build(builder).values(), Module("big", big))
-
-    def collecting_model(self) -> Any:
-        return self.modules["big"].network
-
-
-class Forgets(Keeps):
-    """Leaves out of its modules what it collects with."""
-
-    def collecting_model(self) -> Any:
-        return self.Builder(self.config, *spaces(), seed=0).actor("free")
-
-
-def test_a_model_that_would_not_be_saved_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"kernel of free, which acts, belongs to no module"):
-        Forgets(*spaces(), TD3.Config(hidden_sizes=(4,)))

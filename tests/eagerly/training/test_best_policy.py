@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,11 +27,13 @@ SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_siz
 
 
 def test_an_evaluation_before_the_first_update_is_never_the_best() -> None:
-    policies = Policies(dict)
-    assert not policies.evaluated(100, 0, 5.0)
+    agent: Any = SimpleNamespace(updates=0, policy_weights=dict)
+    policies = Policies(agent)
+    assert not policies.compare(100, 5.0)
     assert policies.state()["best"] is None
-    assert policies.evaluated(200, 1, -3.0)
-    assert not policies.evaluated(300, 2, -3.0)
+    agent.updates = 1
+    assert policies.compare(200, -3.0)
+    assert not policies.compare(300, -3.0)
     assert (policies.best_step, policies.best_return) == (200, -3.0)
 
 

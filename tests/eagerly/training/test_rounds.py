@@ -68,7 +68,7 @@ def test_the_policy_is_called_for_a_group_and_stays_for_a_round() -> None:
         return found
 
     agent.rollout_policy = lambda: policy
-    agent.collecting.refresh()  # so that the collector asks for it
+    agent.policy.refresh()  # so that the collector asks for it
     collector.collect()
     assert sorted(asked) == [1] * 5 + [3] * 5
     observation, action, *_ = agent.layout.unpack(buffer.rows(20, 40))
@@ -195,7 +195,7 @@ def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_
     # episode ended, at 20. That of steps 21 to 30 is the policy's, and judged at 32; the one that
     # is going on then began under the same policy, and the first that did not ends at 50.
     assert sorted({steps for steps, _ in heard.made}) == [32, 52, 72]
-    assert trainer.agent.judge.kept > 0
+    assert trainer.budget.kept > 0
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_
         ),
         (
             {"policy_lag": 1, "agent": "td7"},
-            r"--policy-lag must be 0 for this TD7: policies are judged by .* \(--no-policy-check",
+            "policy_lag must be 0 with policy_checkpoints: a policy is judged by the episodes that",
         ),
         ({"group_size": 2}, r"group_size must be at most num_envs \(1\); got 2"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eagerly import RunError, Trainer, load_policy, open_run
-from eagerly.agents import policy_checkpoints
+from eagerly.training import policy_checkpoints
 from eagerly.training.callbacks import Callback
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun, train_in
@@ -69,13 +69,13 @@ def test_updates_are_made_at_the_ends_of_episodes_as_many_as_steps_were_collecte
 def test_the_policy_that_is_kept_is_evaluated_saved_and_acts(train: TrainRun) -> None:
     trainer = train(**TD7 | {"steps": 84})
     agent = trainer.agent
-    assert 0 < agent.judge.kept < 6
+    assert 0 < trainer.budget.kept < 6
     rows = rows_of(trainer)
     assert rows[-1]["return_mean"] != rows[-1]["current_return_mean"]
     names = [name for name in rows[0] if "return_mean" in name]
     assert names == ["return_mean", "current_return_mean"]
     observations = np.random.default_rng(0).normal(size=(5, agent.observations.size))
-    kept, current = agent.act(observations), agent.collecting(observations)
+    kept, current = trainer.budget.policy(observations), agent.act(observations)
     assert not np.array_equal(kept, current)
     policy = load_policy(trainer.run.path, which="latest")
     for observation, action in zip(observations, agent.actions.to_environment(kept), strict=True):
@@ -93,7 +93,6 @@ def test_an_evaluation_before_a_policy_is_kept_is_not_the_best(train: TrainRun) 
 def test_without_policy_checkpoints_each_step_owes_an_update(train: TrainRun) -> None:
     trainer = train(**TD7 | {"policy_checkpoints": False, "steps": 40})
     assert trainer.updates == 2  # of 25 steps, a tenth of an update each
-    assert trainer.agent.policy is trainer.agent.collecting
     assert not any(name.startswith("current") for name in rows_of(trainer)[0])
 
 
@@ -140,7 +139,7 @@ def test_a_run_begins_with_the_policy_of_another_one(train: TrainRun, tmp_path: 
     policy = load_policy(tmp_path / "first")
     observation = np.full(second.agent.observations.size, 0.3, np.float32)
     wanted = policy(observation)
-    for act in (second.agent.act, second.agent.collecting):
+    for act in (second.agent.act, second.budget.policy):
         found = second.agent.actions.to_environment(act(observation[np.newaxis]))
         np.testing.assert_allclose(np.squeeze(found), np.squeeze(wanted), atol=1e-6)
     for layer, other in zip(

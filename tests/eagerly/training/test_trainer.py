@@ -556,7 +556,7 @@ def test_correlated_noise_begins_anew_with_every_episode(train: TrainRun) -> Non
     trainer = train(**settings, steps=102, hidden_sizes=(8,), exploration_noise=0.01)
     assert trainer.steps % 3 == 0  # an episode has just ended
     noise = trainer.collector.state()["behavior"]["exploration"]
-    assert not np.any(noise["noise"])
+    assert not np.any(noise["process"])
     assert noise["step"] == 102
 
 
