@@ -51,10 +51,16 @@ class Statistics(Saved):
         for publish in self._publish:
             publish()
 
-    def _check(self, values: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned.
+
+        Raises:
+            ValueError: If it is of something else, or something was not counted then.
+        """
         for name in self.moments:
-            if name not in values["moments"]:
+            if name not in state["moments"]:
                 raise ValueError(f"normalize_{name} is set, and no statistics of {name} were kept")
+        super().restore(state)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns all that was counted, as arrays by `observations/...` and `rewards/...`."""

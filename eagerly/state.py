@@ -143,6 +143,9 @@ def _plain(own: Any, saved: Any, name: str) -> Any:
 
 
 def _refused(name: str, expected: str, saved: Any) -> ValueError:
+    if isinstance(saved, np.ndarray):
+        finite = "" if saved.dtype.kind not in "fc" or np.isfinite(saved).all() else ", not finite"
+        return ValueError(f"{name} must be {expected}; got {saved.dtype} {saved.shape}{finite}")
     return ValueError(f"{name} must be {expected}; got {str(saved)[:200]}")
 
 

@@ -339,7 +339,7 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
     new = agent.behavior().act(observations, explore=False)
     np.testing.assert_array_equal(new[1], both[0][1])
     assert not np.allclose(new[0], both[0][0])
-    with pytest.raises(ValueError, match="expected a memory of"):
+    with pytest.raises(ValueError, match="state of Episodes must be a finite array of float32"):
         agent_with("td3", memory, memory_units=16).behavior().restore(behavior.state())
 
 

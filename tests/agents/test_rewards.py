@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from eagerly.buffers import ReplayBuffer
 from eagerly.policies.behavior import BehaviorPolicy
+from eagerly.state import packed, unpacked
 from tests.helpers import equal_weights, random_transitions, small_agent, weights_of
 
 ENDED = [[False, False], [True, False], [False, False]]
@@ -91,20 +91,20 @@ def test_returns_in_progress_and_statistics_come_back_exactly() -> None:
 
     (whole, behavior), (agent, other) = begun(), begun()
     observe(behavior, REWARDS[:2], ENDED[:2])
-    saved = json.loads(json.dumps({"agent": whole.state(), "behavior": behavior.state()}))
-    assert saved["behavior"]["returns"] == [0.0, 4.0]
+    saved = unpacked(packed({"agent": whole.state(), "behavior": behavior.state()}))
+    assert saved["behavior"]["returns"]["returns"].tolist() == [0.0, 4.0]
     observe(behavior, REWARDS[2:], ENDED[2:])
 
     agent.restore(saved["agent"])
     other.restore(saved["behavior"])
     observe(other, REWARDS[2:], ENDED[2:])
-    assert agent.state() == whole.state()
+    np.testing.assert_equal(agent.state(), whole.state())
     other.begin_episodes(np.array([False, True]))  # one that did not come back
-    assert other.state()["returns"] == [8.0, 0.0]
-    with pytest.raises(ValueError, match="must be finite numbers, one per environment"):
-        other.restore(saved["behavior"] | {"returns": [None]})
+    assert other.state()["returns"]["returns"].tolist() == [8.0, 0.0]
+    with pytest.raises(ValueError, match=r"returns of DiscountedReturns must be a finite array"):
+        other.restore(saved["behavior"] | {"returns": {"returns": [None]}})
     with pytest.raises(ValueError, match="no statistics of rewards were kept"):
-        agent.restore({"updates": 0, "normalization": None})
+        agent.restore({"updates": 0, "statistics": {"moments": {}}})
 
 
 def test_weights_bring_the_statistics_of_rewards_along() -> None:
@@ -121,6 +121,6 @@ def test_weights_with_refused_statistics_change_nothing() -> None:
     observe(agent.behavior())
     weights = agent.get_weights()
     wrong = {"observations/count": np.array(9), "rewards/count": np.array(-1)}
-    with pytest.raises(ValueError, match="count of discounted returns must be at least 0; got -1"):
+    with pytest.raises(ValueError, match=r"count of .* at least 0; got -1"):
         agent.set_weights(weights | wrong)
     assert equal_weights(agent.get_weights(), weights)

@@ -1,13 +1,14 @@
-"""States are split into JSON and arrays, and refuse what is neither."""
+"""States are declared, are split into JSON and arrays, and refuse what is neither."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eagerly.state import joined, split
+from eagerly.state import Saved, joined, packed, split, unpacked
 
 STATE = {"count": 3, "best": None, "rows": [np.arange(2), {"name": "a", "on": True}]}
 
@@ -24,3 +25,90 @@ def test_what_was_split_is_joined_again() -> None:
 def test_what_no_state_can_hold_is_named(value: Any) -> None:
     with pytest.raises(TypeError, match=f"sampling.beta is {type(value).__name__}: make it"):
         split({"sampling": {"beta": value}})
+
+
+class Part(Saved):
+    """A part with a state."""
+
+    _saved = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+class Whole(Saved):
+    """Has an attribute of every kind that can be saved."""
+
+    _saved = (
+        *("part", "_rows", "grows", "best", "mean", "is_on", "owed", "_generator", "sums", "parts"),
+        *("texts", "seen"),
+    )
+    _compared = ("updates",)
+
+    def __init__(self, seed: int = 0) -> None:
+        self.part, self.parts = Part(seed), {"a": Part(seed)}
+        self._rows, self.grows = np.full(3, seed, np.float32), np.zeros((0, 0), np.int64)
+        self.best: float | None = None
+        self.mean, self.is_on, self.owed = float(seed), False, Fraction(seed)
+        self._generator = np.random.default_rng(seed)
+        self.sums: dict[str, Any] = {}
+        self.texts, self.seen = "none", [np.zeros(2), 0]
+        self.updates = 4
+
+
+def lived() -> Whole:
+    """One that differs from a new one in everything that is saved."""
+    whole = Whole(seed=3)
+    whole.grows, whole.best, whole.is_on = np.ones((2, 5), np.int64), -2.5, True
+    whole.owed, whole.sums, whole.texts = Fraction(7, 3), {"x": [1.5, 2]}, "some"
+    whole.seen = [np.array([1.0, 2.0]), 9]
+    whole._generator.random(5)
+    return whole
+
+
+def test_what_is_declared_comes_back_in_a_new_object() -> None:
+    one, other = lived(), Whole()
+    state = one.state()
+    assert state.keys() == {name.lstrip("_") for name in (*Whole._saved, "updates")}
+    one._rows += 1  # of which the state is a copy
+    other.restore(unpacked(packed(state)))
+    np.testing.assert_equal(other.state(), state)
+    assert (other.owed, other.parts["a"].count) == (Fraction(7, 3), 3)
+    assert other._generator.random() == lived()._generator.random()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("updates", 5, "updates of Whole must be 4; got 5"),
+        ("part", {"count": -1}, "count of Part must be a whole number of at least 0; got -1"),
+        ("part", {}, r"the state of Part must be a dictionary of \['count'\]; got \[\]"),
+        ("rows", np.zeros(4, np.float32), r"rows .* finite array of float32 \(3,\)"),
+        ("rows", np.zeros(3), r"rows .* finite array of float32 \(3,\)"),
+        ("rows", np.full(3, np.nan, np.float32), r"rows .* finite array of float32 \(3,\)"),
+        ("rows", [0.0, 0.0, 0.0], r"rows .* finite array of float32 \(3,\)"),
+        ("grows", np.zeros((2, 2)), "grows .* finite array of int64"),
+        ("best", "many", "best of Whole must be a finite number; got many"),
+        ("best", float("inf"), "best of Whole must be a finite number; got inf"),
+        ("mean", None, "mean of Whole must be a finite number; got None"),
+        ("mean", True, "mean of Whole must be a finite number; got True"),
+        ("is_on", 1, "is_on of Whole must be bool; got 1"),
+        ("owed", "1/0", "owed of Whole must be a fraction; got 1/0"),
+        ("generator", {"bit_generator": "MT19937"}, "PCG64"),
+        ("sums", [], r"sums of Whole must be dict; got \[\]"),
+        ("parts", {}, r"parts of Whole must be a dictionary of \['a'\]; got {}"),
+        ("texts", 3, "texts of Whole must be str; got 3"),
+        ("seen", [np.zeros(2)], "seen of Whole must be a list of 2"),
+    ],
+)
+def test_a_value_that_is_not_like_the_current_one_is_refused(
+    name: str, value: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Whole().restore(lived().state() | {name: value})
+
+
+@pytest.mark.parametrize("state", [[], {}, {"count": 1, "more": 2}, None])
+def test_the_state_of_something_else_is_refused(state: Any) -> None:
+    with pytest.raises(ValueError, match="the state of Part must be a dictionary of"):
+        Part(0).restore(state)

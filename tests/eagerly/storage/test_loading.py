@@ -175,7 +175,7 @@ def test_statistics_of_observations_are_part_of_run_checkpoint_and_policy(
     trainer = train("run", steps=120)
     normalization = trainer.agent.normalization
     assert normalization is not None
-    assert normalization.state()["count"] == 120
+    assert normalization.count == 120
     assert abs(normalization.mean.numpy()[2]) > 0.01
     row = np.array([0.5, -0.5, 3.0], np.float32)
     loaded = load_policy(tmp_path / "run", "latest")

@@ -60,13 +60,15 @@ def test_its_state_goes_on_exactly(settings: dict[str, Any]) -> None:
     )
 
 
-def collector_with(lengths: list[int], warmup_steps: int, kind: Any) -> tuple[Any, Any, Collector]:
+def collector_with(
+    lengths: list[int], warmup_steps: int, **more: Any
+) -> tuple[Any, Any, Collector]:
     """A collector of environments whose episodes have these lengths; nothing is explored."""
     config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", exploration_noise=0.0)
     env, each = Counting(), iter(lengths)
-    agent = kind(env.observation_space, env.action_space, config)
+    agent = TD3(env.observation_space, env.action_space, config)
     buffer = agent.replay_buffer(1000)
-    more = {"num_envs": len(lengths), "warmup_steps": warmup_steps}
+    more |= {"num_envs": len(lengths), "warmup_steps": warmup_steps}
     return agent, buffer, Collector.make(agent, lambda: Counting(next(each)), buffer, **more)
 
 
@@ -77,7 +79,7 @@ def is_random(agent: Any, rows: np.ndarray) -> list[bool]:
 
 
 def test_steps_after_the_warm_up_owe_updates_in_the_middle_of_a_round_too() -> None:
-    agent, buffer, collector = collector_with([9] * 4, 5, TD3)
+    agent, buffer, collector = collector_with([9] * 4, 5)
     owing = []
     for _ in range(3):
         collector.collect()
@@ -85,12 +87,6 @@ def test_steps_after_the_warm_up_owe_updates_in_the_middle_of_a_round_too() -> N
     assert owing == [0, 3, 4]
     assert is_random(agent, buffer.rows(0, 12)) == [True] * 8 + [False] * 4
     assert "warming_up" not in collector.state()
-
-
-class WholeEpisodes(TD3):
-    """TD3 whose warm-up ends with an episode."""
-
-    warmup_ends_with_episode = True
 
 
 @pytest.mark.parametrize(
@@ -107,7 +103,7 @@ class WholeEpisodes(TD3):
 def test_a_warm_up_may_end_with_an_episode(
     lengths: list[int], warmup_steps: int, random: int
 ) -> None:
-    agent, buffer, collector = collector_with(lengths, warmup_steps, WholeEpisodes)
+    agent, buffer, collector = collector_with(lengths, warmup_steps, warmup_ends_with_episode=True)
     count, owing = len(lengths), []
     while collector.steps < random + 3 * count:
         collector.collect()
@@ -119,7 +115,7 @@ def test_a_warm_up_may_end_with_an_episode(
 
 @pytest.mark.parametrize("rounds", [6, 7])  # in the tail, and at its end
 def test_a_warm_up_that_was_stopped_goes_on_to_the_end_of_its_episode(rounds: int) -> None:
-    made = [collector_with([5, 7, 11], 16, WholeEpisodes) for _ in range(2)]
+    made = [collector_with([5, 7, 11], 16, warmup_ends_with_episode=True) for _ in range(2)]
     (agent, buffer, collector), (_, other_buffer, other) = made
     for _ in range(rounds):
         collector.collect()

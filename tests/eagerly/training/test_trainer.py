@@ -608,11 +608,12 @@ CHANGED: dict[str, Any] = {
     "summarize_every_steps": 100,
     "checkpoint_every_steps": 50,
     "keep_checkpoints": 1,
+    "policy_checkpoints": True,
 }
 # Those of threads need a process of their own: see tests/scripts/test_train.py; the device is in
 # test_devices.py. The check is in test_a_reset_that_is_not_finite_ends_at_once, the others are in
-# test_stopping.py, test_beginnings.py, test_failing_surroundings.py, test_rounds.py and in
-# tests/eagerly/collectors.
+# test_stopping.py, test_beginnings.py, test_failing_surroundings.py, test_rounds.py,
+# test_policy_checkpoints.py and in tests/eagerly/collectors.
 ELSEWHERE = {
     "group_size",
     "num_collectors",
@@ -626,6 +627,10 @@ ELSEWHERE = {
     "restore_episodes",
     "environment_timeout_seconds",
     "stop_at_return",
+    "checkpoint_untrained",
+    "checkpoint_episodes",
+    "checkpoint_episodes_after",
+    "checkpoint_reset",
 }
 
 
