@@ -25,7 +25,7 @@ from eagerly.agents.persistence import (
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
-from eagerly.agents.schedule import Phase, Schedule
+from eagerly.agents.schedule import Phase
 from eagerly.agents.statistics import Statistics
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.networks import acting_policy
@@ -116,7 +116,7 @@ class Agent(Algorithm, Saved):
             seed=seed,
             counter=self._counter,
             mode=config.mode,
-            schedule=Schedule(self.rhythms),
+            rhythms=self.rhythms,
             copied=[module for module in self.modules.values() if module.copy_every],
             published=self.policy.weights,
             autograph=self._needs_autograph(),

@@ -13,20 +13,20 @@ from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.modules import Module
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors, check_draws, check_finite, checked, joined
-from eagerly.agents.schedule import Due, Phase, Schedule
+from eagerly.agents.schedule import LONGEST_PERIOD, Due, Phase, due_in, parts_of
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
 
-_UNROLLED = 4  # updates in a row that a program writes out one by one; more become a loop
+_concat = partial(tf.concat, axis=0)
 
 
 class Learner:
     """Samples from a replay buffer and runs many updates in one call.
 
-    The algorithm defines an update. One program runs whole periods of the schedule. Updates before
-    and after them run in single-update programs, one for each phase. The division of updates into
-    calls does not change their random numbers, and no bit of the results of TD3 and DDPG unless the
-    sampler uses feedback.
+    One program runs whole periods of the rhythms. Updates before and after them run in
+    single-update programs, one for each phase. The division of updates into calls does not change
+    their random numbers, and no bit of the results of TD3 and DDPG unless the sampler uses
+    feedback.
 
     Args:
         update: Makes one update of a batch; returns metrics, and values for each row.
@@ -34,13 +34,16 @@ class Learner:
         seed: Seed of the random numbers of updates.
         counter: int64 variable, the number of the newest update.
         mode: "eager" (Python, for a debugger), "graph" or "xla".
-        schedule: What happens in some updates only.
+        rhythms: Numbers of updates after which something happens within an update.
         copied: Modules whose targets are copied between two calls, in this order.
         published: Reads tensors at the end of a program; reading them later takes longer.
         autograph: Whether `update` may branch on tensors in Python.
 
     Attributes:
         updates: How many updates were made.
+
+    Raises:
+        ValueError: If a rhythm is below 1.
     """
 
     def __init__(
@@ -51,12 +54,14 @@ class Learner:
         seed: int,
         counter: tf.Variable,
         mode: str,
-        schedule: Schedule,
+        rhythms: tuple[int, ...],
         copied: Sequence[Module],
         published: Callable[[], tuple[tf.Tensor, ...]],
         autograph: bool = True,
     ) -> None:
-        self._update, self._inputs, self._seed, self._schedule = update, inputs, seed, schedule
+        if any(every < 1 for every in rhythms):
+            raise ValueError(f"rhythms must be at least 1; got {rhythms}")
+        self._update, self._inputs, self._seed, self._rhythms = update, inputs, seed, rhythms
         self._copied, self._published, self._autograph = copied, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
         self._returned: dict[Due, tuple[str, ...]] = {}  # names of the metrics of an update
@@ -95,17 +100,19 @@ class Learner:
         samples = [self._inputs.transferred(rows)]
         if weights is not None:
             samples.append(tf.constant(weights, self._inputs.dtype))
-        wanted, parts = buffer.sampler.per_row, []
-        for made, *part in self._schedule.parts(self.updates, updates, self._is_eager):
-            start = tf.constant((made, made - self.updates), tf.int64)
-            parts.append(self._call(samples, start, *part, wanted))
-        metrics, per_row = joined(parts, np.concatenate)
+        wanted, results, before = buffer.sampler.per_row, [], 0
+        longest = 0 if self._is_eager else LONGEST_PERIOD
+        for dues, times in parts_of(self.updates, updates, self._rhythms, longest):
+            start = tf.constant((self.updates + before, before), tf.int64)
+            results.append(self._call(samples, start, dues, times, wanted))
+            before += len(dues) * times
+        metrics, per_row = joined(results, np.concatenate)
+        numbers = range(self.updates + 1, self.updates + updates + 1)
         self.updates += updates
-        numbers = range(self.updates - updates + 1, self.updates + 1)
-        check_finite(metrics, numbers, lambda number: self._returned[self._schedule.due(number)])
+        check_finite(metrics, {n: self._returned[due_in(n, self._rhythms)] for n in numbers})
         if wanted:
             buffer.feedback(per_row)
-        published = [tensor.numpy() for tensor in parts[-1][2]]
+        published = [tensor.numpy() for tensor in results[-1][2]]
         for module in self._copied:
             if self.updates % module.copy_every == 0:
                 module.copy_to_target()
@@ -116,19 +123,20 @@ class Learner:
         self,
         samples: list[tf.Tensor],
         start: tf.Tensor,
-        count: int,
-        phase: int | None,
+        dues: tuple[Due, ...],
+        times: int,
         wanted: tuple[str, ...],
     ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
-        """Runs updates in one program.
+        """Runs n updates, `times` repetitions of those in which `dues` are due, in one program.
 
-        Phases are settled while tracing: a branch would copy every variable that it could change.
+        What is due is settled while tracing: a branch would copy every variable that it could
+        change.
 
         Args:
             samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
             start: `[2]` int64, the number of updates before these in all, and in this call.
-            count: How many updates, n.
-            phase: Number of the phase of a single update; None for whole periods.
+            dues: What is due in the updates of one repetition.
+            times: Number of repetitions.
             wanted: Names of the values for each row to return.
 
         Returns:
@@ -136,25 +144,18 @@ class Learner:
             published tensors.
         """
         made, first = tf.unstack(start)
-        self._counter.assign(made + count)
+        self._counter.assign(made + len(dues) * times)
 
-        def update(due: Due, before: Any, k: Any) -> tuple[Tensors, Tensors]:
-            program, k = self._program(due, samples, wanted), before + k
-            # With `part[first + k]`, XLA would compile another program for each `first`.
-            return program(made + 1 + k, *(tf.gather(part, first + k) for part in samples))
-
-        def period(number: Any) -> tuple[Tensors, Tensors]:
-            before, parts = number * self._schedule.period, []
-            for due, length in self._schedule.runs():
-                parts.append(_repeated(partial(update, due, before), length, _UNROLLED))
-                before += length
+        def repetition(number: Any) -> tuple[Tensors, Tensors]:
+            parts = []
+            for place, due in enumerate(dues):
+                k = len(dues) * number + place
+                # With `part[first + k]`, XLA would compile another program for each `first`.
+                sample = [tf.gather(part, first + k) for part in samples]
+                parts.append(self._program(due, samples, wanted)(made + 1 + k, *sample))
             return joined(parts, _concat)
 
-        if phase is None:
-            results = _repeated(period, count // self._schedule.period)
-        else:
-            results = update(self._schedule.phases[phase], 0, 0)
-        return *results, self._published()
+        return *_repeated(repetition, times), self._published()
 
     def _program(self, due: Due, samples: list[tf.Tensor], wanted: tuple[str, ...]) -> Any:
         """Returns a function that runs one update; traced once, unless in eager mode."""
@@ -174,7 +175,7 @@ class Learner:
     ) -> tuple[Tensors, Tensors]:
         """Runs the update with that number; returns metrics `[1]` and wanted values `[1, B]`."""
         batch, dtype = self._inputs.batch(sample[0], number, *sample[1:]), self._inputs.dtype
-        phase = Phase(number, due, self._schedule.rhythms)
+        phase = Phase(number, due, self._rhythms)
         results = self._update(batch, UpdateRandom(self._seed, number, dtype), phase)
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype, wanted)
         names = self._returned.setdefault(due, tuple(metrics))
@@ -190,19 +191,16 @@ class Learner:
         if self._is_eager:
             return None
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
-        return self._program(frozenset(self._schedule.rhythms), [rows], ()).graph
+        return self._program(self._rhythms, [rows], ()).graph
 
 
-def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
-    """Calls a function with 0, 1, ..., and joins its results; many calls become a loop."""
-    if times <= unrolled:
-        return joined([function(k) for k in range(times)], _concat)
+def _repeated(function: Callable[[Any], Any], times: int) -> Any:
+    """Calls a function with 0, 1, ..., and joins its results; more than one call is a loop."""
+    if times == 1:
+        return function(0)
     # With the number, because `map_fn` needs an output and updates may return nothing.
     number = tf.TensorSpec((), tf.int64)
     program = traced(lambda k: (*function(k), k[tf.newaxis]), number, autograph=False)
     outputs = tf.nest.map_structure(tf.TensorSpec.from_tensor, program.structured_outputs)
     stacked = tf.map_fn(program, tf.range(times, dtype=tf.int64), fn_output_signature=outputs)
     return tf.nest.map_structure(lambda part: tf.reshape(part, (-1, *part.shape[2:])), stacked)[:2]
-
-
-_concat = partial(tf.concat, axis=0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 Tensors = dict[str, tf.Tensor]
@@ -32,42 +32,32 @@ def two_dictionaries(results: Any) -> tuple[Tensors, Tensors]:
 
 
 def checked(
-    results: Any, rows: int, dtype: tf.DType, wanted: Sequence[str]
+    results: tuple[Tensors, Tensors], rows: int, dtype: tf.DType, wanted: Sequence[str]
 ) -> tuple[Tensors, Tensors]:
-    """Checks the results of an update.
-
-    Args:
-        results: Metrics, scalars by name; and values for each row, `[B]` by name.
-        rows: B.
-        dtype: Dtype of the returned tensors.
-        wanted: Names of the values for each row that the sampler needs.
-
-    Returns:
-        Metrics as `[1]`, and the wanted values as `[1, B]`.
+    """Returns metrics as `[1]`, and the values for each row that the sampler needs as `[1, B]`.
 
     Raises:
-        TypeError: If they are not two dictionaries.
         ValueError: If a value has another shape, or a wanted one is missing.
     """
     metrics, per_row = (
-        {name: tf.cast(value, dtype) for name, value in each.items()}
-        for each in two_dictionaries(results)
+        {name: tf.cast(value, dtype)[tf.newaxis] for name, value in each.items()}
+        for each in results
     )
     for name, value in metrics.items():
-        if value.shape.rank != 0:
-            raise ValueError(f"metric {name} must be a scalar; got shape {value.shape}")
+        if value.shape != (1,):
+            raise ValueError(f"metric {name} must be a scalar; got shape {value.shape[1:]}")
     for name, value in per_row.items():
-        if value.shape != (rows,):
+        if value.shape != (1, rows):
             raise ValueError(
-                f"{name} must have shape [{rows}], a value for each row; got shape {value.shape}"
+                f"{name} must have shape [{rows}], a value for each row; got shape "
+                f"{value.shape[1:]}"
             )
     if missing := [name for name in wanted if name not in per_row]:
         raise ValueError(
             f"the sampler wants {missing[0]} of each row; this algorithm returns "
             f"{', '.join(per_row) or 'nothing'}"
         )
-    metrics = {name: value[tf.newaxis] for name, value in metrics.items()}
-    return metrics, {name: per_row[name][tf.newaxis] for name in wanted}
+    return metrics, {name: per_row[name] for name in wanted}
 
 
 def check_draws(graph: tf.Graph) -> None:
@@ -76,11 +66,9 @@ def check_draws(graph: tf.Graph) -> None:
     Raises:
         ValueError: Naming the operation.
     """
-    nodes = [
-        node for function in graph.as_graph_def().library.function for node in function.node_def
-    ]
-    names = [node.op for node in nodes] + [operation.type for operation in graph.get_operations()]
-    for name in names:
+    functions = graph.as_graph_def().library.function
+    names = [node.op for function in functions for node in function.node_def]
+    for name in (*names, *(operation.type for operation in graph.get_operations())):
         if name in _STATEFUL_DRAWS:
             raise ValueError(
                 f"an update draws from TensorFlow's own generator ({name}), whose state no "
@@ -88,30 +76,24 @@ def check_draws(graph: tf.Graph) -> None:
             )
 
 
-def check_finite(
-    metrics: Tensors, updates: range, names_of: Callable[[int], Sequence[str]]
-) -> None:
+def check_finite(metrics: Tensors, names: Mapping[int, Sequence[str]]) -> None:
     """Refuses metrics that are not finite; XLA would silently drop an assertion.
 
     Args:
         metrics: The values of each metric in the updates that return it.
-        updates: Numbers of the updates.
-        names_of: Returns the metrics of an update.
+        names: The metrics that each update returns, by its number.
 
     Raises:
         FloatingPointError: Naming the first update in which a metric was not finite.
     """
-    found = []
-    for name, values in metrics.items():
-        if not np.isfinite(values).all():
-            returned = [number for number in updates if name in names_of(number)]
-            place = int(np.argmin(np.isfinite(values)))
-            found.append((returned[place], name, values[place]))
-    for number, name, value in sorted(found, key=lambda each: each[0])[:1]:
-        raise FloatingPointError(
-            f"{name} became {value} in update {number}: lower the learning rates, or scale the "
-            "rewards"
-        )
+    values = {name: iter(each) for name, each in metrics.items()}
+    for update, returned in names.items():
+        for name in returned:
+            if not math.isfinite(value := next(values[name])):
+                raise FloatingPointError(
+                    f"{name} became {value} in update {update}: lower the learning rates, or scale "
+                    "the rewards"
+                )
 
 
 def joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Tensors, Tensors]:
@@ -121,7 +103,5 @@ def joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Te
         for lists, values in zip(found, part, strict=False):
             for name, value in values.items():
                 lists.setdefault(name, []).append(value)
-    for lists in found:
-        for name, values in lists.items():
-            lists[name] = concat(values)
-    return found
+    metrics, per_row = ({name: concat(v) for name, v in lists.items()} for lists in found)
+    return metrics, per_row

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
-Due = frozenset[int]  # the rhythms that an update completes
-# A program holds the runs of a period one after the other.
-_MOST_RUNS = 64
+Due = tuple[int, ...]  # the rhythms that an update completes
+# A program writes out the updates of a period. In a longer period every update is a call.
+LONGEST_PERIOD = 8
 
 
 @dataclass(frozen=True)
@@ -43,60 +41,28 @@ class Phase:
         return updates == 1 or updates in self._due
 
 
-class Schedule:
-    """Which updates are due for what, with rhythms of so many updates each.
+def due_in(update: int, rhythms: tuple[int, ...]) -> Due:
+    """Returns the rhythms of which the number of an update is a multiple."""
+    return tuple(every for every in rhythms if update % every == 0)
+
+
+def parts_of(
+    made: int, updates: int, rhythms: tuple[int, ...], longest: int = LONGEST_PERIOD
+) -> Iterator[tuple[tuple[Due, ...], int]]:
+    """Divides updates into parts: whole periods of the rhythms, and single updates around them.
 
     Args:
+        made: Number of the updates before.
+        updates: Number of updates to divide.
         rhythms: Each at least 1.
+        longest: Updates of the longest period that is not divided.
 
-    Attributes:
-        rhythms: As given.
-        period: Updates after which everything repeats.
-        phases: What can be due in an update, in the order of their first updates.
-
-    Raises:
-        ValueError: If a rhythm is below 1, or they meet too rarely to be compiled.
+    Yields:
+        What is due in the updates of a part, and how many times they are repeated.
     """
-
-    def __init__(self, rhythms: tuple[int, ...] = ()) -> None:
-        if any(every < 1 for every in rhythms):
-            raise ValueError(f"rhythms must be at least 1; got {rhythms}")
-        # Each of them breaks a round where it is due, and behind that.
-        self.rhythms, self.period = rhythms, math.lcm(*rhythms)
-        if sum(2 * self.period // every for every in rhythms if every > 1) > _MOST_RUNS:
-            raise ValueError(
-                f"rhythms of {rhythms} updates repeat together only every {self.period}: choose "
-                "multiples of one another, or let what is rare happen between calls"
-            )
-        self.phases = tuple(dict.fromkeys(map(self.due, range(1, self.period + 1))))
-
-    def due(self, update: int) -> Due:
-        """Returns the rhythms of which the number of an update is a multiple."""
-        return frozenset(every for every in self.rhythms if update % every == 0)
-
-    def runs(self) -> list[tuple[Due, int]]:
-        """Lists the runs of a period: the due rhythms, and the number of updates in a row."""
-        runs = itertools.groupby(range(1, self.period + 1), self.due)
-        return [(due, len(list(run))) for due, run in runs]
-
-    def parts(self, made: int, updates: int, one_by_one: bool) -> Iterator[tuple[Any, ...]]:
-        """Divides updates into parts: whole periods together, and single updates around them.
-
-        Args:
-            made: Number of the updates before.
-            updates: Number of updates to divide.
-            one_by_one: Whether every part is a single update.
-
-        Yields:
-            The number of updates before a part, its length, and the number of its phase; None for
-            whole periods.
-        """
-        end = made + updates
-        while made < end:
-            whole = 0 if made % self.period else (end - made) // self.period * self.period
-            if whole and not one_by_one:
-                yield made, whole, None
-                made += whole
-            else:
-                yield made, 1, self.phases.index(self.due(made + 1))
-                made += 1
+    period, end = math.lcm(*rhythms), made + updates
+    while made < end:
+        times = (end - made) // period if made % period == 0 and period <= longest else 0
+        length = period if times else 1
+        yield tuple(due_in(made + k, rhythms) for k in range(1, length + 1)), max(times, 1)
+        made += length * max(times, 1)

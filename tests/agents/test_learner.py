@@ -14,7 +14,8 @@ import tensorflow as tf
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.learner import Learner
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.schedule import Phase, Schedule
+from eagerly.agents.results import two_dictionaries
+from eagerly.agents.schedule import Phase
 from eagerly.buffers import ReplayBuffer, Transition, UniformSampler
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
@@ -66,7 +67,7 @@ def learner_of(
         seed=seed,
         counter=tf.Variable(0, dtype=tf.int64),
         mode=mode,
-        schedule=Schedule(rhythms),
+        rhythms=rhythms,
         copied=copied,
         published=lambda: (),
         autograph=False,  # tests/agents/test_own_models.py has code that needs it
@@ -166,7 +167,7 @@ SHAPES: list[Any] = [
 def test_what_does_not_fit_is_refused_with_a_sentence(
     mode: str, returned: Any, error: type[Exception], message: str
 ) -> None:
-    learner = learner_of(lambda batch, random, phase: returned(batch), mode)
+    learner = learner_of(lambda batch, *_: two_dictionaries(returned(batch)), mode)
     with pytest.raises(error, match=message):
         learner.learn(buffer_of(), 2)
 
@@ -316,6 +317,12 @@ def test_an_update_is_traced_once_for_each_phase_whatever_the_calls(mode: str) -
     # With weights the batch is another one.
     learner.learn(buffer_of(InOrder()), 3)
     assert sorted(traced) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("rhythms", [(0,), (2, -1)])
+def test_rhythms_below_1_are_refused(rhythms: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="rhythms must be at least 1; got"):
+        learner_of(nothing, rhythms=rhythms)
 
 
 def test_in_eager_mode_updates_meet_real_tensors_and_have_no_graph() -> None:

@@ -111,7 +111,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> 
         _record(agent, name, gradients, monkeypatch)
     before = weights_by_group(agent)
     number = tf.constant(4, tf.int64)
-    phase, random = Phase(number, frozenset({2}), (2,)), _random(number)
+    phase, random = Phase(number, (2,), (2,)), _random(number)
     batch = Batch(*(tf.constant(part) for part in (s, a, r, discount, next_s)))
     metrics, per_row = agent.update(batch, random, phase)
     after = weights_by_group(agent)
