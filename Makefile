@@ -49,12 +49,12 @@ test: install  ## Run the test suite (JOBS= processes; ARGS= go to pytest)
 # Tests that neither train a run nor compile an update.
 QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eagerly/policies tests/eagerly/spaces \
     $(wildcard tests/eagerly/test_*.py) \
-    $(foreach name,builder clock losses reference schedule update_budget,tests/agents/test_$(name).py) \
+    $(foreach name,builder clock losses reference schedule,tests/agents/test_$(name).py) \
     $(foreach name,encoders models networks normalization sale,tests/networks/test_$(name).py) \
     $(foreach name,environments recovery,tests/eagerly/collectors/test_$(name).py) \
     $(foreach name,calibration description formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
     $(foreach name,append_log arrays evaluations event_log files lock presets run,tests/eagerly/storage/test_$(name).py) \
-    $(foreach name,evaluation policy_checkpoints,tests/eagerly/training/test_$(name).py)
+    $(foreach name,evaluation policy_checkpoints update_budget,tests/eagerly/training/test_$(name).py)
 test-quick: install  ## Run the tests that neither train nor compile, within a minute (JOBS= ARGS=)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(QUICK) $(ARGS)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,6 @@ from eagerly.agents.random import UpdateRandom
 from eagerly.agents.replay import accumulator_of, critic_loss_of, sampler_of
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
-from eagerly.agents.update_budget import UpdateBudget
 from eagerly.buffers import Accumulator, Sampler
 
 
@@ -27,13 +26,13 @@ class Algorithm:
     """Base class of algorithms; `Agent` adds acting, learning and saving.
 
     Attributes:
-        Budget: Decides when a run makes updates. A subclass of `UpdateBudget` in its place makes
-            them at other times, at the ends of episodes for example.
+        Budget: Decides when a run makes updates: a subclass of `UpdateBudget`, in
+            `eagerly.training.update_budget`; None for that class itself.
         config: The settings.
         modules: Networks, their targets and optimizers, by name; what `build` has built.
     """
 
-    Budget: ClassVar[type[UpdateBudget]] = UpdateBudget
+    Budget: ClassVar[type[Any] | None] = None
     config: AgentConfig
     modules: Modules
 

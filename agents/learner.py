@@ -109,7 +109,7 @@ class Learner:
         metrics, per_row = joined(results, np.concatenate)
         numbers = range(self.updates + 1, self.updates + updates + 1)
         self.updates += updates
-        check_finite(metrics, {n: self._returned[due_in(n, self._rhythms)] for n in numbers})
+        check_finite(metrics, numbers, lambda n: self._returned[due_in(n, self._rhythms)])
         if wanted:
             buffer.feedback(per_row)
         published = [tensor.numpy() for tensor in results[-1][2]]

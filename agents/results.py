@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 Tensors = dict[str, tf.Tensor]
@@ -76,20 +76,28 @@ def check_draws(graph: tf.Graph) -> None:
             )
 
 
-def check_finite(metrics: Tensors, names: Mapping[int, Sequence[str]]) -> None:
+def check_finite(
+    metrics: Tensors, updates: range, names_of: Callable[[int], Sequence[str]]
+) -> None:
     """Refuses metrics that are not finite; XLA would silently drop an assertion.
 
     Args:
         metrics: The values of each metric in the updates that return it.
-        names: The metrics that each update returns, by its number.
+        updates: Numbers of the updates.
+        names_of: Returns the metrics of an update.
 
     Raises:
         FloatingPointError: Naming the first update in which a metric was not finite.
     """
-    values = {name: iter(each) for name, each in metrics.items()}
-    for update, returned in names.items():
-        for name in returned:
-            if not math.isfinite(value := next(values[name])):
+    for values in metrics.values():
+        if not np.isfinite(values).all():
+            break
+    else:
+        return
+    left = {name: iter(values) for name, values in metrics.items()}
+    for update in updates:
+        for name in names_of(update):
+            if not np.isfinite(value := next(left[name])):
                 raise FloatingPointError(
                     f"{name} became {value} in update {update}: lower the learning rates, or scale "
                     "the rewards"
@@ -103,5 +111,7 @@ def joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Te
         for lists, values in zip(found, part, strict=False):
             for name, value in values.items():
                 lists.setdefault(name, []).append(value)
-    metrics, per_row = ({name: concat(v) for name, v in lists.items()} for lists in found)
-    return metrics, per_row
+    for lists in found:
+        for name, values in lists.items():
+            lists[name] = concat(values)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ def due_in(update: int, rhythms: tuple[int, ...]) -> Due:
     return tuple(every for every in rhythms if update % every == 0)
 
 
+@functools.cache
+def _due_in_period(rhythms: tuple[int, ...]) -> tuple[Due, ...]:
+    return tuple(due_in(update, rhythms) for update in range(1, math.lcm(*rhythms) + 1))
+
+
 def parts_of(
     made: int, updates: int, rhythms: tuple[int, ...], longest: int = LONGEST_PERIOD
 ) -> Iterator[tuple[tuple[Due, ...], int]]:
@@ -63,6 +69,5 @@ def parts_of(
     period, end = math.lcm(*rhythms), made + updates
     while made < end:
         times = (end - made) // period if made % period == 0 and period <= longest else 0
-        length = period if times else 1
-        yield tuple(due_in(made + k, rhythms) for k in range(1, length + 1)), max(times, 1)
-        made += length * max(times, 1)
+        yield (_due_in_period(rhythms), times) if times else ((due_in(made + 1, rhythms),), 1)
+        made += period * times or 1

@@ -15,7 +15,6 @@ from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.conditions import UNIFORM
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.update_budget import UpdateBudget
 from eagerly.buffers import Buffer, Layout
 from eagerly.buffers.sum_tree import SumTree
 from eagerly.collectors.environments import Environments
@@ -45,6 +44,7 @@ from eagerly.training.hardware import (
 from eagerly.training.hindsight import accumulator_of
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 from eagerly.training.summaries import Summaries
+from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
 
 _log = logging.getLogger(__name__)
@@ -167,13 +167,13 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         info_keys=info_keys,
     )
     opened.enter_context(closing(environments))
-    if kept and agent.Budget is not UpdateBudget:
+    if kept and agent.Budget is not None:
         raise RunError(
             f"{run.agent} decides itself when updates are made: leave out --policy-checkpoints, "
             "which makes them at the ends of episodes"
         )
     ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
-    budget = kept or agent.Budget(ratio, per_call)
+    budget = kept or (agent.Budget or UpdateBudget)(ratio, per_call)
     try:
         collector = Collector(
             agent,

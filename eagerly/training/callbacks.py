@@ -15,7 +15,6 @@ import numpy as np
 from tqdm import TqdmWarning
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.update_budget import UpdateBudget
 from eagerly.buffers import Buffer
 from eagerly.environments.group import Rollout
 from eagerly.errors import RunError
@@ -24,6 +23,7 @@ from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
 from eagerly.training.best_policy import Policies
 from eagerly.training.evaluation import Evaluation
+from eagerly.training.update_budget import UpdateBudget
 
 
 class Training(Protocol):

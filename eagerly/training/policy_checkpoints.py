@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.update_budget import UpdateBudget
 from eagerly.environments.group import Rollout
 from eagerly.errors import RunStoppedError
 from eagerly.networks import acting_policy
 from eagerly.networks.models import assign_weights, copy_variables
 from eagerly.storage.config import RunConfig
+from eagerly.training.update_budget import UpdateBudget
 
 LONGEST_EPISODE = 100_000  # steps
 

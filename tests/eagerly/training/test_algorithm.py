@@ -13,10 +13,10 @@ from eagerly import TD3, Callback, RunError, Trainer, load_policy, open_run
 from eagerly.agents.actor_critic import actor_critic
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Module, Modules
-from eagerly.agents.update_budget import UpdateBudget
 from eagerly.environments.group import Rollout
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.training.evaluation import Evaluation
+from eagerly.training.update_budget import UpdateBudget
 from tests.buffers.test_accumulators import TwoSteps
 from tests.buffers.test_samplers import ByPriority
 from tests.eagerly.training.test_callbacks import Diary, StopsAt

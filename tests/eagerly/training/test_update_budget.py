@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eagerly.agents.update_budget import UpdateBudget
+from eagerly.training.update_budget import UpdateBudget
 
 NO_ROLLOUT: Any = None  # which this budget does not look at
 

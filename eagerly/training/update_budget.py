@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from eagerly.environments.group import Rollout
 from eagerly.state import Saved
 
 # More than any run leaves: long episodes of many environments owe so much where updates are made at
@@ -56,11 +57,11 @@ class UpdateBudget(Saved):
         self._step, self._call = int(self._ratio * self._unit), self._per_call * self._unit
         self.is_call_due = self._owed >= self._call
 
-    def collected(self, rollout: Any, steps: int) -> None:
+    def collected(self, rollout: Rollout, steps: int) -> None:
         """Counts the steps of a round.
 
         Args:
-            rollout: The round, a `Rollout` of `eagerly.environments.group`.
+            rollout: The round.
             steps: How many of its steps came after the warm-up and owe updates, in [0, T N].
 
         Raises:
