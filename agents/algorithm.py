@@ -84,7 +84,7 @@ class Algorithm:
         """Makes what draws from the replay buffer of a run, as `sampling` says.
 
         Where targets are copied every n updates, the priority of new rows falls back to the highest
-        that is stored after each copy (TD7).
+        that is stored after each copy, as in the public code of Fujimoto et al. 2023.
         """
         every = max((module.copy_every for module in self.modules.values()), default=0)
         return sampler_of(self.config.replay, seed, highest_every=every)

@@ -1,0 +1,42 @@
+"""The base class of algorithms stays small, and nothing in it is for one algorithm alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+
+from eagerly.agents import agent_class, agent_names
+from eagerly.agents.algorithm import Algorithm
+from tests.algorithms.test_algorithms import ALGORITHMS
+from tests.helpers import ROOT
+
+
+def test_no_member_is_overridden_by_one_algorithm_alone() -> None:
+    members = {*vars(Algorithm), *inspect.get_annotations(Algorithm)}
+    members = {name for name in members if not name.startswith("_")}
+    assert len(members) <= 10
+    names = (*agent_names(), *(f"tests.algorithms.{name}" for name in ALGORITHMS))
+    kinds = [agent_class(name) for name in names]
+    overridden = Counter(name for kind in kinds for name in members & vars(kind).keys())
+    # All algorithms call this one; the others are called by `Agent` alone.
+    assert overridden.pop("critic_loss") == 1
+    assert overridden["update"] > overridden["build"] > 1
+    assert min(overridden.values()) > 1
+
+
+def test_td7_is_three_files_that_few_others_name() -> None:
+    paths = [
+        path
+        for folder in ("agents", "buffers", "eagerly", "networks", "scripts")
+        for path in (ROOT / folder).rglob("*.py")
+        if not any(parent.is_symlink() for parent in path.parents)
+    ]
+    named = {
+        path.relative_to(ROOT).as_posix()
+        for path in paths
+        if "td7" in (text := path.read_text(encoding="utf-8")) or "TD7" in text
+    }
+    own = {"agents/td7.py", "agents/td7_config.py", "networks/sale.py"}
+    # The registry, the public names, and settings whose source is the paper.
+    others = {"agents/__init__.py", "eagerly/__init__.py", "eagerly/storage/config.py"}
+    assert named - own == others
