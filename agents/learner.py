@@ -13,20 +13,20 @@ from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.modules import Module
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors, check_draws, check_finite, checked, joined
-from eagerly.agents.schedule import LONGEST_PERIOD, Due, Phase, due_in, parts_of
+from eagerly.agents.schedule import MOST_RUNS, Due, Phase, Runs, due_in, parts_of
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
 
+_UNROLLED = 4  # updates in a row that a program writes out one by one; more become a loop
 _concat = partial(tf.concat, axis=0)
 
 
 class Learner:
     """Samples from a replay buffer and runs many updates in one call.
 
-    One program runs whole periods of the rhythms. Updates before and after them run in
-    single-update programs, one for each phase. The division of updates into calls does not change
-    their random numbers, and no bit of the results of TD3 and DDPG unless the sampler uses
-    feedback.
+    One program runs whole periods of the rhythms. Updates before and after them run in programs of
+    one update, one for each phase. The division of updates into calls changes no random number, and
+    no bit of the results of TD3 and DDPG unless the sampler uses feedback.
 
     Args:
         update: Makes one update of a batch; returns metrics, and values for each row.
@@ -75,7 +75,7 @@ class Learner:
         """Refuses calls during which a target would have to be copied.
 
         Raises:
-            ValueError: If a target is copied every n updates, and `updates` does not divide n and
+            ValueError: If `updates` does not divide both the updates between copies of a target and
                 the updates made so far.
         """
         for module in self._copied:
@@ -101,11 +101,11 @@ class Learner:
         if weights is not None:
             samples.append(tf.constant(weights, self._inputs.dtype))
         wanted, results, before = buffer.sampler.per_row, [], 0
-        longest = 0 if self._is_eager else LONGEST_PERIOD
-        for dues, times in parts_of(self.updates, updates, self._rhythms, longest):
+        most_runs = 0 if self._is_eager else MOST_RUNS
+        for runs, length, times in parts_of(self.updates, updates, self._rhythms, most_runs):
             start = tf.constant((self.updates + before, before), tf.int64)
-            results.append(self._call(samples, start, dues, times, wanted))
-            before += len(dues) * times
+            results.append(self._call(samples, start, runs, length, times, wanted))
+            before += length * times
         metrics, per_row = joined(results, np.concatenate)
         numbers = range(self.updates + 1, self.updates + updates + 1)
         self.updates += updates
@@ -123,19 +123,18 @@ class Learner:
         self,
         samples: list[tf.Tensor],
         start: tf.Tensor,
-        dues: tuple[Due, ...],
+        runs: Runs,
+        length: int,
         times: int,
         wanted: tuple[str, ...],
     ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
-        """Runs n updates, `times` repetitions of those in which `dues` are due, in one program.
-
-        What is due is settled while tracing: a branch would copy every variable that it could
-        change.
+        """Runs n updates in one program; a branch in it would copy all that it could change.
 
         Args:
             samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
             start: `[2]` int64, the number of updates before these in all, and in this call.
-            dues: What is due in the updates of one repetition.
+            runs: What is due in the updates of one repetition, settled while tracing.
+            length: Number of these updates.
             times: Number of repetitions.
             wanted: Names of the values for each row to return.
 
@@ -144,15 +143,18 @@ class Learner:
             published tensors.
         """
         made, first = tf.unstack(start)
-        self._counter.assign(made + len(dues) * times)
+        self._counter.assign(made + length * times)
+
+        def update(due: Due, before: Any, k: Any) -> tuple[Tensors, Tensors]:
+            program, k = self._program(due, samples, wanted), before + k
+            # With `part[first + k]`, XLA would compile another program for each `first`.
+            return program(made + 1 + k, *(tf.gather(part, first + k) for part in samples))
 
         def repetition(number: Any) -> tuple[Tensors, Tensors]:
-            parts = []
-            for place, due in enumerate(dues):
-                k = len(dues) * number + place
-                # With `part[first + k]`, XLA would compile another program for each `first`.
-                sample = [tf.gather(part, first + k) for part in samples]
-                parts.append(self._program(due, samples, wanted)(made + 1 + k, *sample))
+            before, parts = number * length, []
+            for due, count in runs:
+                parts.append(_repeated(partial(update, due, before), count, _UNROLLED))
+                before += count
             return joined(parts, _concat)
 
         return *_repeated(repetition, times), self._published()
@@ -194,10 +196,10 @@ class Learner:
         return self._program(self._rhythms, [rows], ()).graph
 
 
-def _repeated(function: Callable[[Any], Any], times: int) -> Any:
-    """Calls a function with 0, 1, ..., and joins its results; more than one call is a loop."""
-    if times == 1:
-        return function(0)
+def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
+    """Calls a function with 0, 1, ..., and joins its results; many calls become a loop."""
+    if times <= unrolled:
+        return joined([function(k) for k in range(times)], _concat)
     # With the number, because `map_fn` needs an output and updates may return nothing.
     number = tf.TensorSpec((), tf.int64)
     program = traced(lambda k: (*function(k), k[tf.newaxis]), number, autograph=False)

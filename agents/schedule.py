@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 Due = tuple[int, ...]  # the rhythms that an update completes
-# A program writes out the updates of a period. In a longer period every update is a call.
-LONGEST_PERIOD = 8
+Runs = tuple[tuple[Due, int], ...]  # what is due in how many updates in a row
+# A program holds the runs of a period one after the other.
+MOST_RUNS = 64
 
 
 @dataclass(frozen=True)
@@ -48,26 +50,32 @@ def due_in(update: int, rhythms: tuple[int, ...]) -> Due:
 
 
 @functools.cache
-def _due_in_period(rhythms: tuple[int, ...]) -> tuple[Due, ...]:
-    return tuple(due_in(update, rhythms) for update in range(1, math.lcm(*rhythms) + 1))
+def _runs_of_period(rhythms: tuple[int, ...]) -> Runs:
+    updates = range(1, math.lcm(*rhythms) + 1)
+    groups = itertools.groupby(updates, lambda update: due_in(update, rhythms))
+    return tuple((due, len(list(run))) for due, run in groups)
 
 
 def parts_of(
-    made: int, updates: int, rhythms: tuple[int, ...], longest: int = LONGEST_PERIOD
-) -> Iterator[tuple[tuple[Due, ...], int]]:
+    made: int, updates: int, rhythms: tuple[int, ...], most_runs: int = MOST_RUNS
+) -> Iterator[tuple[Runs, int, int]]:
     """Divides updates into parts: whole periods of the rhythms, and single updates around them.
 
     Args:
         made: Number of the updates before.
         updates: Number of updates to divide.
         rhythms: Each at least 1.
-        longest: Updates of the longest period that is not divided.
+        most_runs: Periods with more runs are divided into single updates; 0 divides all of them.
 
     Yields:
-        What is due in the updates of a part, and how many times they are repeated.
+        The runs of a part, how many updates they are, and how many times they are repeated.
     """
     period, end = math.lcm(*rhythms), made + updates
     while made < end:
-        times = (end - made) // period if made % period == 0 and period <= longest else 0
-        yield (_due_in_period(rhythms), times) if times else ((due_in(made + 1, rhythms),), 1)
-        made += period * times or 1
+        times = 0 if made % period else (end - made) // period
+        if times and len(_runs_of_period(rhythms)) <= most_runs:
+            yield _runs_of_period(rhythms), period, times
+            made += period * times
+        else:
+            yield ((due_in(made + 1, rhythms), 1),), 1, 1
+            made += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.schedule import Due, Phase, due_in, parts_of
+from eagerly.agents.schedule import Phase, Runs, due_in, parts_of
 
 
 def test_what_is_due_repeats_after_the_least_common_multiple() -> None:
@@ -15,42 +15,55 @@ def test_what_is_due_repeats_after_the_least_common_multiple() -> None:
     assert due_in(5, ()) == ()
 
 
-NONE, LAST = (), (3,)
-PERIOD = (NONE, NONE, LAST)
+NONE, LAST = (((), 1),), (((3,), 1),)
+PERIOD = (((), 2), ((3,), 1))
 
 
 @pytest.mark.parametrize(
     ("made", "updates", "parts"),
     [
-        (0, 9, [(PERIOD, 3)]),
-        (6, 7, [(PERIOD, 2), ((NONE,), 1)]),
-        (7, 7, [((NONE,), 1), ((LAST,), 1), (PERIOD, 1), ((NONE,), 1), ((NONE,), 1)]),
-        (8, 1, [((LAST,), 1)]),
-        (4, 2, [((NONE,), 1), ((LAST,), 1)]),
+        (0, 9, [(PERIOD, 3, 3)]),
+        (6, 7, [(PERIOD, 3, 2), (NONE, 1, 1)]),
+        (7, 7, [(NONE, 1, 1), (LAST, 1, 1), (PERIOD, 3, 1), (NONE, 1, 1), (NONE, 1, 1)]),
+        (8, 1, [(LAST, 1, 1)]),
+        (4, 2, [(NONE, 1, 1), (LAST, 1, 1)]),
     ],
 )
 def test_whole_periods_stay_together_and_the_updates_around_them_are_single(
-    made: int, updates: int, parts: list[tuple[tuple[Due, ...], int]]
+    made: int, updates: int, parts: list[tuple[Runs, int, int]]
 ) -> None:
     assert list(parts_of(made, updates, (3,))) == parts
-    singles = [((due_in(n, (3,)),), 1) for n in range(made + 1, made + updates + 1)]
-    assert list(parts_of(made, updates, (3,), longest=2)) == singles
+    singles = [(((due_in(n, (3,)), 1),), 1, 1) for n in range(made + 1, made + updates + 1)]
+    assert list(parts_of(made, updates, (3,), most_runs=0)) == singles
 
 
 @pytest.mark.parametrize(
     ("rhythms", "parts"),
     [
-        ((), [(((),), 16)]),
-        ((1,), [(((1,),), 16)]),
-        ((2, 4), [(((), (2,), (), (2, 4)), 4)]),
-        ((9,), [((due_in(n, (9,)),), 1) for n in range(1, 17)]),
-        ((1000, 7), [((due_in(n, (7,)),), 1) for n in range(1, 17)]),
+        ((), [((((), 1),), 1, 90)]),
+        ((1,), [((((1,), 1),), 1, 90)]),
+        (
+            (2, 4),
+            [
+                ((((), 1), ((2,), 1), ((), 1), ((2, 4), 1)), 4, 22),
+                (NONE, 1, 1),
+                ((((2,), 1),), 1, 1),
+            ],
+        ),
+        ((45,), [((((), 44), ((45,), 1)), 45, 2)]),
+        ((1000, 7), [(((due_in(n, (7,)), 1),), 1, 1) for n in range(1, 91)]),
     ],
 )
-def test_of_a_period_that_is_too_long_every_update_is_single(
-    rhythms: tuple[int, ...], parts: list[tuple[tuple[Due, ...], int]]
+def test_runs_are_updates_in_a_row_in_which_the_same_is_due(
+    rhythms: tuple[int, ...], parts: list[tuple[Runs, int, int]]
 ) -> None:
-    assert list(parts_of(0, 16, rhythms)) == parts
+    assert list(parts_of(0, 90, rhythms)) == parts
+
+
+def test_periods_of_too_many_runs_are_divided_into_single_updates() -> None:
+    parts = list(parts_of(0, 1000, (31, 32)))
+    assert {part[1:] for part in parts} == {(1, 1)}
+    assert len(parts) == 1000
 
 
 def test_a_phase_says_what_happens_as_a_python_truth_value() -> None:

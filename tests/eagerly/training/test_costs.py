@@ -125,7 +125,7 @@ def test_many_updates_are_one_compiled_call(
     body, made = trainer.agent.learner._call, []
 
     def counted(*args: Any) -> Any:
-        made.append(len(args[2]) * args[3])
+        made.append(args[3] * args[4])
         return body(*args)
 
     monkeypatch.setattr(trainer.agent.learner, "_call", counted)
@@ -150,7 +150,7 @@ def test_the_compiled_body_of_the_default_agent_holds_no_branch() -> None:
     # A branch copies every variable that it could change.
     agent, buffer = traced(small_agent("td3").config.policy_delay)
     rows = tf.TensorSpec((10, agent.config.batch_size, buffer.layout.width), tf.float32)
-    given = [rows], tf.TensorSpec((2,), tf.int64), ((), (2,)), 5, ()
+    given = [rows], tf.TensorSpec((2,), tf.int64), (((), 1), ((2,), 1)), 2, 5, ()
     graph = agent.learner._call.get_concrete_function(*given).graph
     functions = graph.as_graph_def().library.function
     operations = {node.op for function in functions for node in function.node_def}
