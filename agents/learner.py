@@ -12,7 +12,7 @@ import tensorflow as tf
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.modules import Module
 from eagerly.agents.random import UpdateRandom
-from eagerly.agents.results import Tensors, check_draws, check_finite, checked, joined
+from eagerly.agents.results import Tensors, check_draws, check_finite, check_names, checked, joined
 from eagerly.agents.schedule import MOST_RUNS, Due, Phase, Runs, due_in, parts_of
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
@@ -66,17 +66,15 @@ class Learner:
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
         self._returned: dict[Due, tuple[str, ...]] = {}  # names of the metrics of an update
         self._programs: dict[Any, Any] = {}  # of one update
-        self._call: Callable[..., Any] = self._body
-        if not self._is_eager:
-            body = partial(self._body)  # of a method, traces would count for all learners together
-            self._call = tf.function(body, jit_compile=mode == "xla", autograph=False)
+        self._calls: dict[Any, Callable[..., Any]] = {}  # of the parts of a call
+        compiled = partial(tf.function, jit_compile=mode == "xla", autograph=False)
+        self._compiled: Any = (lambda body: body) if self._is_eager else compiled
 
     def check_call(self, updates: int) -> None:
         """Refuses calls during which a target would have to be copied.
 
         Raises:
-            ValueError: If `updates` does not divide both the updates between copies of a target and
-                the updates made so far.
+            ValueError: Unless `updates` divides the updates between two copies, and those so far.
         """
         for module in self._copied:
             if module.copy_every % updates or self.updates % updates:
@@ -104,7 +102,7 @@ class Learner:
         most_runs = 0 if self._is_eager else MOST_RUNS
         for runs, length, times in parts_of(self.updates, updates, self._rhythms, most_runs):
             start = tf.constant((self.updates + before, before), tf.int64)
-            results.append(self._call(samples, start, runs, length, times, wanted))
+            results.append(self._call((runs, length, times, wanted), samples, start))
             before += length * times
         metrics, per_row = joined(results, np.concatenate)
         numbers = range(self.updates + 1, self.updates + updates + 1)
@@ -119,24 +117,30 @@ class Learner:
                 published = []
         return metrics, published
 
+    def _call(self, what: Any, *given: Any) -> Any:
+        """Runs `_body`, which is compiled once for each `what`."""
+        if what not in self._calls:
+            self._calls[what] = self._compiled(partial(self._body, *what))
+        return self._calls[what](*given)
+
     def _body(
         self,
-        samples: list[tf.Tensor],
-        start: tf.Tensor,
         runs: Runs,
         length: int,
         times: int,
         wanted: tuple[str, ...],
+        samples: list[tf.Tensor],
+        start: tf.Tensor,
     ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
         """Runs n updates in one program; a branch in it would copy all that it could change.
 
         Args:
-            samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
-            start: `[2]` int64, the number of updates before these in all, and in this call.
             runs: What is due in the updates of one repetition, settled while tracing.
             length: Number of these updates.
             times: Number of repetitions.
             wanted: Names of the values for each row to return.
+            samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
+            start: `[2]` int64, the number of updates before these in all, and in this call.
 
         Returns:
             Each metric in the updates that return it, `[n, B]` for each name in `wanted`, and the
@@ -180,20 +184,13 @@ class Learner:
         phase = Phase(number, due, self._rhythms)
         results = self._update(batch, UpdateRandom(self._seed, number, dtype), phase)
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype, wanted)
-        names = self._returned.setdefault(due, tuple(metrics))
-        if set(names) != metrics.keys():
-            raise ValueError(
-                "metrics must be the same in all updates of a phase; got "
-                f"{', '.join(names)}, then {', '.join(metrics)}"
-            )
+        check_names(metrics, self._returned.setdefault(due, tuple(metrics)))
         return metrics, per_row
 
     def graph(self) -> tf.Graph | None:
         """Traces an update in which everything happens; in eager mode nothing is traced."""
-        if self._is_eager:
-            return None
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
-        return self._program(self._rhythms, [rows], ()).graph
+        return None if self._is_eager else self._program(self._rhythms, [rows], ()).graph
 
 
 def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:

@@ -60,6 +60,19 @@ def checked(
     return metrics, {name: per_row[name] for name in wanted}
 
 
+def check_names(metrics: Tensors, names: Sequence[str]) -> None:
+    """Refuses metrics that are not those of the first update in the same phase.
+
+    Raises:
+        ValueError: Naming both.
+    """
+    if set(names) != metrics.keys():
+        raise ValueError(
+            "metrics must be the same in all updates of a phase; got "
+            f"{', '.join(names)}, then {', '.join(metrics)}"
+        )
+
+
 def check_draws(graph: tf.Graph) -> None:
     """Refuses random numbers of TensorFlow's own generator, whose state no checkpoint keeps.
 

@@ -91,13 +91,15 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
         with Trainer(run, [watch]) as trainer:
             stages["importing the rest, building everything"] = time.time() - mark
             agent, mark = trainer.agent, time.time()
+            host: Any = trainer.collector.environments._collectors
+            learner: Any = agent.learner
+            (group,) = host._groups.values()
             two = (
-                (trainer.collector.environments, "step", "environment, with its wrappers"),
-                (agent.learner, "_call", "compiled call"),
+                *((each, "step", "environment, with its wrappers") for each in group.envs),
+                (learner, "_call", "compiled call"),
             )
             parts = (
-                (trainer.collector._behavior, "act", "acting"),
-                (trainer.actions, "to_environment", "acting"),
+                (group, "rollout", "acting"),
                 (trainer.buffer, "add", "adding"),
                 (trainer.buffer, "draw", "sampling"),
                 (agent.inputs, "transferred", "transfer"),
@@ -108,7 +110,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 (trainer, "checkpoint", "checkpoints"),
                 (trainer, "_round", "the loop itself"),
             )
-            compiled, found = agent.learner._call, []
+            compiled, found = learner._call, []
             reached = watch.on_round
 
             def on_round(training: Any) -> None:
@@ -119,7 +121,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 marks.append(time.perf_counter())
                 if done != ends[0]:
                     found.append(clocks.take())
-                    agent.learner._call = compiled
+                    learner._call = compiled
                     for part in {start: two + parts, ends[2]: two}.get(done, ()):
                         clocks.wrap(*part)
 
@@ -127,12 +129,13 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 stages["1000 random steps"] = time.time() - mark
                 began = time.time()
                 result = compiled(*args)
-                result[0].numpy()
+                for values in result[0].values():
+                    values.numpy()
                 stages["first call: tracing, compiling, 50 updates"] = time.time() - began
-                agent.learner._call = compiled
+                learner._call = compiled
                 return result
 
-            agent.learner._call = first_call
+            learner._call = first_call
             watch.on_round = on_round  # type: ignore[method-assign]
             trainer.train()
     _, began, middle, ended = marks
@@ -160,7 +163,7 @@ def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, f
     random = np.random.default_rng(0)
     part = Transition(
         random.normal(size=(chunk, observation)),
-        random.normal(size=(chunk, action)),
+        random.uniform(-1, 1, size=(chunk, action)),
         random.normal(size=chunk),
         random.normal(size=chunk),
         random.normal(size=(chunk, observation)),

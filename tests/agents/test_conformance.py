@@ -178,7 +178,7 @@ def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
 
 
 def test_the_mode_decides_what_is_compiled(make: Make) -> None:
-    calls = [make(mode=mode).learner._call for mode in MODES]
+    calls = [make(mode=mode).learner._compiled(list) for mode in MODES]
     assert [getattr(call, "_jit_compile", None) for call in calls] == [None, False, True]
 
 
