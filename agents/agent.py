@@ -164,12 +164,12 @@ class Agent(Algorithm, Saved):
 
     @property
     def actor(self) -> Module:
-        """The module of that name."""
+        """The module `actor`."""
         return self.modules["actor"]
 
     @property
     def critic(self) -> Module:
-        """The module of that name."""
+        """The module `critic`."""
         return self.modules["critic"]
 
     @property
@@ -229,7 +229,7 @@ class Agent(Algorithm, Saved):
         )
 
     def rollout_policy(self) -> RowPolicy | None:
-        """Returns the policy as it is now in NumPy, with which groups act by themselves.
+        """Returns a snapshot of the policy in NumPy, with which groups act by themselves.
 
         None where the agent acts in all environments itself: with a memory, with a model of which
         there is no such thing, or where `behavior` is overridden.
@@ -240,7 +240,7 @@ class Agent(Algorithm, Saved):
         return policy
 
     def behavior(self, discount: float = 0.99) -> BehaviorPolicy:
-        """Makes the policy that collects: the acting model as it is, with exploration noise.
+        """Makes the policy that collects: the acting model with exploration noise.
 
         Each one begins with the noise of the agent's seed. Where this method is overridden, what it
         returns acts in all environments together.
@@ -283,8 +283,19 @@ class Agent(Algorithm, Saved):
         return self.acting.figures() if isinstance(self.acting, Actor) else {}
 
     def another_policy(self) -> Model:
-        """Builds another model of the policy, with variables of its own."""
-        return self.Builder(self.config, *self._spaces, seed=self._seed).policy_actor()
+        """Builds another model of the policy, which shares no variable with it.
+
+        Raises:
+            ValueError: If a factory of the user returns the same variables again.
+        """
+        found = self.Builder(self.config, *self._spaces, seed=self._seed).policy_actor()
+        own = {id(variable.value) for variable in self.acting.variables}
+        if any(id(variable.value) in own for variable in found.variables):
+            raise ValueError(
+                f"the factory of {self.acting.name} returned the same variables in a second call: "
+                "make new ones in every call"
+            )
+        return found
 
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of the acting model, by their path."""

@@ -72,8 +72,8 @@ class Algorithm:
     def build(self, builder: ModelBuilder) -> Modules:
         """Builds the modules: an actor, and critics with targets.
 
-        The module `policy` acts, is saved as the policy and exported; without one, `actor` does.
-        `Builder.policy_actor` builds another model of it.
+        The module `policy` acts, and is saved and exported as the policy; without one, `actor` is.
+        `Builder.policy_actor` builds another such model.
 
         Where an algorithm overrides this method, the global generators of Python, NumPy, TensorFlow
         and PyTorch begin at the agent's seed, so that initial weights follow from it.
@@ -81,7 +81,7 @@ class Algorithm:
         return actor_critic(builder)
 
     def sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        """Makes what draws from the replay buffer of a run, as `sampling` says.
+        """Returns the sampler of a run's replay buffer, which the setting `sampling` selects.
 
         Where targets are copied every n updates, the priority of new rows falls back to the highest
         that is stored after each copy, as in the public code of Fujimoto et al. 2023.

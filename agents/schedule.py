@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 Due = tuple[int, ...]  # the rhythms that an update completes
-Runs = tuple[tuple[Due, int], ...]  # what is due in how many updates in a row
+Runs = tuple[tuple[Due, int], ...]  # each: what is due, and the number of updates in a row
 # A program holds the runs of a period one after the other.
 MOST_RUNS = 64
 
@@ -45,7 +45,7 @@ class Phase:
 
 
 def due_in(update: int, rhythms: tuple[int, ...]) -> Due:
-    """Returns the rhythms of which the number of an update is a multiple."""
+    """Returns the rhythms that divide the number of an update."""
     return tuple(every for every in rhythms if update % every == 0)
 
 
@@ -65,7 +65,7 @@ def parts_of(
         made: Number of the updates before.
         updates: Number of updates to divide.
         rhythms: Each at least 1.
-        most_runs: Periods with more runs are divided into single updates; 0 divides all of them.
+        most_runs: Periods with more runs are divided into single updates; 0 divides every period.
 
     Yields:
         The runs of a part, how many updates they are, and how many times they are repeated.

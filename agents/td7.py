@@ -102,7 +102,7 @@ class TD7Builder(ModelBuilder):
         )
 
     def policy(self, encoder: StateEncoder, actor: EmbeddedActor) -> EmbeddedPolicy:
-        """Makes a policy of an encoder of states and an actor."""
+        """Joins an encoder of states and an actor into a policy."""
         architecture = self.config.actor_architecture(self.observations, self.actions)
         return EmbeddedPolicy(
             encoder, actor, architecture=architecture, normalization=self.normalization

@@ -99,7 +99,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
                 (learner, "_call", "compiled call"),
             )
             parts = (
-                (group, "rollout", "acting"),
+                (group.policy, "act", "acting"),
                 (trainer.buffer, "add", "adding"),
                 (trainer.buffer, "draw", "sampling"),
                 (agent.inputs, "transferred", "transfer"),

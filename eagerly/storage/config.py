@@ -257,8 +257,8 @@ class RunConfig(Settings):
             )
         if self.policy_lag and self.policy_checkpoints:
             raise ValueError(
-                "policy_lag must be 0 with policy_checkpoints: a policy is judged by the episodes "
-                "that it collects"
+                "policy_lag must be 0 with policy_checkpoints, because a policy is judged by the "
+                "episodes that it collects: add --no-policy-checkpoints"
             )
 
         if self.num_collectors > self.most_collectors:

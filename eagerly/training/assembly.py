@@ -143,6 +143,11 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         _log.warning(
             "XLA's convolutions on a processor are slow: --mode graph takes a fraction of the time"
         )
+    if kept and agent.Budget is not None:
+        raise RunError(
+            f"{run.agent} decides itself when updates are made: leave out --policy-checkpoints, "
+            "which makes them at the ends of episodes"
+        )
     buffer = _buffer(config, agent)
     with watchdog.calling(f"looking at the goals of environment {make.name!r}", patience=100):
         accumulator, info_keys = accumulator_of(
@@ -167,11 +172,6 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         info_keys=info_keys,
     )
     opened.enter_context(closing(environments))
-    if kept and agent.Budget is not None:
-        raise RunError(
-            f"{run.agent} decides itself when updates are made: leave out --policy-checkpoints, "
-            "which makes them at the ends of episodes"
-        )
     ratio, per_call = Fraction(str(config.replay_ratio)), config.updates_per_call
     budget = kept or (agent.Budget or UpdateBudget)(ratio, per_call)
     try:

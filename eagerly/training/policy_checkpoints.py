@@ -110,8 +110,7 @@ class PolicyCheckpoints(UpdateBudget):
             self.best = None if self.best is None else self.best * config.checkpoint_reset
         is_untrained = not (updates or self.was_given)
         is_left_out = is_untrained and not config.checkpoint_untrained
-        is_worse = None not in (self._worst, self.best) and self._worst < self.best  # type: ignore[operator]
-        if not (is_worse or is_left_out):
+        if not (self._is_worse or is_left_out):
             if self._judged < (config.checkpoint_episodes if is_late else 1):
                 return
             self.best, self.kept, self.has_learned = self._worst, self.kept + 1, updates > 0
@@ -120,6 +119,11 @@ class PolicyCheckpoints(UpdateBudget):
         self._mark(rollout)
         super().collected(rollout, self._waiting)
         self._waiting = 0
+
+    @property
+    def _is_worse(self) -> bool:
+        """Whether the current policy is already known to be worse than the one that is kept."""
+        return self._worst is not None and self.best is not None and self._worst < self.best
 
     def _count(self, rollout: Rollout) -> None:
         """Counts the episodes of a round that the current policy collected from their beginning."""

@@ -211,7 +211,7 @@ def test_td7_judges_episodes_that_began_under_a_policy_and_trains_at_the_end_of_
         ),
         (
             {"policy_lag": 1, "agent": "td7"},
-            "policy_lag must be 0 with policy_checkpoints: a policy is judged by the episodes that",
+            "policy_lag must be 0 with policy_checkpoints, because .*: add --no-policy-checkpoints",
         ),
         ({"group_size": 2}, r"group_size must be at most num_envs \(1\); got 2"),
     ],
