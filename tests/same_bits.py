@@ -29,7 +29,7 @@ STORED = Path(__file__).with_suffix(".json")
 _SMALL = "--hidden-sizes 32,32 --batch-size 32 --evaluate-every-steps 300 --evaluation-episodes 2"
 _EVERY = "--summarize-every-steps 100 --checkpoint-every-steps 250"
 _MEMORY = "--sequence-length 12 --sequences-per-update 6 --memory-units 16 --replay-ratio 0.2"
-LAYOUT = {"budget", "collector", "policies"}
+LAYOUT = {"agent", "budget", "buffer", "collector", "policies", "summaries"}
 _OWN = "tests.same_bits"
 TRAININGS = {
     "td3": f"td3 --env HalfCheetah-v5 --steps 700 --warmup-steps 300 {_SMALL} {_EVERY}",
