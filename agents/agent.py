@@ -17,11 +17,7 @@ from eagerly.agents.inputs import Batch, inputs_of
 from eagerly.agents.learner import Learner
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.outputs import outputs_of
-from eagerly.agents.persistence import (
-    VariableCheckpoint,
-    check_loadable,
-    check_weights,
-)
+from eagerly.agents.persistence import VariableCheckpoint, check_loadable, check_weights
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
@@ -32,7 +28,7 @@ from eagerly.networks import acting_policy
 from eagerly.networks.acting import MemoryPolicy
 from eagerly.networks.actor import Actor
 from eagerly.networks.factories import seeded
-from eagerly.networks.models import Model
+from eagerly.networks.models import Model, weights_by_path
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
@@ -299,7 +295,7 @@ class Agent(Algorithm, Saved):
 
     def policy_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of the acting model, by their path."""
-        return {variable.path: variable.numpy() for variable in self.acting.variables}
+        return weights_by_path(self.acting)
 
     def get_weights(self) -> dict[str, np.ndarray]:
         """Copies the weights of all networks and targets, by `group/path`.

@@ -109,7 +109,7 @@ class TD7Builder(ModelBuilder):
         )
 
     def policy_actor(self) -> EmbeddedPolicy:
-        """Builds a policy with an encoder and an actor of its own."""
+        """Builds a policy with a separate encoder and actor."""
         encoder = StateActionEncoder.of_states(
             self._sizes[0], seed=self._word(Stream.ENCODER), **self._embedding()
         )

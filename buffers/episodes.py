@@ -141,10 +141,8 @@ class EpisodeBuffer(Buffer):
 
     def _check(self, values: dict[str, Any]) -> None:
         last = values["last"]
-        if (
-            last.ndim != 1
-            or not ((last == NONE) | ((last >= self._oldest) & (last < self.added))).all()
-        ):
+        stored = (last == NONE) | ((last >= self._oldest) & (last < self.added))
+        if last.ndim != 1 or not stored.all():
             raise ValueError(f"episodes continue from rows {last}, which are not there")
 
 

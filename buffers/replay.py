@@ -62,7 +62,7 @@ class Buffer(Saved):
         self.sampler = UniformSampler(seed) if sampler is None else sampler
         # Uniform sampling needs no `added` and no checks.
         self._custom_sampler = type(self.sampler) is not UniformSampler
-        if self._custom_sampler:  # what it knows of places holds for as many of them
+        if self._custom_sampler:  # its places are those of a ring of this capacity
             self._compared = ("added", "capacity")
         if not isinstance(self.sampler.per_row, tuple):
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,7 +20,6 @@ _ARRAY = "__array__"
 _FRACTION = re.compile(r"\d{1,15}(/[1-9]\d{0,14})?")
 
 
-@runtime_checkable
 class Stateful(Protocol):
     """Whatever has a state of its own."""
 
@@ -87,8 +86,8 @@ class Saved:
 
 
 def _value(own: Any) -> Any:
-    """Returns a value as it stands in a state."""
-    if isinstance(own, Stateful):
+    """Returns the form of a value in a state."""
+    if hasattr(own, "restore"):
         return own.state()
     if isinstance(own, np.random.Generator):
         return dict(own.bit_generator.state)
@@ -102,8 +101,8 @@ def _value(own: Any) -> Any:
 
 
 def _taken(own: Any, saved: Any, name: str) -> Any:
-    """Returns a value of a state as the attribute has it, if it is like the one that is there."""
-    if isinstance(own, Stateful):
+    """Returns the attribute's form of a value in a state, if it is like the current value."""
+    if hasattr(own, "restore"):
         own.restore(saved)
         return own
     if isinstance(own, np.random.Generator):

@@ -86,6 +86,11 @@ def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
         variable.assign(weights[variable.path])
 
 
+def weights_by_path(model: Model) -> dict[str, np.ndarray]:
+    """Copies the weights of a model, as `assign_weights` takes them."""
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
 def count_parameters(model: Model) -> int:
     """Counts the numbers in the variables of a model."""
     return sum(math.prod(variable.shape) for variable in model.variables)

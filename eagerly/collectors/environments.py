@@ -133,18 +133,13 @@ class Environments:
         """Resets every environment to its first episode."""
         self._begin([self._episodes.begin(numbers) for numbers in self.groups])
 
-    def step(self, actions: np.ndarray, steps_left: int = 0) -> Rollout:
-        """Steps with actions `[N, A]` in the environment's units, then resets what has ended.
-
-        Args:
-            actions: The actions.
-            steps_left: How many more steps follow in the same round.
-        """
+    def step(self, actions: np.ndarray) -> Rollout:
+        """Steps with actions `[N, A]` in the environment's units, then resets what has ended."""
         requests = {
             group: (EnvironmentGroup.rollout, (1, 0, actions[numbers.start : numbers.stop]))
             for group, numbers in enumerate(self.groups)
         }
-        return self._taken(list(self._ask(requests).values()), steps_left)
+        return self._taken(list(self._ask(requests).values()))
 
     def rollout(self, actor: RowPolicy | None, steps: int = 1, random_steps: int = 0) -> Rollout:
         """Lets each group act and step.
@@ -176,7 +171,7 @@ class Environments:
         request = EnvironmentGroup.rollout, (steps, random_steps)
         return list(self._ask(dict.fromkeys(range(len(self.groups)), request), actor).values())
 
-    def _taken(self, parts: list[Rollout], steps_left: int = 0) -> Rollout:
+    def _taken(self, parts: list[Rollout]) -> Rollout:
         """Joins the rollouts of groups, and counts what episodes have done."""
         self.lost = self._none_lost
         if self._is_remote:
@@ -188,7 +183,7 @@ class Environments:
             for policy, part in zip(self._policies, parts, strict=False):
                 policy.exploration.restore(part.exploration)
         rollout = parts[0] if len(parts) == 1 else Rollout.joined(parts)
-        self._episodes.count(rollout, steps_left)
+        self._episodes.count(rollout)
         return rollout
 
     def _begin(self, requests: Sequence[Request]) -> np.ndarray:

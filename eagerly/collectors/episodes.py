@@ -32,13 +32,8 @@ class EpisodeLog:
         self._keeps_actions = keeps_actions
         self._actions: list[list[np.ndarray]] = [[] for _ in self.episodes]
 
-    def count(self, rollout: Rollout, steps_left: int = 0) -> None:
-        """Counts T steps of all environments, and adds the episodes that ended to the rollout.
-
-        Args:
-            rollout: The steps.
-            steps_left: How many more steps follow in the same round.
-        """
+    def count(self, rollout: Rollout) -> None:
+        """Counts T steps of all environments, and adds the episodes that ended to the rollout."""
         for step, (actions, rewards) in enumerate(
             zip(rollout.executed, rollout.rewards, strict=True)
         ):
@@ -48,10 +43,9 @@ class EpisodeLog:
                 for log, action in zip(self._actions, actions, strict=True):
                     log.append(action)
             if rollout.infos and (ended := rollout.ended[step]).any():
-                left = steps_left + len(rollout.rewards) - 1 - step
                 for index in np.flatnonzero(ended).tolist():
                     total, length = float(self.returns[index]), int(self.lengths[index])
-                    rollout.episodes.append(FinishedEpisode(index, total, length, left))
+                    rollout.episodes.append(FinishedEpisode(index, total, length))
                 self.begin_next(ended)
         self.observations = rollout.observations[-1]
 

@@ -26,13 +26,11 @@ class FinishedEpisode(NamedTuple):
         environment: Index of its environment, in [0, N).
         total_reward: Sum of its rewards, not discounted.
         length: Its steps.
-        steps_left: How many steps of its environment followed in the same round.
     """
 
     environment: int
     total_reward: float
     length: int
-    steps_left: int = 0
 
 
 @dataclass

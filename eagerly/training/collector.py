@@ -218,11 +218,11 @@ class Collector:
         """Acts in all environments together, step by step."""
         environments, behavior = self.environments, self._behavior
         parts: list[Rollout] = []
-        for left in reversed(range(self._rollout_steps)):
+        for _ in range(self._rollout_steps):
             steps = self.steps + len(parts) * len(environments)
             uniform = self._warming_up and (self._whole_episodes or steps < self._warmup_steps)
             actions = behavior.act(environments.observations, uniform=uniform)
-            part = environments.step(self._agent.actions.to_environment(actions), left)
+            part = environments.step(self._agent.actions.to_environment(actions))
             if environments.lost.any():
                 self._begin_in_buffer(environments.lost)
             part.actions = actions[np.newaxis]

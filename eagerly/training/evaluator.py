@@ -69,7 +69,7 @@ class Evaluator:
         return True
 
     def policy(self, act: RowPolicy | EpisodePolicy | None = None) -> Policy:
-        """Returns a deterministic policy in the environment's units, by default the current one."""
+        """Returns a policy in the environment's units, by default the one that is evaluated."""
         agent = self._parts.agent
         steps = self._parts.collector.steps
         act = act or self._parts.policies.evaluated[""]
@@ -104,7 +104,7 @@ class Evaluator:
         return evaluation, parts.policies.compare(steps, evaluation.returns.mean())
 
     def record(self) -> None:
-        """Records the first evaluation episode as the current policy plays it.
+        """Records the first evaluation episode of the policy that is evaluated.
 
         Raises:
             InterruptedEvaluationError: From `watch`; the video stays pending then.

@@ -12,7 +12,7 @@ from eagerly.agents.agent import Agent
 from eagerly.environments.group import Rollout
 from eagerly.errors import RunStoppedError
 from eagerly.networks import acting_policy
-from eagerly.networks.models import assign_weights, copy_variables
+from eagerly.networks.models import assign_weights, copy_variables, weights_by_path
 from eagerly.storage.config import RunConfig
 from eagerly.training.update_budget import UpdateBudget
 
@@ -53,6 +53,7 @@ class PolicyCheckpoints(UpdateBudget):
         self._agent, self._config = agent, config
         self._model = agent.another_policy()
         self.policy = acting_policy(self._model, agent.actions.size)
+        self.take_policy()  # a factory of the user may have drawn other weights
         self.best: float | None = None
         self.kept, self.has_learned, self.was_given = 0, False, False
         self._is_rescaled = False
@@ -67,7 +68,7 @@ class PolicyCheckpoints(UpdateBudget):
     @property
     def weights(self) -> dict[str, np.ndarray]:
         """The weights of the policy that is kept, by path."""
-        return {variable.path: variable.numpy() for variable in self._model.variables}
+        return weights_by_path(self._model)
 
     @weights.setter
     def weights(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -140,7 +141,7 @@ class PolicyCheckpoints(UpdateBudget):
             self._stale[episode.environment] = False
 
     def _mark(self, rollout: Rollout) -> None:
-        """Marks the environments whose next episode to end does not begin with the next policy."""
+        """Marks the environments within an episode, which the next policy will not have begun."""
         self._stale = ~rollout.ended[-1]
 
     def figures(self) -> dict[str, float]:

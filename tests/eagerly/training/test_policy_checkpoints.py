@@ -32,7 +32,7 @@ def rollout(ended: Sequence[tuple[int, int, float]], steps: int, count: int) -> 
     episodes = []
     for step, environment, total in ended:
         terminated[step, environment] = True
-        episodes.append(FinishedEpisode(environment, total, 1, steps - 1 - step))
+        episodes.append(FinishedEpisode(environment, total, 1))
     rest = np.zeros((0, 1), np.float32), [{} for _ in episodes], None
     return Rollout(
         empty, empty, empty, empty[..., 0], terminated, np.zeros_like(terminated), *rest, episodes
