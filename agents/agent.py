@@ -34,6 +34,7 @@ from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.quiet import find_devices
 from eagerly.seeding import Stream, seed_word
+from eagerly.settings import recorded
 from eagerly.state import Saved
 
 
@@ -90,15 +91,18 @@ class Agent(Algorithm, Saved):
         find_devices()
         builder = self.Builder(config, observation_space, action_space, seed=seed)
         self.observations, self.actions = builder.observations, builder.actions
-        config.check_spaces(self.observations, self.actions)
-        self._seed, self.normalization, self._in_update = seed, builder.normalization, False
-        self._rates, self._clock, self._spaces = builder.rates, builder.clock, builder.spaces
-        self.inputs = inputs_of(config, self.observations, self.actions, seed)
-        self.rewards = RewardScaling(config.rewards, self.inputs.dtype)
-        self._statistics = Statistics(self.normalization, self.rewards)
-        self.outputs = outputs_of(self.actions, config.discrete, self.inputs.rows_per_update)
+        layouts = self.observations, self.actions
+        config.check_spaces(*layouts)
+        config.check_effect(config.changed(), layouts)
+        self._seed, self._spaces, self._in_update = seed, builder.spaces, False
+        self.inputs = inputs_of(config, *layouts, seed)
+        self.rewards = RewardScaling(config, self.inputs.dtype)
+        self.outputs = outputs_of(self.actions, config, self.inputs.rows_per_update)
         self.modules = self._built(builder)
+        self._rates, self._clock = builder.rates, builder.clock
         self._rates.check_reach(self.modules)
+        self.normalization = builder.normalization
+        self._statistics = Statistics(self.normalization, self.rewards)
         self.acting = self.modules["policy" if "policy" in self.modules else "actor"].network
         builder.check_quantized(self.acting)
         if "policy" in self.modules:
@@ -128,10 +132,28 @@ class Agent(Algorithm, Saved):
         return any(getattr(network, "needs_autograph", False) for network in networks)
 
     def _built(self, builder: ModelBuilder) -> Modules:
+        """Builds the modules.
+
+        Raises:
+            ValueError: If a setting that differs from its default is for building, and was not
+                read.
+        """
         if type(self).build is Algorithm.build and self.Builder is ModelBuilder:
-            return self.build(builder)  # which draws from seeds of its own
+            return self.build(builder)  # which draws from seeds of its own, and reads all settings
+        config = self.config
+        self.config, read = recorded(config)
+        builder.config = self.config
         with seeded(seed_word(builder.seed, Stream.MODULES)):
-            return self.build(builder)
+            modules = self.build(builder)
+        self.config = builder.config = config
+        for name in config.changed():
+            if config.SETTINGS[name].built and name not in read:
+                raise ValueError(
+                    f"{name} has no effect, because building the networks of "
+                    f"{type(self).__name__} does not read it: use builder.config.{name} there, or "
+                    "leave it out (a preset too: see FROM_ENVIRONMENTS)"
+                )
+        return modules
 
     def _made_update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         batch = batch._replace(reward=self.rewards(batch.reward))
@@ -212,12 +234,12 @@ class Agent(Algorithm, Saved):
         Args:
             first: Number of the first environment of the group.
         """
-        config = self.config.exploration
+        config = self.config
         return Exploration(
-            config.kind,
-            config.noise,
+            config.exploration,
+            config.exploration_noise,
             config.ou_theta,
-            config.epsilon,
+            config.exploration_epsilon,
             self.observations,
             self.actions,
             seed=self._seed,
@@ -235,14 +257,11 @@ class Agent(Algorithm, Saved):
         policy: RowPolicy | None = self.policy.snapshot()
         return policy
 
-    def behavior(self, discount: float = 0.99) -> BehaviorPolicy:
+    def behavior(self) -> BehaviorPolicy:
         """Makes the policy that collects: the acting model with exploration noise.
 
         Each one begins with the noise of the agent's seed. Where this method is overridden, what it
         returns acts in all environments together.
-
-        Args:
-            discount: Discount per step, gamma, of the returns that rewards are normalised by.
         """
         return BehaviorPolicy(
             self.policy,
@@ -250,7 +269,7 @@ class Agent(Algorithm, Saved):
             self.observations,
             self.actions,
             normalization=self.normalization,
-            returns=self.rewards.returns(discount),
+            returns=self.rewards.returns(),
         )
 
     def restore(self, state: Mapping[str, Any]) -> None:

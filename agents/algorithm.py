@@ -47,7 +47,7 @@ class Algorithm:
 
         Arguments are those of `losses.critic_loss`.
         """
-        return critic_loss_of(self.config.replay)(values, target, mask, weight)
+        return critic_loss_of(self.config)(values, target, mask, weight)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update of the modules.
@@ -87,12 +87,8 @@ class Algorithm:
         that is stored after each copy, as in the public code of Fujimoto et al. 2023.
         """
         every = max((module.copy_every for module in self.modules.values()), default=0)
-        return sampler_of(self.config.replay, seed, highest_every=every)
+        return sampler_of(self.config, seed, highest_every=every)
 
-    def accumulator(self, discount: float) -> Accumulator:
-        """Makes what turns the steps of environments into transitions, as `n_step` says.
-
-        Args:
-            discount: Discount per step, gamma.
-        """
-        return accumulator_of(self.config.replay)
+    def accumulator(self) -> Accumulator:
+        """Returns the accumulator, which turns environment steps into transitions (`n_step`)."""
+        return accumulator_of(self.config)

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 
 from eagerly.agents.clock import Clock
-from eagerly.agents.conditions import NOT_QUANTIZED
 from eagerly.agents.rates import LearningRates
+from eagerly.agents.requirements import NOT_QUANTIZED
 from eagerly.networks import (
     Actor,
     Critic,
@@ -75,7 +75,7 @@ class ModelBuilder:
     @cached_property
     def rates(self) -> LearningRates:
         """Makes the optimisers."""
-        return LearningRates(self.config.optimizer, self.config.adam_epsilon, self.clock)
+        return LearningRates(self.config, self.clock)
 
     @cached_property
     def normalization(self) -> ObservationNormalization | None:
@@ -126,9 +126,7 @@ class ModelBuilder:
             ValueError: Saying how it is built.
         """
         described = getattr(actor, "architecture", None)
-        if self.config.quantization.kind != NOT_QUANTIZED and not getattr(
-            described, "quantized", False
-        ):
+        if self.config.quantize != NOT_QUANTIZED and not getattr(described, "quantized", False):
             raise ValueError(
                 "quantize would not act on the actor: build it with builder.models() or "
                 "builder.actor(), or leave the setting out"
@@ -145,7 +143,7 @@ class ModelBuilder:
         config = self.config
         weights = sum(a * b for a, b in itertools.pairwise(config.hidden_sizes))
         if config.remembers:
-            weights += 3 * config.memory.units**2
+            weights += 3 * config.memory_units**2
         actors = 0 if config.actor or config.models else 1
         critics = 0 if config.critic or config.models else self._count()
         return weights * (actors if actor_alone else actors + critics)
@@ -196,12 +194,12 @@ class ModelBuilder:
         return EncodedCritic(front, self.actions.size, **parts)
 
     def _quantization(self) -> Quantization | None:
-        config = self.config.quantization
-        if config.kind == NOT_QUANTIZED:
+        config = self.config
+        if config.quantize == NOT_QUANTIZED:
             return None
         return Quantization(
-            len(self.config.hidden_sizes),
-            freeze_steps=config.freeze_steps,
+            len(config.hidden_sizes),
+            freeze_steps=config.quantize_freeze_steps,
             passed=self.clock.passed,
         )
 

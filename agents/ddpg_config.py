@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eagerly.agents.conditions import SHAPES_CRITICS, SHAPES_NETWORKS
 from eagerly.agents.config import AgentConfig
-from eagerly.settings import setting
+from eagerly.agents.requirements import SHAPES_CRITICS, SHAPES_NETWORKS
+from eagerly.settings import Group, setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
 _OUR = {
@@ -47,7 +46,17 @@ _LILLICRAP = _ARTICLE | {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+def _check_layers(config: DDPGConfig) -> None:
+    if config.action_layer > len(config.hidden_sizes):
+        raise ValueError(
+            f"action_layer must be at most the number of hidden layers, "
+            f"{len(config.hidden_sizes)}; got {config.action_layer}"
+        )
+
+
+_DDPG = Group("DDPG", _check_layers)
+
+
 class DDPGConfig(AgentConfig):
     """Settings of DDPG; "authors" is the TD3 authors' code, "paper" Lillicrap et al. 2016."""
 
@@ -57,28 +66,26 @@ class DDPGConfig(AgentConfig):
         0,
         "Critic layer at which the action joins; the paper has 1, the second",
         at_least=0,
-        acts=SHAPES_CRITICS,
+        requires=SHAPES_CRITICS,
+        group=_DDPG,
+        built=True,
     )
     critic_l2: float = setting(
         0.0,
         "Penalty c: adds c/2 Σw² over the critic's layers, encoders aside (paper: 0.01)",
         at_least=0,
-        acts=SHAPES_CRITICS,
+        requires=SHAPES_CRITICS,
+        group=_DDPG,
+        built=True,
     )
     last_layer_limit: float = setting(
         0.0,
         "Last layers begin uniform in ± this (paper: 0.003); 0: like the others",
         at_least=0,
-        acts=SHAPES_NETWORKS,
+        requires=SHAPES_NETWORKS,
+        group=_DDPG,
+        built=True,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.action_layer > len(self.hidden_sizes):
-            raise ValueError(
-                f"action_layer must be at most the number of hidden layers, "
-                f"{len(self.hidden_sizes)}; got {self.action_layer}"
-            )
 
     def networks(self) -> dict[str, Any]:
         """What actor and critic have in common."""

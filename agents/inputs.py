@@ -183,7 +183,7 @@ def inputs_of(config: Any, observations: Observations, actions: Actions, seed: i
     dtype = tf.dtypes.as_dtype(config.variable_dtype)
     layout = config.layout(observations, actions)
     if config.remembers:
-        return WindowInputs(layout, config.memory.sequences_per_update, dtype)
+        return WindowInputs(layout, config.sequences_per_update, dtype)
     if not observations.images:
         return Inputs(layout, config.batch_size, dtype)
     shift = RandomShift(observations, config.random_shift) if config.random_shift else None

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.config_groups import DiscreteConfig
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.random import UpdateRandom, standard_normal
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID, choice_segments
@@ -98,7 +98,7 @@ class Mixed:
         random: UpdateRandom,
         shape: tuple[int, int],
         actions: Actions,
-        config: DiscreteConfig,
+        config: AgentConfig,
     ) -> None:
         self._actions, self._config, self._continuous = actions, config, actions.continuous
         self._uniform, self._drawn = random.uniform_pairs(shape), set[str]()
@@ -218,7 +218,7 @@ Outputs = Continuous | Mixed
 
 
 def outputs_of(
-    actions: Actions, config: DiscreteConfig, rows: int
+    actions: Actions, config: AgentConfig, rows: int
 ) -> Callable[[UpdateRandom], Outputs]:
     """Returns a function that creates the `Outputs` of an update from its random numbers.
 

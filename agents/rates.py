@@ -8,23 +8,23 @@ import tensorflow as tf
 from keras.optimizers import schedules
 
 from eagerly.agents.adam import Adam
+from eagerly.agents.agent_settings import OPTIMIZER
 from eagerly.agents.clock import Clock
-from eagerly.agents.conditions import CONSTANT
-from eagerly.agents.config_groups import OptimizerConfig
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.modules import Modules
+from eagerly.agents.requirements import CONSTANT
 
 
 class LearningRates:
     """Makes the optimisers of an agent, whose learning rates are those of the update under way.
 
     Args:
-        config: How learning rates fall, and what else happens to gradients.
-        epsilon: Adam's.
+        config: The agent's settings, of which the group of optimizers is read.
         clock: Says which update that is.
     """
 
-    def __init__(self, config: OptimizerConfig, epsilon: float, clock: Clock) -> None:
-        self._config, self._epsilon, self._clock = config, epsilon, clock
+    def __init__(self, config: AgentConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
         self._made: list[Adam] = []
 
     def optimizer(self, rate: float, name: str) -> Adam:
@@ -40,7 +40,7 @@ class LearningRates:
             follows = _OfUpdate(self._clock, self._schedule(rate))
         made = Adam(
             follows,
-            epsilon=self._epsilon,
+            epsilon=config.adam_epsilon,
             global_clipnorm=config.clip_gradients or None,
             weight_decay=config.weight_decay or None,
             name=name,
@@ -54,9 +54,8 @@ class LearningRates:
         Raises:
             ValueError: Naming the module and the settings.
         """
-        settings = self._config.flat().items()
-        default = OptimizerConfig().flat()
-        changed = ", ".join(name for name, value in settings if value != default[name])
+        declared = self._config.SETTINGS
+        changed = ", ".join(n for n in self._config.changed() if declared[n].group is OPTIMIZER)
         for name, module in modules.items():
             optimizer = module.optimizer
             if changed and optimizer is not None and all(optimizer is not m for m in self._made):

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.conditions import LAP, PRIORITIZED
-from eagerly.agents.config_groups import ReplayConfig
+from eagerly.agents.config import AgentConfig
+from eagerly.agents.requirements import LAP, PRIORITIZED
 from eagerly.buffers import (
     Accumulator,
     LAPSampler,
@@ -24,7 +24,7 @@ from eagerly.buffers import (
 
 
 def sampler_of(
-    config: ReplayConfig, seed: np.random.SeedSequence, *, highest_every: int = 0
+    config: AgentConfig, seed: np.random.SeedSequence, *, highest_every: int = 0
 ) -> Sampler:
     """Makes what draws from the replay buffer.
 
@@ -47,12 +47,12 @@ def sampler_of(
     return UniformSampler(seed)
 
 
-def accumulator_of(config: ReplayConfig) -> Accumulator:
+def accumulator_of(config: AgentConfig) -> Accumulator:
     """Makes what turns steps into transitions."""
     return OneStep() if config.n_step == 1 else NStep(config.n_step)
 
 
-def critic_loss_of(config: ReplayConfig) -> Callable[..., Any]:
+def critic_loss_of(config: AgentConfig) -> Callable[..., Any]:
     """Returns the loss of critics; arguments as `losses.critic_loss` has them."""
     is_huber = config.sampling == LAP  # whose priorities belong to this loss
     return partial(losses.critic_loss, loss=huber) if is_huber else losses.critic_loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from eagerly.agents.config_groups import RewardConfig
+from eagerly.agents.config import AgentConfig
 from eagerly.networks.moments import RunningMoments
 from eagerly.policies.returns import DiscountedReturns
 
@@ -17,7 +17,7 @@ class RewardScaling:
     change for updates with `publish` alone, so that all updates of a call see the same ones.
 
     Args:
-        config: Whether to normalise, and the constant.
+        config: The settings.
         dtype: Dtype of batches.
 
     Attributes:
@@ -25,11 +25,11 @@ class RewardScaling:
         moments: Those of the returns that were counted; None unless they normalise.
     """
 
-    def __init__(self, config: RewardConfig, dtype: tf.DType) -> None:
-        self._constant = config.scale
-        self.moments = RunningMoments("discounted returns", 1) if config.normalize else None
+    def __init__(self, config: AgentConfig, dtype: tf.DType) -> None:
+        self._constant, self._discount = config.reward_scale, config.discount
+        self.moments = RunningMoments("discounted returns", 1) if config.normalize_rewards else None
         # Not in checkpoints: every call publishes it anew.
-        self.scale = tf.Variable(config.scale, trainable=False, dtype=dtype, name="reward_scale")
+        self.scale = tf.Variable(self._constant, trainable=False, dtype=dtype, name="reward_scale")
 
     def __call__(self, rewards: tf.Tensor) -> tf.Tensor:
         """Scales rewards `[B]`."""
@@ -37,9 +37,9 @@ class RewardScaling:
             return rewards if self._constant == 1.0 else rewards * self._constant
         return rewards * self.scale
 
-    def returns(self, discount: float) -> DiscountedReturns | None:
-        """Makes what counts the returns of episodes while they are collected, if that is needed."""
-        return None if self.moments is None else DiscountedReturns(self.moments, discount)
+    def returns(self) -> DiscountedReturns | None:
+        """Returns a counter of the discounted returns of episodes; None unless they normalize."""
+        return None if self.moments is None else DiscountedReturns(self.moments, self._discount)
 
     def metrics(self) -> dict[str, tf.Tensor]:
         """Returns what rewards are multiplied by, where that changes."""

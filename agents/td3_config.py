@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from eagerly.agents.conditions import ON_CONTINUOUS
 from eagerly.agents.config import AgentConfig
+from eagerly.agents.requirements import ON_CONTINUOUS
 from eagerly.settings import setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class TD3Config(AgentConfig):
     """Settings of TD3; "authors" below is their public code, "paper" Fujimoto et al. 2018."""
 
     n_critics: int = setting(
-        2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256
+        2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256, built=True
     )
     policy_delay: int = setting(
         2, "Actor and targets move every so many (paper)", unit="updates", at_least=1, at_most=1000
@@ -25,14 +23,14 @@ class TD3Config(AgentConfig):
         "Deviation of target smoothing noise (paper)",
         unit="of [-1, 1]",
         at_least=0,
-        acts=ON_CONTINUOUS,
+        requires=ON_CONTINUOUS,
     )
     target_noise_clip: float = setting(
         0.5,
         "Largest target smoothing noise (paper)",
         unit="of [-1, 1]",
         at_least=0,
-        acts=ON_CONTINUOUS,
+        requires=ON_CONTINUOUS,
     )
 
     def critics(self) -> dict[str, Any]:

@@ -2,72 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from eagerly.agents.conditions import LAP, ON_ROWS, SAMPLINGS
-from eagerly.agents.config import INITIALIZERS, AgentConfig
-from eagerly.agents.config_groups import (
-    DiscreteConfig,
-    MemoryConfig,
-    QuantizationConfig,
-    ReplayConfig,
-)
+from eagerly.agents.config import AgentConfig
+from eagerly.agents.requirements import LAP
 from eagerly.policies.architecture import ActorArchitecture, StateEmbedding
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.operations import ACTIVATIONS
-from eagerly.settings import setting, settings_of
+from eagerly.settings import Group, setting
 from eagerly.spaces import Actions, Observations
 
 
-@dataclass(frozen=True, kw_only=True)
-class TD7ReplayConfig(ReplayConfig):
-    """Settings of replay, with loss-adjusted prioritised sampling as the default."""
-
-    sampling: str = setting(
-        LAP,
-        "How transitions are drawn: uniformly, or more often where their temporal-difference error "
-        "was large (docs/replay.md)",
-        choices=SAMPLINGS,
-        fixed=True,
-        acts=ON_ROWS,
-    )
+def _check_layers(config: TD7Config) -> None:
+    if not config.hidden_sizes:
+        raise ValueError("hidden_sizes must have an element; got ()")
 
 
-@dataclass(frozen=True, kw_only=True)
+_TD7 = Group("TD7", _check_layers)
+
+
 class TD7Config(AgentConfig):
     """Settings of TD7; "authors" is the public code of Fujimoto et al. 2023, "paper" the paper."""
 
     RUN_DEFAULTS = MappingProxyType({"warmup_steps": 25_000, "policy_checkpoints": True})
     FROM_ENVIRONMENTS = frozenset({"discount", "warmup_steps"})
+    DEFAULTS = MappingProxyType({"initializer": "torch_linear", "sampling": LAP})
     WITHOUT = frozenset(
-        {
+        [
             "layer_norm",
+            "encoder_units",
+            "random_shift",
+            "tau",
             "actor",
             "critic",
             "models",
             "shared_gradient",
-            "encoder_units",
-            "random_shift",
-            "tau",
-            *(
-                name
-                for group in (MemoryConfig, DiscreteConfig, QuantizationConfig)
-                for name in settings_of(group)
-            ),
-        }
+            "memory",
+            "gumbel_temperature",
+            "logit_penalty",
+            "action_masks",
+            "quantize",
+        ]
     )
 
-    hidden_sizes: tuple[int, ...] = setting(
-        (256, 256),
-        "Hidden units of actor and critics (authors)",
-        at_least=1,
-        at_most=2**14,
-        longest=64,
-    )
-    activation: str = setting(
-        "relu", "Hidden activation of the actor (authors)", choices=tuple(ACTIVATIONS)
-    )
     critic_activation: str = setting(
         "elu", "Hidden activation of the critics (authors)", choices=tuple(ACTIVATIONS)
     )
@@ -83,7 +60,6 @@ class TD7Config(AgentConfig):
     encoder_activation: str = setting(
         "elu", "Hidden activation of the encoder (authors)", choices=tuple(ACTIVATIONS)
     )
-    initializer: str = setting("torch_linear", "Initial weights (authors)", choices=INITIALIZERS)
     encoder_learning_rate: float = setting(3e-4, "Adam's step size, encoder (authors)", above=0)
     n_critics: int = setting(
         2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256
@@ -104,15 +80,9 @@ class TD7Config(AgentConfig):
         at_least=1,
         at_most=10**9,
     )
-    replay: TD7ReplayConfig = field(default_factory=TD7ReplayConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.hidden_sizes:
-            raise ValueError("hidden_sizes must have an element; got ()")
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Refuses images, discrete actions, and settings that do nothing with these spaces."""
+        """Checks that there are neither images nor discrete actions."""
         if observations.images or actions.choices:
             wrong = observations.space if observations.images else actions.space
             raise ValueError(

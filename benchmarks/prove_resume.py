@@ -7,6 +7,7 @@ moments and started again.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -112,11 +113,10 @@ def main(
 
 def _most_collectors(run: Path) -> int:
     """Returns how many collectors have something to do elsewhere, for the settings of a run."""
-    from eagerly.storage.config import RunConfig
-    from eagerly.storage.run import read_document_of
+    from eagerly.storage.run import open_run
 
-    settings = read_document_of(run)["run"] | {"collectors": "processes"}
-    return RunConfig.from_flat(**settings).most_collectors
+    config = open_run(run, None, {}).config
+    return dataclasses.replace(config, collectors="processes").most_collectors
 
 
 def _compared(folder: Path) -> dict[str, Any]:

@@ -226,9 +226,8 @@ def _settings(cell: Cell) -> dict[str, Any]:
             "evaluation_seeds": _evaluation_seeds(),
         }
     settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
-    found: dict[str, Any] = {}
-    for part in build(cell.agent, settings, is_new=True):
-        found |= {n: value for n, value in as_saved(part).items() if n not in FREE_SETTINGS}
+    saved = as_saved(*build(cell.agent, settings, is_new=True))
+    found = {name: value for name, value in saved.items() if name not in FREE_SETTINGS}
     return dict(json.loads(json.dumps(found)))
 
 

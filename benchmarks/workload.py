@@ -17,7 +17,7 @@ def cheetah_agent(name: str, seed: int = 0, **settings: Any) -> Any:
     """Makes an agent for HalfCheetah's spaces."""
     box, kind = gymnasium.spaces.Box, agent_class(name)
     spaces = box(-np.inf, np.inf, (OBSERVATION_SIZE,)), box(-1, 1, (ACTION_SIZE,))
-    return kind(*spaces, kind.Config.from_flat(**settings), seed=seed)
+    return kind(*spaces, kind.Config(**settings), seed=seed)
 
 
 def random_buffer(count: int, capacity: int, seed: int = 0) -> ReplayBuffer:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.conditions import flag_name
-from eagerly.settings import settings_of
+from eagerly.agents.config import AgentConfig
+from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
 from eagerly.storage.settings import format_setting
@@ -35,38 +36,55 @@ nitpicky = False
 _HERE = Path(__file__).parent
 
 
-def _rows(config: Any, known: set[str]) -> list[str]:
-    lines = ["| setting | meaning and source | unit, range | default |", "|---|---|---|---|"]
-    for name, each in settings_of(config).items():
-        if name in known:
-            continue
-        allowed = ", ".join(each.choices)
-        if each.kind in (int, float, tuple) and each.range() != "finite":
-            allowed = each.range()
-        where = (condition.where for condition in each.conditions)
-        unit = ", ".join(filter(None, (each.unit, "; ".join(filter(None, (allowed, *where))))))
-        is_required = each.default is dataclasses.MISSING
-        default = "" if is_required else f"`{format_setting(each.default)}`"
-        lines.append(f"| `{flag_name(name)}` | {each.help} | {unit} | {default} |")
+def _tables(config: Any, known: Collection[str] = ()) -> list[str]:
+    """Returns one table for each group of a settings class, without the known settings."""
+    lines: list[str] = []
+    for group in config.GROUPS:
+        settings = [s for n, s in config.SETTINGS.items() if s.group is group and n not in known]
+        if settings:
+            lines += ["", f"### {group.heading}", ""]
+            lines += ["| setting | meaning and source | unit, range | default |"]
+            lines += ["|---|---|---|---|"]
+            lines += map(_row, settings)
     return lines
+
+
+def _row(each: Any) -> str:
+    allowed = ", ".join(each.choices)
+    if each.kind in (int, float, tuple) and each.range() != "finite":
+        allowed = each.range()
+    notes = "; ".join(filter(None, (allowed, *(needed.text for needed in each.requires))))
+    unit = ", ".join(filter(None, (each.unit, notes)))
+    is_required = each.default is dataclasses.MISSING
+    default = "" if is_required else f"`{format_setting(each.default)}`"
+    return f"| `{each.name}` | {each.help} | {unit} | {default} |"
 
 
 def _write_settings(app: Any) -> None:
     """Writes the page of all settings from their declarations."""
-    run = set(settings_of(RunConfig))
     lines = [
         "# Settings",
         "",
-        "Every setting is a flag of `eagerly train`, a key of `open_run`'s settings, a field of",
-        "a frozen dataclass. This page is written from their declarations. *Authors* is the public",
-        "code of the authors of TD3, *paper* the paper of the algorithm.",
+        "A setting has one name everywhere: a keyword argument in Python, an option of",
+        "`eagerly train` (`n_step` is `--n-step`), a key of a file for `--config`, of a preset and",
+        "of `config.json`. *Authors* is the public code of the authors of TD3, *paper* the paper",
+        "of the algorithm.",
         "",
         "## Of a run",
+        *_tables(RunConfig),
         "",
-        *_rows(RunConfig, set()),
+        "## Of every agent",
+        *_tables(AgentConfig),
     ]
     for name in agent_names():
-        lines += ["", f"## Of {name.upper()}", "", *_rows(agent_class(name).Config, run)]
+        config = agent_class(name).Config
+        lines += ["", f"## Of {name.upper()}"]
+        if config.DEFAULTS:
+            other = (f"`{n}` `{format_setting(v)}`" for n, v in config.DEFAULTS.items())
+            lines += ["", f"Other defaults: {', '.join(other)}."]
+        if missing := [f"`{n}`" for n in AgentConfig.SETTINGS if n not in config.SETTINGS]:
+            lines += ["", f"Without {', '.join(missing)}."]
+        lines += _tables(config, AgentConfig.SETTINGS)
     lines += [
         "",
         "## Presets of environments",

@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING, Any
 from eagerly.version import __version__
 
 if TYPE_CHECKING:
-    from eagerly.agents.config_groups import (
-        DiscreteConfig,
-        ExplorationConfig,
-        MemoryConfig,
-        OptimizerConfig,
-        ReplayConfig,
-        RewardConfig,
-    )
     from eagerly.agents.ddpg import DDPG
     from eagerly.agents.ddpg_config import DDPGConfig
     from eagerly.agents.td3 import TD3
@@ -50,12 +42,6 @@ _HOMES = {
     "TD3Config": "agents.td3_config",
     "TD7": "agents.td7",
     "TD7Config": "agents.td7_config",
-    "DiscreteConfig": "agents.config_groups",
-    "ExplorationConfig": "agents.config_groups",
-    "MemoryConfig": "agents.config_groups",
-    "OptimizerConfig": "agents.config_groups",
-    "ReplayConfig": "agents.config_groups",
-    "RewardConfig": "agents.config_groups",
     "Actions": "spaces",
     "Actor": "networks",
     "Callback": "training.callbacks",
@@ -84,16 +70,10 @@ __all__ = [
     "Collector",
     "Critic",
     "DDPGConfig",
-    "DiscreteConfig",
-    "ExplorationConfig",
-    "MemoryConfig",
     "Observations",
-    "OptimizerConfig",
     "Policy",
     "ProgressBar",
     "ReplayBuffer",
-    "ReplayConfig",
-    "RewardConfig",
     "RunConfig",
     "RunError",
     "TD3Config",

@@ -9,15 +9,18 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from eagerly.conditions import flag_name
+from eagerly.errors import RunError
+from eagerly.scripts.commands import Command
 from eagerly.scripts.output import printable
-from eagerly.settings import Setting, settings_of
+from eagerly.settings import Setting, Settings, flag_name
 from eagerly.storage.settings import format_setting
 
 
@@ -76,41 +79,100 @@ _TYPES: dict[Any, Any] = {tuple: _sizes, dict: _json, bool: None}
 _METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
 
 
+class SettingsCommand(Command):
+    """A command whose help lists settings under the headings of their groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes one section per group."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                sections.setdefault(getattr(param, "heading", "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+class _Option(click.Option):
+    """The option of a setting; its value is None if it was not typed."""
+
+    def __init__(self, setting: Setting, *, saved: bool) -> None:
+        flag, kind = flag_name(setting.name), setting.kind
+        notes = [setting.unit] if setting.unit else []
+        if kind in (int, float, tuple) and setting.range() != "finite":
+            notes.append(setting.range(brief=True))
+        notes += [needed.text for needed in setting.requires]
+        if saved:
+            notes.append("default as saved")
+        elif setting.default is not dataclasses.MISSING:
+            default = format_setting("" if setting.default is None else setting.default) or "none"
+            notes.append(f"default {default.lower() if kind is bool else default}")
+        super().__init__(
+            [f"{flag}/--no-{flag[2:]}" if kind is bool else flag],
+            type=click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind),
+            default=None,
+            help=f"{setting.help}. " + (f"[{'; '.join(notes)}]" if notes else ""),
+            metavar=_METAVARS.get(kind),
+        )
+        self.heading = setting.group.heading
+
+
 def options_of(
-    config: type, defaults: Mapping[str, Any] = MappingProxyType({}), *, only_free: bool = False
+    config: type[Settings],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    only_free: bool = False,
 ) -> list[click.Option]:
-    """Makes one option per setting; an option that was not typed has the value None.
+    """Returns one option per setting.
 
     Args:
         config: A settings class.
-        defaults: Those that differ from the declared ones.
-        only_free: Whether to leave out what a continued run may not change.
+        defaults: Defaults that differ from the declared ones.
+        only_free: Whether to omit settings that a resumed run may not change.
     """
-    settings = [
-        dataclasses.replace(each, default=defaults.get(name, each.default))
-        for name, each in settings_of(config).items()
+    return [
+        _Option(
+            dataclasses.replace(each, default=defaults.get(name, each.default)), saved=only_free
+        )
+        for name, each in config.SETTINGS.items()
+        if each.free or not only_free
     ]
-    return [_option(each, saved=only_free) for each in settings if each.free or not only_free]
 
 
-def _option(setting: Setting, *, saved: bool) -> click.Option:
-    flag, kind = flag_name(setting.name), setting.kind
-    declaration = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
-    notes = [setting.unit] if setting.unit else []
-    if kind in (int, float, tuple) and setting.range() != "finite":
-        notes.append(setting.range(brief=True))
-    notes += [condition.where for condition in setting.conditions]
-    if saved:
-        notes.append("default as saved")
-    elif setting.default is None:
-        notes.append("default none")
-    elif setting.default is not dataclasses.MISSING:
-        default = format_setting(setting.default) or "none"
-        notes.append(f"default {default.lower() if kind is bool else default}")
-    text = f"{setting.help}. " + (f"[{'; '.join(notes)}]" if notes else "")
-    type_ = click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind)
-    shown = _METAVARS.get(kind)
-    return click.Option([declaration], type=type_, default=None, help=text, metavar=shown)
+def read_config(path: Path) -> dict[str, Any]:
+    """Reads settings by name from a TOML file.
+
+    Raises:
+        RunError: If the file cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"--config {path} cannot be read: {error}") from error
+
+
+def format_config(*configs: Settings) -> str:
+    """Returns the settings that have an effect as a TOML file that `read_config` reads."""
+    import tomlkit
+
+    document = tomlkit.document()
+    for config in configs:
+        idle, last = config.without_effect(), None
+        for name, each in config.SETTINGS.items():
+            value = getattr(config, name)
+            if each.group is not last:
+                document.add(tomlkit.nl())
+                document.add(tomlkit.comment(each.group.heading))
+                last = each.group
+            if isinstance(value, dict):
+                value = tomlkit.inline_table()
+                value.update(getattr(config, name))
+            if value is None or name in idle:
+                why = idle.get(name, f"{name} is not set")
+                document.add(tomlkit.comment(why))
+            else:
+                document.add(name, list(value) if isinstance(value, tuple) else value)
+    return tomlkit.dumps(document).lstrip()
 
 
 def interpreter() -> str:

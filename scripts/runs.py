@@ -7,27 +7,42 @@ from pathlib import Path
 import click
 
 from eagerly.errors import RunError
+from eagerly.importing import FACTORY
 from eagerly.scripts.commands import Command
-from eagerly.scripts.output import Failure, echo, printable
+from eagerly.scripts.flags import command
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below
+from eagerly.storage.run import Run, open_run
+from eagerly.storage.settings import flag_words, new_run_defaults
 
 
 @click.command(cls=Command)
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--command",
+    "of_run",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="RUN",
+    help="Print the command that trains the same run again, in a fresh directory.",
+)
+@click.option("--trust", is_flag=True, help=TRUST_HELP)
 @click.option(
     "--sort",
     type=click.Choice(["name", "best", "steps"]),
     default="name",
     help="By what; the best and the longest come first.",
 )
-def main(folders: tuple[Path, ...], sort: str) -> None:
+def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str) -> None:
     """Lists the runs in FOLDERS, by default in runs/: what they are, and how far they came.
 
     State is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that of
     the best evaluation since the first update; the last one, the mean of the last 3.
     """
     try:
+        if of_run is not None:
+            _print_command(open_run(of_run, None, {}, trust=trust))
+            return
         found = [summary for folder in folders or (Path("runs"),) for summary in runs_below(folder)]
     except RunError as error:
         raise Failure(error) from error
@@ -52,6 +67,26 @@ def main(folders: tuple[Path, ...], sort: str) -> None:
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         echo("  ".join(cells).rstrip())
+
+
+def _print_command(run: Run) -> None:
+    """Prints the command that trains a run again, with settings that differ from the defaults."""
+    settings = run.settings()
+    from_python = [n for n, v in settings.items() if str(v).startswith(FACTORY)]
+    if from_python:
+        raise RunError(
+            f"{run.path} was trained from a Python program, which passed {', '.join(from_python)}: "
+            "no command can do that"
+        )
+    defaults = new_run_defaults(run.agent)
+    changed = {name: v for name, v in settings.items() if v != defaults[name]}
+    echo(command("train.py", run.agent, "--preset", "defaults", *flag_words(changed)))
+    if steps := run.overridden_at():
+        echo(
+            f"{run.path} had other settings before step {', '.join(map(str, steps))}, where they "
+            "were overridden: the command trains with its last ones from the beginning",
+            err=True,
+        )
 
 
 if __name__ == "__main__":

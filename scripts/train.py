@@ -21,16 +21,24 @@ from typing import Any
 import click
 
 from eagerly.agents import agent_names, config_class
-from eagerly.agents.conditions import NOT_QUANTIZED
+from eagerly.agents.requirements import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
-from eagerly.scripts.commands import Command, Group
-from eagerly.scripts.flags import command, interpreter, options_of
+from eagerly.scripts.commands import Group
+from eagerly.scripts.flags import (
+    SettingsCommand,
+    command,
+    format_config,
+    interpreter,
+    options_of,
+    read_config,
+)
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
 from eagerly.scripts.seeds import Plan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
+from eagerly.storage.run import open_run
 from eagerly.training.signals import StopSignals
 
 
@@ -52,6 +60,8 @@ class _Commands(Group):
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
             *seed_options(),
+            click.Option(["--config"], type=_FILE, help=_CONFIG_HELP),
+            click.Option(["--print-config"], is_flag=True, help=_PRINT_CONFIG_HELP),
             *_process_options(),
             click.Option(
                 ["--preset"], type=click.Choice(preset_names(cmd_name)), help=_PRESET_HELP
@@ -59,7 +69,7 @@ class _Commands(Group):
             *options_of(RunConfig, config.RUN_DEFAULTS),
             *options_of(config),
         ]
-        return Command(
+        return SettingsCommand(
             cmd_name,
             params=list(options),
             callback=lambda **values: _train(cmd_name, **values),
@@ -68,6 +78,9 @@ class _Commands(Group):
         )
 
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_CONFIG_HELP = "A TOML file with settings by name; options take precedence."
+_PRINT_CONFIG_HELP = "Print the settings as such a file, and train nothing."
 _RUN_DIR_HELP = (
     "Where everything of the run is kept; the same directory again continues it. "
     "[default: a fresh one under runs/]"
@@ -102,7 +115,7 @@ def main() -> None:
 
 
 @main.command(
-    cls=Command,
+    cls=SettingsCommand,
     params=[
         click.Argument(["run_dir"], type=click.Path(path_type=Path)),
         *_process_options(),
@@ -125,6 +138,8 @@ def _train(
     seeds: tuple[int, ...] | None = None,
     jobs: int | None = None,
     report_to: int | None = None,
+    config: Path | None = None,
+    print_config: bool = False,
     **given: Any,
 ) -> None:
     if sys.__stderr__ is not None:
@@ -134,6 +149,11 @@ def _train(
         raise click.UsageError("--jobs needs --seeds, for example --seeds 0..4")
     try:
         log_to_terminal()
+        typed = {**(read_config(config) if config else {}), **typed}
+        if print_config:
+            run = open_run(run_dir, agent, typed, override=override, trust=trust)
+            echo(format_config(run.config, run.agent_config))
+            return
         if agent and seeds is not None:
             plan = Plan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
             train_seeds(plan, progress=progress)
@@ -141,7 +161,6 @@ def _train(
         # Ctrl-C ends the start at once. A cluster's SIGTERM waits until the run has advanced.
         with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
             with quiet_tensorflow():
-                from eagerly.storage.run import open_run
                 from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
             run = open_run(run_dir, agent, typed, override=override, trust=trust)
             try:
@@ -242,9 +261,9 @@ def _print_start(trainer: Any) -> None:
     if ignored := agent.config.ignore_entries:
         observations += f", without {ignored}"
     numbers = agent.config.precision
-    if agent.config.quantization.kind != NOT_QUANTIZED:
-        numbers += f", its actor quantised to {agent.config.quantization.kind}"
-    replay = {"replay": text} if (text := agent.config.replay.described()) else {}
+    if agent.config.quantize != NOT_QUANTIZED:
+        numbers += f", its actor quantised to {agent.config.quantize}"
+    replay = {"replay": text} if (text := _replay(agent.config)) else {}
     for name, value in {
         "run": f"{run.path}, {begin}, to step {config.steps}",
         "agent": f"{run.agent}, {agent.config.mode}, {numbers}, seed {config.seed}",
@@ -262,6 +281,15 @@ def _print_start(trainer: Any) -> None:
         "continue with": command("train.py", "resume", str(run.path)),
     }.items():
         tell(f"{name:<14}{value}")
+
+
+def _replay(config: Any) -> str:
+    """Returns the replay options that are used, as text; "" without any."""
+    parts = [f"{config.n_step}-step returns"] if config.n_step > 1 else []
+    parts += [f"sampling {config.sampling}"] if config.sampling != UNIFORM else []
+    if config.hindsight != NO_HINDSIGHT:
+        parts.append(f"hindsight {config.hindsight}, {config.rows_per_step - 1} for each step")
+    return ", ".join(parts)
 
 
 def _print_end(run: Any, finished_at: int | None = None) -> None:

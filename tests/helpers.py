@@ -97,7 +97,7 @@ def small_config(name: str, **settings: Any) -> Any:
     small = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | _SMALL.get(name, {})
     if settings.get("memory", "none") != "none":
         del small["batch_size"]  # windows take its place
-    return agent_class(name).Config.from_flat(**small | settings)
+    return agent_class(name).Config(**small | settings)
 
 
 def shared_agent(name: str, **settings: Any) -> Any:
@@ -170,7 +170,7 @@ def random_transitions(
 def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: Any) -> Any:
     """An agent of HalfCheetah's sizes after some updates on random transitions."""
     kind = agent_class(name)
-    agent = kind(*spaces(17, 6), kind.Config.from_flat(mode=mode, **settings), seed=seed)
+    agent = kind(*spaces(17, 6), kind.Config(mode=mode, **settings), seed=seed)
     buffer = ReplayBuffer(2000, 17, 6, seed=seed)
     buffer.add(random_transitions(2000, (17, 6), seed=seed))
     agent.train(buffer, updates)

@@ -110,7 +110,7 @@ class Stranger:
 
     def name(self, stage: Path, draw: random.Random) -> str:
         """Names a module in any section, sealed as if nothing had happened."""
-        section = draw.choice(["", "run", "agent_settings"])
+        section = draw.choice(["", "settings"])
         key = draw.choice(["agent", "env", "actor", "critic", "models", "env_kwargs", "preset"])
         value: Any = (
             f"{draw.choice(_MODULES)}:{draw.choice(['X', 'X.Y', '__call__', 'Evil-v0', ''])}"
@@ -132,7 +132,7 @@ class Stranger:
                 {"env_kwargs": {"g": [{"evil:X": {}}]}, "collectors": "ray"},
             ]
         )
-        self._edit(stage, lambda document: document["run"].update(change))
+        self._edit(stage, lambda document: document["settings"].update(change))
         return str(change)
 
     def array(self, stage: Path, draw: random.Random) -> str:

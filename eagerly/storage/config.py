@@ -4,21 +4,67 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from eagerly.agents.conditions import BY_PRIORITY
+from eagerly.agents.requirements import BY_PRIORITY
 from eagerly.collectors.opening import HERE, check_collectors
-from eagerly.conditions import with_setting
-from eagerly.settings import Settings, setting, settings_of
+from eagerly.settings import Group, Settings, setting, when
 
 DEVICES = ("auto", "cpu", "gpu")
 MOST_STEPS = 10**12 - 1  # what names of checkpoints hold
 MOST_EPISODES = 10**5  # of an evaluation
-_WITH_CHECKPOINTS = with_setting("policy_checkpoints")
+_WITH_CHECKPOINTS = when("policy_checkpoints")
 
 
-@dataclass(frozen=True, kw_only=True)
+def _check_collection(config: RunConfig) -> None:
+    check_collectors(config.collectors)
+    every, steps = config.evaluate_every_steps, config.steps_per_round
+    if config.rollout_steps > 1 and every < steps:
+        raise ValueError(
+            f"rollout_steps {config.rollout_steps} of num_envs {config.num_envs} make rounds of "
+            f"{steps} steps, which cannot be evaluated every {every}: give fewer, or "
+            f"evaluate_every_steps of at least {steps}"
+        )
+    if config.group_size > config.num_envs:
+        raise ValueError(
+            f"group_size must be at most num_envs ({config.num_envs}); got {config.group_size}"
+        )
+    if config.num_collectors > config.most_collectors:
+        raise ValueError(
+            f"num_collectors must be at most {config.most_collectors} with num_envs "
+            f"{config.num_envs}, group_size {config.group_size}, policy_lag {config.policy_lag} "
+            f"and collectors {config.collectors}; got {config.num_collectors}. A group that acts "
+            "is not divided; 0 gives as many as are useful"
+        )
+
+
+def _check_updates(config: RunConfig) -> None:
+    if config.replay_capacity < config.num_envs:
+        raise ValueError(
+            f"replay_capacity must be at least num_envs ({config.num_envs}); got "
+            f"{config.replay_capacity}"
+        )
+
+
+def _check_policy_checkpoints(config: RunConfig) -> None:
+    if config.policy_lag and config.policy_checkpoints:
+        raise ValueError(
+            "policy_lag must be 0 with policy_checkpoints, because a policy is judged by the "
+            "episodes that it collects: add --no-policy-checkpoints"
+        )
+
+
+ENVIRONMENT = Group("Environment")
+RUN = Group("Run")
+COLLECTION = Group("Collection", _check_collection)
+UPDATES = Group("Updates", _check_updates)
+POLICY_CHECKPOINTS = Group("Policy checkpoints", _check_policy_checkpoints)
+EVALUATION = Group("Evaluation")
+CURVES = Group("Curves and videos")
+CHECKPOINTS = Group("Checkpoints")
+HARDWARE = Group("Hardware")
+
+
 class RunConfig(Settings):
     """Settings of a run. A step is one step of one environment."""
 
@@ -26,187 +72,19 @@ class RunConfig(Settings):
         dataclasses.MISSING,
         "Gymnasium id, with package:id for one that a package registers; in Python also a factory",
         longest=500,
+        group=ENVIRONMENT,
     )
     env_kwargs: dict[str, Any] = setting(
-        {}, "Keyword arguments of the environment, such as '{\"frame_skip\": 2}'", unit="JSON"
+        {},
+        "Keyword arguments of the environment, such as '{\"frame_skip\": 2}'",
+        unit="JSON",
+        group=ENVIRONMENT,
     )
     check_env: bool = setting(
-        True, "Run Gymnasium's environment checker before a new run", free=True
-    )
-    steps: int = setting(
-        1_000_000, "Length of the run", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
-    )
-    stop_at_return: float | None = setting(
-        None,
-        "Finish the run once an evaluation has this mean return, before its steps are done",
-        unit="mean return",
-        free=True,
-    )
-    seed: int = setting(0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1)
-    init_from: str = setting(
-        "", "Another run, whose policy the actor of a new run begins with", unit="run directory"
+        True, "Run Gymnasium's environment checker before a new run", free=True, group=ENVIRONMENT
     )
     num_envs: int = setting(
-        1, "Stepped side by side", unit="environments", at_least=1, at_most=4096
-    )
-    group_size: int = setting(
-        0,
-        "How many of them act together, with one call of the policy; 0: all",
-        unit="environments",
-        at_most=4096,
-    )
-    rollout_steps: int = setting(
-        1,
-        "Of each environment in a round, with one version of the policy; then updates are made",
-        unit="steps",
-        at_least=1,
-        at_most=10**5,
-    )
-    policy_lag: int = setting(
-        0,
-        "1: a round is collected while the updates of the one before are made, with the policy "
-        "that was there before them",
-        unit="rounds",
-        at_most=1,
-    )
-    collectors: str = setting(
-        HERE,
-        "Where groups are stepped: in this process, in processes, or on a Ray cluster, which ray "
-        "starts here and ray:HOST:PORT finds there; the run is the same",
-        unit="here|processes|ray|ray:HOST:PORT",
-        longest=300,
-        free=True,
-    )
-    num_collectors: int = setting(
-        0,
-        "Processes or actors that share the groups; 0: one for each group, at most as many as "
-        "there are cores",
-        unit="collectors",
-        at_most=4096,
-        free=True,
-    )
-    allow_different_collectors: bool = setting(
-        False,
-        "Take collectors whose versions or instruction set differ from this machine's; then the "
-        "run depends on which of them collected what",
-        free=True,
-    )
-    discount: float = setting(0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1)
-    warmup_steps: int = setting(
-        10_000,
-        "Uniformly random actions, and no updates, at first (TD3 paper, HalfCheetah: 10,000)",
-        unit="steps",
-        at_least=0,
-        at_most=MOST_STEPS,
-    )
-    replay_ratio: float = setting(
-        1.0,
-        "Updates per step after the warm-up, whatever num_envs is",
-        unit="updates",
-        above=0,
-        at_most=1000,
-    )
-    updates_per_call: int = setting(
-        50,
-        "Updates made in one call of the train body, as soon as they are owed",
-        at_least=1,
-        at_most=10**5,
-        fixed=BY_PRIORITY,  # which change between calls
-    )
-    policy_checkpoints: bool = setting(
-        False,
-        "Evaluate and save a copy of the policy whose worst episode was the best, and make updates "
-        "only at the ends of episodes (TD7 paper)",
-        fixed=True,
-    )
-    checkpoint_untrained: bool = setting(
-        False,
-        "Also judge the untrained policy, as the authors of TD7 do",
-        acts=_WITH_CHECKPOINTS,
-    )
-    checkpoint_episodes: int = setting(
-        20,
-        "Episodes by which a policy is judged, once there are more than "
-        "--checkpoint-episodes-after updates; until then it is one (TD7 paper)",
-        unit="episodes",
-        at_least=1,
-        at_most=10**6,
-        acts=_WITH_CHECKPOINTS,
-    )
-    checkpoint_episodes_after: int = setting(
-        750_000,
-        "Updates after which a policy is judged by --checkpoint-episodes episodes (TD7 authors)",
-        unit="updates",
-        at_least=0,
-        at_most=10**12,
-        acts=_WITH_CHECKPOINTS,
-    )
-    checkpoint_reset: float = setting(
-        0.9,
-        "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
-        "passed; set it to 1 if returns are negative (TD7 authors)",
-        above=0,
-        at_most=1,
-        acts=_WITH_CHECKPOINTS,
-    )
-    replay_capacity: int = setting(
-        1_000_000,
-        "What the replay buffer keeps (paper)",
-        unit="transitions",
-        at_least=1,
-        at_most=10**12,
-        fixed=BY_PRIORITY,  # which belong to places in it
-    )
-    evaluate_every_steps: int = setting(
-        5_000, "Between evaluations (paper)", unit="steps", at_least=1, at_most=MOST_STEPS
-    )
-    evaluation_episodes: int = setting(
-        10, "Per evaluation (paper)", unit="episodes", at_least=1, at_most=MOST_EPISODES
-    )
-    evaluation_steps_limit: int = setting(
-        100_000,
-        "An evaluation episode or video that lasts longer is ended, with a warning",
-        unit="steps",
-        at_least=1,
-        at_most=MOST_STEPS,
-    )
-    evaluation_seed: int = setting(
-        0,
-        "Seed of the evaluation episodes, the same ones each time",
-        at_least=0,
-        at_most=2**63 - 1,
-    )
-    summarize_every_steps: int = setting(
-        1_000, "Between points of the training curves", unit="steps", at_least=1, at_most=MOST_STEPS
-    )
-    histograms: bool = setting(
-        False, "Write histograms of all weights at each of these points", free=True
-    )
-    video_every_steps: int = setting(
-        0,
-        "Between videos of an evaluation episode; 0: none",
-        unit="steps",
-        at_least=0,
-        at_most=MOST_STEPS,
-        free=True,
-    )
-    checkpoint_every_steps: int = setting(
-        10_000, "Between checkpoints", unit="steps", at_least=1, at_most=MOST_STEPS, free=True
-    )
-    checkpoint_every_minutes: float = setting(
-        10.0,
-        "Most wall time between checkpoints, beside the steps; 0: steps alone",
-        unit="minutes",
-        at_least=0,
-        at_most=10**6,
-        free=True,
-    )
-    restore_episodes: str = setting(
-        "yes",
-        "Whether a continued run brings episodes back by repeating their actions; no: begins "
-        "fresh ones",
-        choices=("yes", "no"),
-        free=True,
+        1, "Stepped side by side", unit="environments", at_least=1, at_most=4096, group=ENVIRONMENT
     )
     environment_timeout_seconds: float = setting(
         300.0,
@@ -215,59 +93,269 @@ class RunConfig(Settings):
         at_least=0,
         at_most=10**6,
         free=True,
+        group=ENVIRONMENT,
+    )
+
+    steps: int = setting(
+        1_000_000,
+        "Length of the run",
+        unit="steps",
+        at_least=1,
+        at_most=MOST_STEPS,
+        free=True,
+        group=RUN,
+    )
+    stop_at_return: float | None = setting(
+        None,
+        "Finish the run once an evaluation has this mean return, before its steps are done",
+        unit="mean return",
+        free=True,
+        group=RUN,
+    )
+    seed: int = setting(
+        0, "Seed of everything random in training", at_least=0, at_most=2**31 - 1, group=RUN
+    )
+    init_from: str = setting(
+        "",
+        "Another run, whose policy the actor of a new run begins with",
+        unit="run directory",
+        group=RUN,
+    )
+
+    warmup_steps: int = setting(
+        10_000,
+        "Uniformly random actions, and no updates, at first (TD3 paper, HalfCheetah: 10,000)",
+        unit="steps",
+        at_least=0,
+        at_most=MOST_STEPS,
+        group=COLLECTION,
+    )
+    group_size: int = setting(
+        0,
+        "How many of them act together, with one call of the policy; 0: all",
+        unit="environments",
+        at_least=0,
+        at_most=4096,
+        group=COLLECTION,
+    )
+    rollout_steps: int = setting(
+        1,
+        "Of each environment in a round, with one version of the policy; then updates are made",
+        unit="steps",
+        at_least=1,
+        at_most=10**5,
+        group=COLLECTION,
+    )
+    policy_lag: int = setting(
+        0,
+        "1: a round is collected while the updates of the one before are made, with the policy "
+        "that was there before them",
+        unit="rounds",
+        at_least=0,
+        at_most=1,
+        group=COLLECTION,
+    )
+    collectors: str = setting(
+        HERE,
+        "Where groups are stepped: in this process, in processes, or on a Ray cluster, which ray "
+        "starts here and ray:HOST:PORT finds there; the run is the same",
+        unit="here|processes|ray|ray:HOST:PORT",
+        longest=300,
+        free=True,
+        group=COLLECTION,
+    )
+    num_collectors: int = setting(
+        0,
+        "Processes or actors that share the groups; 0: one for each group, at most as many as "
+        "there are cores",
+        unit="collectors",
+        at_least=0,
+        at_most=4096,
+        free=True,
+        group=COLLECTION,
+    )
+    allow_different_collectors: bool = setting(
+        False,
+        "Take collectors whose versions or instruction set differ from this machine's; then the "
+        "run depends on which of them collected what",
+        free=True,
+        group=COLLECTION,
+    )
+
+    replay_ratio: float = setting(
+        1.0,
+        "Updates per step after the warm-up, whatever num_envs is",
+        unit="updates",
+        above=0,
+        at_most=1000,
+        group=UPDATES,
+    )
+    updates_per_call: int = setting(
+        50,
+        "Updates made in one call of the train body, as soon as they are owed",
+        at_least=1,
+        at_most=10**5,
+        fixed=BY_PRIORITY,  # which change between calls
+        group=UPDATES,
+    )
+    replay_capacity: int = setting(
+        1_000_000,
+        "What the replay buffer keeps (paper)",
+        unit="transitions",
+        at_least=1,
+        at_most=10**12,
+        fixed=BY_PRIORITY,  # which belong to places in it
+        group=UPDATES,
+    )
+
+    policy_checkpoints: bool = setting(
+        False,
+        "Evaluate and save a copy of the policy whose worst episode was the best, and make updates "
+        "only at the ends of episodes (TD7 paper)",
+        fixed=True,
+        group=POLICY_CHECKPOINTS,
+    )
+    checkpoint_untrained: bool = setting(
+        False,
+        "Also judge the untrained policy, as the authors of TD7 do",
+        requires=_WITH_CHECKPOINTS,
+        group=POLICY_CHECKPOINTS,
+    )
+    checkpoint_episodes: int = setting(
+        20,
+        "Episodes by which a policy is judged, once there are more than "
+        "--checkpoint-episodes-after updates; until then it is one (TD7 paper)",
+        unit="episodes",
+        at_least=1,
+        at_most=10**6,
+        requires=_WITH_CHECKPOINTS,
+        group=POLICY_CHECKPOINTS,
+    )
+    checkpoint_episodes_after: int = setting(
+        750_000,
+        "Updates after which a policy is judged by --checkpoint-episodes episodes (TD7 authors)",
+        unit="updates",
+        at_least=0,
+        at_most=10**12,
+        requires=_WITH_CHECKPOINTS,
+        group=POLICY_CHECKPOINTS,
+    )
+    checkpoint_reset: float = setting(
+        0.9,
+        "Multiplies the kept policy's worst return once, when --checkpoint-episodes-after is "
+        "passed; set it to 1 if returns are negative (TD7 authors)",
+        above=0,
+        at_most=1,
+        requires=_WITH_CHECKPOINTS,
+        group=POLICY_CHECKPOINTS,
+    )
+
+    evaluate_every_steps: int = setting(
+        5_000,
+        "Between evaluations (paper)",
+        unit="steps",
+        at_least=1,
+        at_most=MOST_STEPS,
+        group=EVALUATION,
+    )
+    evaluation_episodes: int = setting(
+        10,
+        "Per evaluation (paper)",
+        unit="episodes",
+        at_least=1,
+        at_most=MOST_EPISODES,
+        group=EVALUATION,
+    )
+    evaluation_steps_limit: int = setting(
+        100_000,
+        "An evaluation episode or video that lasts longer is ended, with a warning",
+        unit="steps",
+        at_least=1,
+        at_most=MOST_STEPS,
+        group=EVALUATION,
+    )
+    evaluation_seed: int = setting(
+        0,
+        "Seed of the evaluation episodes, the same ones each time",
+        at_least=0,
+        at_most=2**63 - 1,
+        group=EVALUATION,
+    )
+
+    summarize_every_steps: int = setting(
+        1_000,
+        "Between points of the training curves",
+        unit="steps",
+        at_least=1,
+        at_most=MOST_STEPS,
+        group=CURVES,
+    )
+    histograms: bool = setting(
+        False, "Write histograms of all weights at each of these points", free=True, group=CURVES
+    )
+    video_every_steps: int = setting(
+        0,
+        "Between videos of an evaluation episode; 0: none",
+        unit="steps",
+        at_least=0,
+        at_most=MOST_STEPS,
+        free=True,
+        group=CURVES,
+    )
+
+    checkpoint_every_steps: int = setting(
+        10_000,
+        "Between checkpoints",
+        unit="steps",
+        at_least=1,
+        at_most=MOST_STEPS,
+        free=True,
+        group=CHECKPOINTS,
+    )
+    checkpoint_every_minutes: float = setting(
+        10.0,
+        "Most wall time between checkpoints, beside the steps; 0: steps alone",
+        unit="minutes",
+        at_least=0,
+        at_most=10**6,
+        free=True,
+        group=CHECKPOINTS,
     )
     keep_checkpoints: int = setting(
-        2, "The newest ones are kept", unit="checkpoints", at_least=1, at_most=MOST_STEPS, free=True
+        2,
+        "The newest ones are kept",
+        unit="checkpoints",
+        at_least=1,
+        at_most=MOST_STEPS,
+        free=True,
+        group=CHECKPOINTS,
     )
+    restore_episodes: str = setting(
+        "yes",
+        "Whether a continued run brings episodes back by repeating their actions; no: begins "
+        "fresh ones",
+        choices=("yes", "no"),
+        free=True,
+        group=CHECKPOINTS,
+    )
+
     device: str = setting(
-        "auto", "What trains: auto takes a GPU where there is one", choices=DEVICES
+        "auto", "What trains: auto takes a GPU where there is one", choices=DEVICES, group=HARDWARE
     )
     intra_op_threads: int = setting(
         2,
         "Threads inside one TensorFlow operation; fixed, as they can move the last bits",
         at_least=1,
         at_most=1024,
+        group=HARDWARE,
     )
     inter_op_threads: int = setting(
         2,
         "TensorFlow operations side by side (graph mode likes 2 here and 1 above)",
         at_least=1,
         at_most=1024,
+        group=HARDWARE,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_collectors(self.collectors)
-        if self.replay_capacity < self.num_envs:
-            raise ValueError(
-                f"replay_capacity must be at least num_envs ({self.num_envs}); "
-                f"got {self.replay_capacity}"
-            )
-
-        every, steps = self.evaluate_every_steps, self.steps_per_round
-        if self.rollout_steps > 1 and every < steps:
-            raise ValueError(
-                f"rollout_steps {self.rollout_steps} of num_envs {self.num_envs} make rounds of "
-                f"{steps} steps, which cannot be evaluated every {every}: give fewer, or "
-                f"evaluate_every_steps of at least {steps}"
-            )
-        if self.group_size > self.num_envs:
-            raise ValueError(
-                f"group_size must be at most num_envs ({self.num_envs}); got {self.group_size}"
-            )
-        if self.policy_lag and self.policy_checkpoints:
-            raise ValueError(
-                "policy_lag must be 0 with policy_checkpoints, because a policy is judged by the "
-                "episodes that it collects: add --no-policy-checkpoints"
-            )
-
-        if self.num_collectors > self.most_collectors:
-            raise ValueError(
-                f"num_collectors must be at most {self.most_collectors} with num_envs "
-                f"{self.num_envs}, group_size {self.group_size}, policy_lag {self.policy_lag} and "
-                f"collectors {self.collectors}; got {self.num_collectors}. A group that acts is "
-                "not divided; 0 gives as many as are useful"
-            )
 
     @property
     def groups_act(self) -> bool:
@@ -324,4 +412,4 @@ class RunConfig(Settings):
 
 
 # Settings that cannot change a run's result, so that a continued run may differ in them.
-FREE_SETTINGS = frozenset(name for name, each in settings_of(RunConfig).items() if each.free)
+FREE_SETTINGS = frozenset(name for name, each in RunConfig.SETTINGS.items() if each.free)

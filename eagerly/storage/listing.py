@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagerly.errors import RunError
-from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import LAST, read_results
 from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.lock import is_locked
 from eagerly.storage.manifest import folders_of, is_finished, published
 from eagerly.storage.run import read_document_of
+from eagerly.storage.settings import check_saved
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def summary(path: Path) -> RunSummary:
             raise RunError("no manifest can be read")
     except (RunError, OSError):  # whatever stands there: it is one line of the list
         return RunSummary(path, "damaged")
-    settings = RunConfig(**document["run"])
+    settings = check_saved(document)
     saved = manifests[-1].steps if manifests else 0
     returns, evaluated = results.return_mean, int(results.steps[-1]) if results.steps.size else 0
     if is_locked(path):

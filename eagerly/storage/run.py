@@ -5,18 +5,16 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from eagerly.agents import config_class
-from eagerly.conditions import Condition, flag_name
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
-from eagerly.settings import settings_of, situation_of
+from eagerly.settings import Requirement, flag_name
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.documents import check_format, read_document, unsealed, write_document
 from eagerly.storage.files import LINK, RunFiles
@@ -26,7 +24,8 @@ from eagerly.storage.presets import OF_THE_ENVIRONMENT
 from eagerly.storage.settings import (
     as_saved,
     build,
-    check_sections,
+    check_saved,
+    declared_settings,
     format_setting,
     with_preset,
 )
@@ -39,7 +38,7 @@ from eagerly.storage.trust import (
 )
 
 _log = logging.getLogger(__name__)
-FORMAT = 5
+FORMAT = 6
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
 # Settings that are checked where they take effect; all others when the run is opened.
 _CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
@@ -96,7 +95,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """All settings, of run and agent, by name."""
-        return as_saved(self.config) | as_saved(self.agent_config)
+        return as_saved(self.config, self.agent_config)
 
     def environment(self) -> EnvironmentMaker:
         """Finds the environment of the run; a package that its directory names is imported.
@@ -170,8 +169,7 @@ class Run:
         return {
             "format": FORMAT,
             "agent": self.agent,
-            "run": as_saved(self.config),
-            "agent_settings": as_saved(self.agent_config),
+            "settings": self.settings(),
             "history": self.history,
         }
 
@@ -256,7 +254,7 @@ def open_run(
         raise RunError("a new run needs an environment: give --env, for example HalfCheetah-v5")
     settings, preset = with_preset(agent, given, environment_name(given["env"]), OF_THE_ENVIRONMENT)
     config, agent_config = build(agent, settings, is_new=True)
-    _check_acting(config, agent_config, given)
+    _check_effect(config, agent_config, given)
     if config.steps <= config.warmup_steps:
         _log.warning(
             f"all {config.steps} steps are random and nothing is learned: --warmup-steps is "
@@ -274,11 +272,11 @@ def open_run(
     )
 
 
-def _check_acting(config: RunConfig, agent_config: Any, given: Mapping[str, Any]) -> None:
-    """Refuses a setting that was given where it does nothing."""
+def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]) -> None:
+    """Raises a `RunError` if a setting that was given has no effect."""
     try:
-        for part in (config, agent_config):
-            part.check_acting(given.keys())
+        config.check_effect(given)
+        agent_config.check_effect(given)
     except ValueError as error:
         raise RunError(str(error)) from error
 
@@ -307,13 +305,13 @@ def _continued(
         )
     mine = given.keys() | ({"agent"} if agent else set())
     untrusted = _unvouched(path, saved_agent, named_by(document), mine, trusted)
-    config, agent_config = build(saved_agent, document["run"] | document["agent_settings"])
-    saved = as_saved(config) | as_saved(agent_config)
+    config, agent_config = build(saved_agent, document["settings"])
+    saved = as_saved(config, agent_config)
     settings, _ = with_preset(saved_agent, given, saved["env"], None)
-    _check_fixed(path, (config, agent_config), saved, settings)
+    _check_fixed(path, saved_agent, saved, settings)
     config, agent_config = build(saved_agent, saved | settings)
-    _check_acting(config, agent_config, given)
-    wanted = as_saved(config) | as_saved(agent_config)
+    _check_effect(config, agent_config, given)
+    wanted = as_saved(config, agent_config)
     unequal = {name for name in wanted if wanted[name] != saved[name]} - FREE_SETTINGS
     changed = {name: [saved[name], wanted[name]] for name in wanted if name in unequal}
     if changed and not override:
@@ -340,16 +338,16 @@ def _continued(
 
 
 def _check_fixed(
-    path: Path, configs: Iterable[Any], saved: Mapping[str, Any], given: Mapping[str, Any]
+    path: Path, agent: str, saved: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
-    """Refuses other values of settings that a saved run keeps for good."""
-    situation = situation_of(saved, *map(type, configs))
-    declared = ChainMap(*(dict(settings_of(type(config))) for config in configs))
-    for name, each in declared.items():
-        if each.is_fixed(situation) and name in given and given[name] != saved[name]:
-            why = "its checkpoints depend on it"
-            if isinstance(each.fixed, Condition):
-                why = f"{each.fixed.where} it is part of the algorithm"
+    """Raises a `RunError` if a setting that a saved run keeps for good has another value."""
+    known, values = declared_settings(agent), SimpleNamespace(**saved)
+    for name in given.keys() & known.keys():
+        why, fixed = "its checkpoints depend on it", known[name].fixed
+        if isinstance(fixed, Requirement):
+            why = f"{fixed.text} it is part of the algorithm"
+            fixed = fixed.unmet(values, None) is None
+        if fixed and given[name] != saved[name]:
             raise RunError(
                 f"{flag_name(name)} of {path} stays {format_setting(saved[name])}, also with "
                 f"--override, because {why}: begin a new run, with "
@@ -402,13 +400,9 @@ def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
 
     `build` refuses those that it does not declare.
     """
-    try:
-        declared = settings_of(config_class(agent))
-    except (TypeError, ValueError) as error:
-        raise RunError(str(error)) from error
     return {
         name
-        for name, each in declared.items()
+        for name, each in declared_settings(agent).items()
         if name in saved
         and not (each.choices or each.at_most is not None)
         and saved[name] != (list(each.default) if isinstance(each.default, tuple) else each.default)
@@ -433,7 +427,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         RunError: If it is no run directory, or damaged.
     """
     document = read_document_of(path)
-    return _of_result(document["agent"], document["run"] | document["agent_settings"])
+    return _of_result(document["agent"], document["settings"])
 
 
 def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
@@ -489,7 +483,7 @@ def _read(path: Path, level: int) -> dict[str, Any]:
         why = f"{name} cannot be read: {error}"
         document = _of_a_manifest(path, why, level)
     try:
-        check_sections(document)
+        check_saved(document)
     except ValueError as error:
         raise RunError(f"{name}: {error}") from error
     return document
@@ -514,7 +508,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         ValueError: If it is not a run's.
         RunError: If another version of eagerly wrote it.
     """
-    kinds = {"format": int, "agent": str, "run": dict, "agent_settings": dict, "history": list}
+    kinds = {"format": int, "agent": str, "settings": dict, "history": list}
     if unknown := document.keys() - kinds.keys():
         raise ValueError(f"it holds {sorted(unknown)}, which is not known")
     for key, kind in kinds.items():
@@ -528,7 +522,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(document: dict[str, Any]) -> None:
-    check_sections(_checked(document))
+    check_saved(_checked(document))
 
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:

@@ -63,7 +63,7 @@ def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         document: What `config.json` holds, checked.
     """
-    settings = {"agent": document["agent"], **document["run"], **document["agent_settings"]}
+    settings = {"agent": document["agent"], **document["settings"]}
     return {
         name: value
         for name, value in settings.items()

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.conditions import UNIFORM
 from eagerly.agents.config import AgentConfig
+from eagerly.agents.requirements import UNIFORM
 from eagerly.buffers import Buffer, Layout
 from eagerly.buffers.sum_tree import SumTree
 from eagerly.collectors.environments import Environments
@@ -119,7 +119,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     if config.check_env and not published(run.path):  # a checkpoint has what was found
         what = f"checking environment {make.name!r}"
         with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
-            masks = run.agent_config.discrete.action_masks
+            masks = run.agent_config.action_masks
             repeats = check_environment(env, make.name, observations=observations, masks=masks)
     timeout = config.environment_timeout_seconds
     camera = None
@@ -150,9 +150,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         )
     buffer = _buffer(config, agent)
     with watchdog.calling(f"looking at the goals of environment {make.name!r}", patience=100):
-        accumulator, info_keys = accumulator_of(
-            agent, guarded, make.name, discount=config.discount, seed=config.seed
-        )
+        accumulator, info_keys = accumulator_of(agent, guarded, make.name, seed=config.seed)
     if config.policy_lag:  # then a thread of its own steps them
         watchdog = watchdog.another()
         opened.callback(watchdog.close)
@@ -183,7 +181,6 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             warmup_ends_with_episode=budget.warmup_ends_with_episode,
             rollout_steps=config.rollout_steps,
             policy_lag=config.policy_lag,
-            discount=config.discount,
             accumulator=accumulator,
         )
     except ValueError as error:  # an accumulator that its buffer cannot take, or a lag
@@ -225,13 +222,12 @@ def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) 
     Raises:
         RunError: With what it needs.
     """
-    replay = agent_config.replay
     rows = min(
-        config.replay_capacity, (config.steps + config.steps_per_round) * replay.rows_per_step
+        config.replay_capacity, (config.steps + config.steps_per_round) * agent_config.rows_per_step
     )
     what = f"the replay buffer, {rows} transitions of {layout.width} float32 numbers,"
     needed = layout.row_bytes * rows
-    if replay.sampling != UNIFORM:
+    if agent_config.sampling != UNIFORM:
         needed += SumTree.bytes_of(rows)
         what += " and their priorities,"
     check_memory(needed, what, "give a smaller --replay-capacity")

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.conditions import NO_HINDSIGHT
+from eagerly.agents.requirements import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
 from eagerly.buffers.replay import Incoming
 from eagerly.collectors.environments import Environments
@@ -45,7 +45,6 @@ class Collector:
         policy_lag: 0: a round is collected with the policy as it is when `round` is called. 1: with
             the policy as it was when the round before was complete; collecting begins then, in a
             thread, and goes on while updates are made.
-        discount: Discount per step, gamma, in [0, 1].
         accumulator: Makes transitions of the steps; None takes the agent's.
 
     Attributes:
@@ -69,16 +68,15 @@ class Collector:
         warmup_ends_with_episode: bool = False,
         rollout_steps: int = 1,
         policy_lag: int = 0,
-        discount: float = 0.99,
         accumulator: Accumulator | None = None,
     ) -> None:
         if accumulator is None:
-            if agent.config.replay.hindsight != NO_HINDSIGHT:
+            if agent.config.hindsight != NO_HINDSIGHT:
                 raise ValueError(
                     "hindsight needs an environment with goals: use Collector.make, or give an "
                     "accumulator from eagerly.training.hindsight.accumulator_of"
                 )
-            accumulator = agent.accumulator(discount)
+            accumulator = agent.accumulator()
         self._accumulator = accumulator
         if buffer.keeps_episodes and not self._accumulator.one_to_one:
             raise ValueError(
@@ -90,7 +88,7 @@ class Collector:
         self._checked: Incoming | None = None
         if not accumulator.one_to_one and isinstance(buffer.layout, RowLayout):
             self._checked = Incoming(buffer.layout)
-        self._agent, self._behavior = agent, agent.behavior(discount)
+        self._agent, self._behavior = agent, agent.behavior()
         self._rollout_steps = rollout_steps
         policy = agent.rollout_policy()
         self._groups_act = environments.acting and policy is not None
@@ -112,7 +110,7 @@ class Collector:
         self._policy_lag = policy_lag
         self._in_flight: RowPolicy | None = None  # with which a round that has begun is collected
         self.environments, self._buffer = environments, buffer
-        self._warmup_steps, self._discount = warmup_steps, discount
+        self._warmup_steps, self._discount = warmup_steps, agent.config.discount
         self._whole_episodes = warmup_ends_with_episode
         self._warming_up = warmup_steps > 0
         self._actor, self._version = policy, agent.policy.version
@@ -151,14 +149,11 @@ class Collector:
         flat = partial(make_flat, make, agent.observations, agent.actions)
         with ExitStack() as opened:
             info_keys: Sequence[str] = ()
-            if more.get("accumulator") is None and agent.config.replay.hindsight != NO_HINDSIGHT:
+            if more.get("accumulator") is None and agent.config.hindsight != NO_HINDSIGHT:
                 name = f"environment {make.name!r}"
                 asked = GuardedEnvironment(make(), name, observations=agent.observations)
                 goals = opened.enter_context(closing(asked))  # and not acted in
-                discount = more.setdefault("discount", 0.99)
-                more["accumulator"], info_keys = accumulator_of(
-                    agent, goals, make.name, discount=discount, seed=seed
-                )
+                more["accumulator"], info_keys = accumulator_of(agent, goals, make.name, seed=seed)
             environments = Environments(
                 flat, num_envs, seed, group_size=group_size, info_keys=info_keys
             )

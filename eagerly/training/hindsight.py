@@ -7,14 +7,14 @@ from typing import Any
 import gymnasium
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.conditions import NO_HINDSIGHT
+from eagerly.agents.requirements import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Hindsight
 from eagerly.environments.goals import Goals
 from eagerly.seeding import Stream, seed_sequence
 
 
 def accumulator_of(
-    agent: Agent, env: gymnasium.Env[Any, Any], name: str, *, discount: float, seed: int
+    agent: Agent, env: gymnasium.Env[Any, Any], name: str, *, seed: int
 ) -> tuple[Accumulator, tuple[str, ...]]:
     """Makes what turns steps into transitions, with other goals where settings ask for them.
 
@@ -22,7 +22,6 @@ def accumulator_of(
         agent: The agent.
         env: An environment such as it acts in; hindsight resets and steps it, and keeps it.
         name: Its name in messages.
-        discount: Discount per step, gamma.
         seed: Seed of the run.
 
     Returns:
@@ -31,7 +30,7 @@ def accumulator_of(
     Raises:
         RunError: If hindsight is asked for and the environment has not what it needs.
     """
-    config, inside = agent.config.replay, agent.accumulator(discount)
+    config, inside = agent.config, agent.accumulator()
     if config.hindsight == NO_HINDSIGHT:
         return inside, ()
     goals = Goals(env, name, agent.observations)
@@ -40,7 +39,7 @@ def accumulator_of(
         achieved=goals.achieved,
         desired=goals.desired,
         outcomes=goals.outcomes,
-        discount=discount,
+        discount=config.discount,
         steps=config.n_step,
         strategy=config.hindsight,
         goals=config.hindsight_goals,

@@ -21,7 +21,6 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from eagerly.agents.agent import Agent
 from eagerly.environments.group import Rollout
-from eagerly.settings import settings_of, situation_of
 from eagerly.state import Saved
 from eagerly.storage.checkpoint_reader import Checkpoint
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
@@ -127,7 +126,10 @@ class Summaries(Callback, Saved):
         """
         settings = run.settings()
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
-        acting = {name: settings[name] for name in _acting(settings, agent)}
+        idle = agent.config.without_effect((agent.observations, agent.actions))
+        idle |= run.config.without_effect()
+        left_out = {*idle, *FREE_SETTINGS} - {"steps"}
+        acting = {name: value for name, value in settings.items() if name not in left_out}
         known = {"agent": run.agent} | acting
         self._add_all(
             steps,
@@ -249,20 +251,6 @@ class Summaries(Callback, Saved):
 
 def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:
     return {f"{group}/{name}": value for name, value in evaluation.summary().items()}
-
-
-def _acting(settings: Mapping[str, Any], agent: Agent) -> list[str]:
-    """Names the settings that act in a run, without those that cannot change its result."""
-    kinds = RunConfig, type(agent.config)
-    situation = situation_of(
-        settings, *kinds, observations=agent.observations, actions=agent.actions
-    )
-    declared = {name: each for kind in kinds for name, each in settings_of(kind).items()}
-    return [
-        name
-        for name, each in declared.items()
-        if name not in FREE_SETTINGS - {"steps"} and not each.hindrance(situation)
-    ]
 
 
 def _plain(value: Any) -> Any:

@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.conditions import flag_name
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
 from eagerly.networks.quantization import RANGES, WIDTH
 from eagerly.policies.architecture import named
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
 from eagerly.policies.ranges import measured_ranges
+from eagerly.settings import flag_name
 from eagerly.spaces import Actions
 from eagerly.spaces.serialization import restored_spaces
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint

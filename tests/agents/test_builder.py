@@ -19,7 +19,7 @@ SMALL = {"hidden_sizes": (8,)}
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_an_actor_to_act_with_begins_as_the_one_that_learns(memory: str) -> None:
-    config = TD3Config.from_flat(memory=memory, normalize_observations=True, **SMALL)
+    config = TD3Config(memory=memory, normalize_observations=True, **SMALL)
     agent = TD3(*spaces(3, 2), config, seed=4)
     alone = TD3.Builder(config, *spaces(3, 2), seed=4).policy_actor()
     assert [v.path for v in alone.variables] == [v.path for v in agent.actor.network.variables]
@@ -41,7 +41,7 @@ class Deep(TD3):
 
 
 def test_an_algorithm_may_have_a_builder_of_its_own() -> None:
-    agent = Deep(*spaces(3, 2), TD3Config.from_flat(**SMALL), seed=4)
+    agent = Deep(*spaces(3, 2), TD3Config(**SMALL), seed=4)
     for critic in (agent.critic.network, agent.critic.target):
         assert (2, 8, 5) in [tuple(variable.shape) for variable in critic.variables]
     assert len(agent.actor.network.variables) == 4

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -16,12 +16,11 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class, agent_names, config_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.config_groups import DiscreteConfig, ExplorationConfig, MemoryConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase
 from eagerly.buffers import ReplayBuffer, Transition
-from eagerly.settings import Setting, Settings, setting, settings_of
+from eagerly.settings import Setting, Settings, setting
 from tests.helpers import (
     buffer_for,
     equal_weights,
@@ -56,7 +55,7 @@ SEEDS_AND_AGENTS = [
 ]
 
 # Those that are an actor and critics with targets that follow by tau, and nothing else.
-PAIRS = tuple(name for name in agent_names() if "tau" in settings_of(config_class(name)))
+PAIRS = tuple(name for name in agent_names() if "tau" in config_class(name).SETTINGS)
 
 
 @pytest.fixture(params=agent_names())
@@ -517,6 +516,7 @@ ELSEWHERE = {
     "test_rewards.py": ("normalize_rewards",),
     "test_quantization.py": ("quantize_freeze_steps",),
     "test_replay.py": (
+        "discount",
         "n_step",
         "prioritized_exponent",
         "prioritized_correction",
@@ -536,7 +536,7 @@ OF_ONE = {
         "copy_every",
     )
 }
-OF_TD3 = settings_of(config_class("td3")).keys()
+OF_TD3 = config_class("td3").SETTINGS.keys()
 SETTINGS = [
     pytest.param(
         name,
@@ -546,19 +546,24 @@ SETTINGS = [
         marks=pytest.mark.long if name != "td3" and setting.name in OF_TD3 else (),
     )
     for name in agent_names()
-    for setting in settings_of(agent_class(name).Config).values()
+    for setting in agent_class(name).Config.SETTINGS.values()
     if not any(setting.name in names for names in (*ELSEWHERE.values(), OF_ONE.get(name, ())))
 ]
 
 
 def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns settings in which one of them acts, and the same with another value of it."""
-    needs = [each.needs for each in setting.conditions if each.needs]
-    base = {needed: values[0] for needed, values in needs}
+    base = {}
+    for needed in setting.requires:
+        if needed.setting and needed.unmet(small_config(name), None) is not None:
+            declared = config_class(name).SETTINGS[needed.setting]
+            values = [SimpleNamespace(**{needed.setting: value}) for value in declared.choices]
+            meets = next(value for value in values if needed.unmet(value, None) is None)
+            base |= vars(meets)
     base |= {"schedule_steps": 3} if "schedule" in base else {}
     if base.get("memory", "none") != "none":
         base |= {"memory_units": 8, "sequence_length": 6, "sequences_per_update": 3}
-    value = setting.value_in(small_config(name, **base))
+    value = getattr(small_config(name, **base), setting.name)
     if setting.choices:
         changed = next(choice for choice in reversed(setting.choices) if choice != value)
     elif isinstance(value, bool):
@@ -598,9 +603,9 @@ def test_the_fingerprint_is_the_same_for_the_same_settings(name: str) -> None:
 def test_presets_are_settings(name: str) -> None:
     kind = agent_class(name)
     for settings in kind.Config.PRESETS.values():
-        kind.Config.from_flat(**settings)
+        kind.Config(**settings)
     if kind.Config.PRESETS:
-        assert kind.Config.from_flat(**next(iter(kind.Config.PRESETS.values()))) == kind.Config()
+        assert kind.Config(**next(iter(kind.Config.PRESETS.values()))) == kind.Config()
 
 
 @pytest.mark.parametrize("name", agent_names())
@@ -623,37 +628,44 @@ def test_presets_are_settings(name: str) -> None:
 )
 def test_a_setting_out_of_range_is_named(name: str, settings: dict, message: str) -> None:
     config = config_class(name)
-    if not settings.keys() <= settings_of(config).keys():
+    if not settings.keys() <= config.SETTINGS.keys():
         message = f"has no setting '{next(iter(settings))}'"
     with pytest.raises((ValueError, TypeError), match=message):
-        config.from_flat(**settings)
+        config(**settings)
 
 
 def test_a_setting_that_is_declared_in_another_way_is_refused_with_a_hint() -> None:
-    for kind, default in ((int, dataclasses.field(default=3)), (list, setting((), "A list"))):
-        made = dataclasses.make_dataclass("Odd", [("extra", kind, default)], bases=(Settings,))
+    for kind, default in ((int, 3), (list, setting((), "A list"))):
+        body = {"__annotations__": {"extra": kind}, "extra": default}
         with pytest.raises(TypeError, match=r"extra must be an int, .* declared with .*setting"):
-            made()
+            type("Odd", (Settings,), body)
+
+
+def test_a_class_changes_defaults_and_leaves_settings_out() -> None:
+    class Least(config_class("td3")):
+        DEFAULTS = MappingProxyType({"tau": 0.5, "n_step": 3})
+        WITHOUT = frozenset({"layer_norm"})
+
+        extra: int = setting(1, "Mine", at_least=0)
+
+    assert (Least().tau, Least(n_step=2).n_step, Least().extra) == (0.5, 2, 1)
+    assert Least.SETTINGS["tau"].default == 0.5
+    assert Least.SETTINGS["extra"].group.heading == "Least"
+    assert Least.SETTINGS["tau"].group is config_class("td3").SETTINGS["tau"].group
+    with pytest.raises(ValueError, match=r"tau must be in \(0, 1\]; got 2.0"):
+        Least(tau=2.0)
+    with pytest.raises(ValueError, match="Least has no setting 'layer_norm'; got True"):
+        Least(layer_norm=True)
+    with pytest.raises(TypeError, match=r"Wrong.DEFAULTS: 'tua' is not an inherited setting"):
+        type("Wrong", (Least,), {"DEFAULTS": {"tua": 0.5}})
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_settings_are_the_same_flat_and_in_groups(name: str) -> None:
+def test_settings_construct_equal_settings(name: str) -> None:
     kind = agent_class(name).Config
-    flat = kind.from_flat(memory="gru", memory_units=8, exploration_noise=0.3, logit_penalty=0.1)
-    grouped = kind(
-        memory=MemoryConfig(kind="gru", units=8),
-        exploration=ExplorationConfig(noise=0.3),
-        discrete=DiscreteConfig(logit_penalty=0.1),
-    )
-    assert flat == grouped
-    assert kind.from_flat(**flat.flat()) == flat
-    assert flat.flat()["memory_units"] == 8
-    with pytest.raises(TypeError, match="has no setting 'units'"):
-        kind.from_flat(units=8)
-    with pytest.raises(ValueError, match=r"memory must be a MemoryConfig; got 'gru': .*from_flat"):
-        kind(memory="gru")
-    with pytest.raises(ValueError, match=r"memory_units must be in \[1, 16384\]; got 0"):
-        MemoryConfig(kind="gru", units=0)
+    config = kind(memory="gru", memory_units=8, exploration_noise=0.3, logit_penalty=0.1)
+    assert kind(**config.flat()) == config
+    assert config.changed() == ["memory", "memory_units", "exploration_noise", "logit_penalty"]
 
 
 # --- observations that are normalised -----------------------------------------------------------

@@ -58,7 +58,7 @@ def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, 
 
 def constant_ddpg(**settings: Any) -> DDPG:
     """An agent whose networks are linear with weights that a person can calculate with."""
-    config = DDPGConfig.from_flat(hidden_sizes=(), batch_size=1, mode="eager", **settings)
+    config = DDPGConfig(hidden_sizes=(), batch_size=1, mode="eager", **settings)
     agent = DDPG(*spaces(1, 1), config, seed=0)
     for model, weights in (
         (agent.actor.network, [[[0.0]], [0.0]]),
@@ -97,7 +97,7 @@ def test_the_penalty_is_part_of_the_loss_and_pulls_weights_and_biases_to_zero() 
 
 def test_the_penalty_has_the_gradient_of_a_weight_decay() -> None:
     # PyTorch's Adam(weight_decay=c) adds c w to the gradient of every weight and bias.
-    critic = DDPG(*spaces(), DDPGConfig.from_flat(**ARTICLE)).critic.network
+    critic = DDPG(*spaces(), DDPGConfig(**ARTICLE)).critic.network
     for variable in critic.variables:
         variable.assign(np.random.default_rng(0).normal(size=variable.shape))
     with tf.GradientTape() as tape:
@@ -126,7 +126,7 @@ def test_everything_moves_in_every_update() -> None:
 
 
 def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
-    agent = DDPG(*spaces(17, 6), DDPGConfig.from_flat(**DDPGConfig.PRESETS["article"]))
+    agent = DDPG(*spaces(17, 6), DDPGConfig(**DDPGConfig.PRESETS["article"]))
     actor, critic = agent.actor.network, agent.critic.network
     assert [tuple(v.shape) for v in critic.variables[::2]] == [
         (1, 17, 400),
@@ -137,7 +137,7 @@ def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
 
 
 def test_lillicraps_last_layers_begin_small_and_the_others_by_their_fan_in() -> None:
-    agent = DDPG(*spaces(17, 6), DDPGConfig.from_flat(**DDPGConfig.PRESETS["lillicrap"]))
+    agent = DDPG(*spaces(17, 6), DDPGConfig(**DDPGConfig.PRESETS["lillicrap"]))
     actor, critic = agent.actor.network, agent.critic.network
     for model, inputs in ((actor, (17, 400)), (critic, (17, 406))):
         *hidden, last_kernel, last_bias = (v.numpy() for v in model.variables)
@@ -151,7 +151,7 @@ def test_lillicraps_last_layers_begin_small_and_the_others_by_their_fan_in() -> 
 
 
 def test_the_first_preset_is_the_default() -> None:
-    assert DDPGConfig.from_flat(**DDPGConfig.PRESETS["our"]) == DDPGConfig()
+    assert DDPGConfig(**DDPGConfig.PRESETS["our"]) == DDPGConfig()
 
 
 def test_an_action_layer_beyond_the_networks_is_refused() -> None:

@@ -16,7 +16,6 @@ from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.actor import scores as scores_of
 from eagerly.policies import Episodes
 from eagerly.policies.heads import ActionHead
-from eagerly.settings import settings_of
 from eagerly.spaces.actions import INVALID
 from tests.helpers import equal_weights, restore_networks, weights_of
 
@@ -25,14 +24,14 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 MODES = ("eager", "graph")
 OBSERVED = Box(-1, 1, (3,))
 # Agents for discrete actions.
-NAMES = tuple(n for n in agent_names() if "gumbel_temperature" in settings_of(config_class(n)))
+NAMES = tuple(n for n in agent_names() if "gumbel_temperature" in config_class(n).SETTINGS)
 MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
 
 def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> Agent:
     kind = agent_class(name)
     small = {"hidden_sizes": (8,), "batch_size": 16, "mode": "eager"} | settings
-    return kind(OBSERVED, action_space, kind.Config.from_flat(**small), seed=0)
+    return kind(OBSERVED, action_space, kind.Config(**small), seed=0)
 
 
 def filled(agent: Agent, seed: int = 0, invalid: int | None = None) -> Any:
@@ -205,7 +204,7 @@ def test_masks_are_left_out_on_request() -> None:
 )
 def test_settings_of_choices_are_refused_where_there_are_none(settings: dict[str, Any]) -> None:
     with pytest.raises(
-        ValueError, match=f"{next(iter(settings))} acts only for discrete actions; got"
+        ValueError, match=f"{next(iter(settings))} has an effect only for discrete actions; got"
     ):
         agent_of("td3", Box(-1, 1, (2,)), **settings)
 
@@ -236,6 +235,6 @@ def test_a_memory_does_not_see_the_mask() -> None:
 )
 def test_noise_of_boxes_is_refused_where_there_are_none(settings: dict[str, Any]) -> None:
     with pytest.raises(
-        ValueError, match=f"{next(iter(settings))} acts only for continuous actions; got"
+        ValueError, match=f"{next(iter(settings))} has an effect only for continuous actions; got"
     ):
         agent_of("td3", Discrete(3), **settings)

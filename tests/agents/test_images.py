@@ -32,7 +32,7 @@ def agent_of(observation_space: gymnasium.Space[Any], name: str = "td3", **setti
     kind = agent_class(name)
     small = {"hidden_sizes": (8,), "encoder_units": 5, "batch_size": 4, "mode": "eager"}
     actions = settings.pop("actions", ACTIONS)
-    return kind(observation_space, actions, kind.Config.from_flat(**small | settings), seed=0)
+    return kind(observation_space, actions, kind.Config(**small | settings), seed=0)
 
 
 def filled(agent: Agent, seed: int = 0) -> Any:
@@ -207,12 +207,12 @@ def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:
     ("space", "settings", "message"),
     [
         (CAMERA, {"memory": "gru", "batch_size": 256}, "memory is not for images"),
-        (ACTIONS, {"random_shift": 2}, "random_shift acts only for images"),
-        (ACTIONS, {"encoder_units": 6}, "encoder_units acts only for"),
+        (ACTIONS, {"random_shift": 2}, "random_shift has an effect only for images"),
+        (ACTIONS, {"encoder_units": 6}, "encoder_units has an effect only for"),
         (
             ACTIONS,
             {"encoder_units": 64, "shared_gradient": "both"},
-            "shared_gradient acts only for",
+            "shared_gradient has an effect only for",
         ),
         (Box(0, 255, (2, 20), np.uint8), {}, "must be at least 3 by 3; got 2 by 20"),
         (SMALL, {"random_shift": 7}, r"less than the sides of image 'image', which is 9 by 7"),

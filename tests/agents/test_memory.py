@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
-from eagerly.agents.conditions import MEMORIES
 from eagerly.agents.inputs import Batch, batch_of_windows
 from eagerly.agents.random import UpdateRandom
+from eagerly.agents.requirements import MEMORIES
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
@@ -234,7 +234,7 @@ class Told(TD3):
     "mode", ["eager", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("graph", "xla"))]
 )
 def test_the_weight_of_a_window_is_that_of_each_of_its_steps(mode: str) -> None:
-    agent = Told(*spaces(), TD3Config.from_flat(**SMALL, memory="gru", mode=mode), seed=0)
+    agent = Told(*spaces(), TD3Config(**SMALL, memory="gru", mode=mode), seed=0)
     metrics = agent.train(buffer_for(agent, sampler=Weighing()), 2)
     np.testing.assert_allclose(metrics["weighed"], metrics["expected"], 1e-4)
     learning = agent_with("td3", "gru", mode="eager")
@@ -261,7 +261,7 @@ def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str, mode: str) ->
         "tau": 0.25,
         "activation": "tanh",  # finite differences dislike kinks
     }
-    config = TD3Config.from_flat(**settings, precision="float64", mode=mode)
+    config = TD3Config(**settings, precision="float64", mode=mode)
     agent = TD3(*spaces(4, 2), config, seed=0)
     window = Window(*(part[0].astype(np.float64) for part in buffer_for(agent, 60).sample(1, 3)))
     assert {0.0, 1.0, 2.0} <= set(window.role.ravel())
@@ -411,7 +411,7 @@ def test_mixed_precision_trains() -> None:
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TD3Config.from_flat(**settings)
+        TD3Config(**settings)
 
 
 def test_a_buffer_of_transitions_is_refused() -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
 
 from eagerly.agents import agent_class
-from eagerly.agents.config_groups import DiscreteConfig
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.outputs import Continuous, Mixed, _gumbel
 from eagerly.agents.random import UpdateRandom
@@ -36,7 +36,7 @@ class Drawn:
 def mixed(space: gymnasium.Space[Any], uniform: Any, **settings: float) -> Mixed:
     """What an actor's outputs are in an update that draws these numbers."""
     rows, actions = np.shape(uniform)[1], Actions(space)
-    return Mixed(Drawn(uniform), (rows, actions.size), actions, DiscreteConfig(**settings))
+    return Mixed(Drawn(uniform), (rows, actions.size), actions, AgentConfig(**settings))
 
 
 # --- what is drawn ----------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     agent = kind(
         OBSERVED,
         Discrete(3),
-        kind.Config.from_flat(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
+        kind.Config(n_critics=1, batch_size=4, mode="eager", logit_penalty=0.0),
         actor=lambda *spaces: Linear(logits),
         critic=lambda *spaces: Linear(values),
     )

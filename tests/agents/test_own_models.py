@@ -13,7 +13,6 @@ import sonnet
 import tensorflow as tf
 
 from eagerly import TD3, TD3Config
-from eagerly.agents.config_groups import MemoryConfig
 from eagerly.agents.ddpg import DDPG
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
@@ -141,7 +140,7 @@ KINDS = {
 def agent_of(actor: Any, critic: Any, seed: int = 0, **settings: Any) -> TD3:
     # Sizes are for networks that are left.
     sizes = {} if actor and critic else {"hidden_sizes": (8,)}
-    config = TD3Config.from_flat(**SMALL | sizes | settings)
+    config = TD3Config(**SMALL | sizes | settings)
     return TD3(*spaces(), config, seed=seed, actor=actor, critic=critic)
 
 
@@ -266,11 +265,11 @@ def test_code_of_a_user_may_branch_on_tensors() -> None:
     def branching_actor(observations: Any, actions: Any) -> Any:
         return Branching(4, 2, bounded=True)
 
-    config = TD3Config.from_flat(**SMALL, mode="graph", hidden_sizes=(8,))
+    config = TD3Config(**SMALL, mode="graph", hidden_sizes=(8,))
     agent = BranchingTD3(*spaces(), config, actor=branching_actor)
     metrics = agent.train(filled_buffer(), 2)
     assert (metrics["largest_reward"] > 0).all()
-    eager = TD3Config.from_flat(**SMALL, hidden_sizes=(8,), mode="eager")
+    eager = TD3Config(**SMALL, hidden_sizes=(8,), mode="eager")
     for kind, actor, needed in (
         (BranchingTD3, "", True),
         (TD3, branching_actor, True),
@@ -369,7 +368,7 @@ class Joined(keras.Model):
 
 def sharing_agent(**settings: Any) -> DDPG:
     small = {"batch_size": 8, "mode": "eager", "adam_epsilon": 1.0} | settings
-    config = DDPGConfig.from_flat(**small)
+    config = DDPGConfig(**small)
     return DDPG(*spaces(), config, seed=0, models=sharing)
 
 
@@ -638,7 +637,7 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="models makes actor and critics: leave actor out"):
         TD3Config(models=sharing, actor=sequential_actor)
     with pytest.raises(ValueError, match="memory gru is not for models of your own"):
-        TD3Config(memory=MemoryConfig(kind="gru"), actor=sequential_actor)
+        TD3Config(memory="gru", actor=sequential_actor)
     with pytest.raises(TypeError, match="TD3 has no argument 'actors'"):
         TD3(*spaces(), actors=sequential_actor)
 
@@ -685,10 +684,16 @@ def test_an_actor_that_does_not_hear_is_refused() -> None:
 
 
 def test_settings_of_what_is_not_there_are_refused() -> None:
-    with pytest.raises(ValueError, match="layer_norm acts only for networks that are not your own"):
-        TD3Config(models=sharing, layer_norm=True)
+    with pytest.raises(
+        ValueError, match="layer_norm has an effect only for networks that are not your own"
+    ):
+        TD3(*spaces(), TD3Config(models=sharing, layer_norm=True))
     words = gymnasium.spaces.MultiDiscrete([3, 4])
-    with pytest.raises(ValueError, match=r"normalize_observations acts only for vectors; got"):
+    with pytest.raises(
+        ValueError, match=r"normalize_observations has an effect only for vectors; got"
+    ):
         TD3(words, spaces()[1], TD3Config(normalize_observations=True))
-    with pytest.raises(ValueError, match="shared_gradient acts only for what actor and critics"):
-        TD3Config(actor=sequential_actor, shared_gradient="actor")
+    with pytest.raises(
+        ValueError, match="shared_gradient has an effect only for what actor and critics"
+    ):
+        TD3(*spaces(), TD3Config(actor=sequential_actor, shared_gradient="actor"))

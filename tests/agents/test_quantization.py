@@ -35,26 +35,37 @@ def ranges_of(agent: Agent, group: str = "actor") -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": "gru"}, r"quantize acts only with --memory none; got --memory gru"),
-        ({"activation": "elu"}, r"quantize acts only with --activation relu; got --activation elu"),
+        ({"memory": "gru"}, r"quantize has an effect only with --memory none; got --memory gru"),
+        (
+            {"activation": "elu"},
+            r"only with --activation relu; got --activation elu",
+        ),
         ({"layer_norm": True}, r"only with --layer-norm False; got --layer-norm True"),
         ({"precision": "float64"}, r"only with --precision float32; got --precision float64"),
         ({"precision": "mixed_bfloat16"}, r"only with --precision float32; got --precision mixed"),
-        ({"actor": "a:b"}, r"quantize acts only for networks that are not your own; got your own"),
-        ({"models": "a:b"}, r"quantize acts only for networks that are not your own; got your"),
+        (
+            {"actor": "a:b"},
+            r"only for networks that are not your own; got your own",
+        ),
+        (
+            {"models": "a:b"},
+            r"only for networks that are not your own; got your",
+        ),
     ],
 )
 def test_settings_with_which_it_cannot_act_are_refused(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        TD3Config.from_flat(**INT8, **settings)
+        TD3(*spaces(), TD3Config(**INT8, **settings))
 
 
 def test_critics_of_ones_own_are_no_hindrance_and_its_other_setting_needs_it() -> None:
-    TD3Config.from_flat(**INT8, critic="a:b")
-    with pytest.raises(ValueError, match="quantize_freeze_steps acts only with --quantize int8"):
-        TD3Config.from_flat(quantize_freeze_steps=5)
+    TD3Config(**INT8, critic="a:b")
+    with pytest.raises(
+        ValueError, match="quantize_freeze_steps has an effect only with --quantize int8"
+    ):
+        TD3(*spaces(), TD3Config(quantize_freeze_steps=5))
 
 
 @pytest.mark.parametrize(
@@ -66,8 +77,8 @@ def test_critics_of_ones_own_are_no_hindrance_and_its_other_setting_needs_it() -
     ids=["entries", "image"],
 )
 def test_observations_of_several_entries_and_images_are_refused(space: gymnasium.Space) -> None:
-    with pytest.raises(ValueError, match="quantize acts only for one vector; got"):
-        TD3(space, spaces()[1], TD3Config.from_flat(**INT8))
+    with pytest.raises(ValueError, match="quantize has an effect only for one vector; got"):
+        TD3(space, spaces()[1], TD3Config(**INT8))
 
 
 class PlainBuilder(ModelBuilder):
@@ -86,7 +97,7 @@ class WithItsOwnActor(TD3):
 def test_an_algorithm_whose_actor_is_not_quantised_is_refused() -> None:
     WithItsOwnActor(*spaces())
     with pytest.raises(ValueError, match=r"quantize would not act on the actor: .*builder\.actor"):
-        WithItsOwnActor(*spaces(), TD3Config.from_flat(**INT8))
+        WithItsOwnActor(*spaces(), TD3Config(**INT8))
 
 
 def test_the_actors_step_moves_its_ranges_and_its_target_has_them() -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.clock import Clock
-from eagerly.agents.config_groups import OptimizerConfig
+from eagerly.agents.config import AgentConfig
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.rates import LearningRates
 from eagerly.agents.td3 import TD3
@@ -55,9 +55,9 @@ def test_without_a_schedule_no_learning_rate_is_reported() -> None:
     assert rates_of(1) == {}
 
 
-def stepped(config: OptimizerConfig, gradients: list[float]) -> tuple[Any, list[float]]:
+def stepped(config: AgentConfig, gradients: list[float]) -> tuple[Any, list[float]]:
     """One step of two variables at 1; returns the optimiser, and where the variables are then."""
-    rates = LearningRates(config, epsilon=1e-8, clock=Clock())
+    rates = LearningRates(config, Clock())
     optimizer = rates.optimizer(0.125, "critic_optimizer")
     variables = [keras.Variable([1.0], name=name) for name in ("a", "b")]
     optimizer.build(variables)
@@ -71,14 +71,14 @@ def stepped(config: OptimizerConfig, gradients: list[float]) -> tuple[Any, list[
 def test_gradients_are_clipped_to_a_norm_over_all_variables(
     largest: float, expected: list[float]
 ) -> None:
-    optimizer, _ = stepped(OptimizerConfig(clip_gradients=largest), [3.0, 4.0])  # of norm 5
+    optimizer, _ = stepped(AgentConfig(clip_gradients=largest), [3.0, 4.0])  # of norm 5
     # Adam's first momentum is (1 - 0.9) g.
     found = [float(slot.numpy()[0]) for slot in optimizer._momentums]
     np.testing.assert_allclose(found, [0.1 * each for each in expected], 1e-6)
 
 
 def test_weight_decay_takes_off_a_share_of_the_weight_beside_adams_step() -> None:
-    _, found = stepped(OptimizerConfig(weight_decay=0.5), [0.0, 2.0])
+    _, found = stepped(AgentConfig(weight_decay=0.5), [0.0, 2.0])
     decayed = 1 - 0.125 * 0.5
     # Adam's first step is the learning rate, however large the gradient is.
     np.testing.assert_allclose(found, [decayed, decayed - 0.125], 1e-6)
@@ -99,7 +99,7 @@ class WithItsOwnOptimizer(TD3):
 def test_settings_that_do_not_reach_every_optimizer_are_refused(setting: str) -> None:
     WithItsOwnOptimizer(*spaces())
     with pytest.raises(ValueError, match=rf"{setting} would not act on the module 'actor': make"):
-        WithItsOwnOptimizer(*spaces(), TD3Config.from_flat(**{setting: 0.5}))
+        WithItsOwnOptimizer(*spaces(), TD3Config(**{setting: 0.5}))
 
 
 def test_a_step_between_updates_has_the_rate_of_the_next_one() -> None:
@@ -113,15 +113,19 @@ def test_a_step_between_updates_has_the_rate_of_the_next_one() -> None:
 
 def test_weight_decay_is_refused_for_what_two_optimizers_move() -> None:
     with pytest.raises(ValueError, match="weight_decay would act twice on what actor and critics"):
-        TD3Config.from_flat(weight_decay=0.1, shared_gradient="both", models="a:b")
+        TD3Config(weight_decay=0.1, shared_gradient="both", models="a:b")
 
 
 def test_settings_of_a_schedule_are_refused_where_they_mean_nothing() -> None:
     with pytest.raises(ValueError, match="schedule linear needs schedule_steps"):
-        OptimizerConfig(schedule="linear")
-    with pytest.raises(ValueError, match="schedule_steps acts only with --schedule linear or"):
+        AgentConfig(schedule="linear")
+    with pytest.raises(
+        ValueError, match="schedule_steps has an effect only with --schedule linear or"
+    ):
         small_agent("td3", schedule_steps=3)
-    with pytest.raises(ValueError, match="schedule_end acts only with --schedule linear or"):
+    with pytest.raises(
+        ValueError, match="schedule_end has an effect only with --schedule linear or"
+    ):
         small_agent("td3", schedule_end=0.5)
 
 

@@ -21,10 +21,10 @@ SEED = np.random.SeedSequence(0)
 def test_settings_choose_sampler_accumulator_and_loss() -> None:
     plain = small_agent("td3")
     assert type(plain.sampler(SEED)) is UniformSampler
-    assert type(plain.accumulator(0.9)) is OneStep
+    assert type(plain.accumulator()) is OneStep
     prioritized = small_agent("ddpg", sampling="prioritized", n_step=3)
     assert type(prioritized.sampler(SEED)) is ProportionalSampler
-    assert type(prioritized.accumulator(0.9)) is NStep
+    assert type(prioritized.accumulator()) is NStep
     lap = small_agent("td3", sampling="lap")
     assert type(lap.sampler(SEED)) is LAPSampler
     values, target = tf.constant([[0.5, 3.0]]), tf.zeros(2)
@@ -125,13 +125,14 @@ class Chain(gymnasium.Env[Any, Any]):
 )
 def test_values_of_a_chain_become_exact(settings: dict[str, Any]) -> None:
     discount = 0.8
-    config = TD3Config.from_flat(
+    config = TD3Config(
         hidden_sizes=(32,), batch_size=16, mode="graph", tau=0.1, critic_learning_rate=3e-3,
+        discount=discount,
         **settings,
     )  # fmt: skip
     agent = TD3(Chain.observation_space, Chain.action_space, config)
     buffer = agent.replay_buffer(1000)
-    collector = Collector.make(agent, Chain, buffer, warmup_steps=500, discount=discount)
+    collector = Collector.make(agent, Chain, buffer, warmup_steps=500)
     for _ in range(200):
         collector.collect()
     for _ in range(16):
@@ -146,8 +147,10 @@ def test_values_of_a_chain_become_exact(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("setting", [{"n_step": 2}, {"sampling": "lap"}, {"hindsight": "final"}])
 def test_a_memory_takes_single_steps_drawn_alike(setting: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"acts only with --memory none; got --memory gru"):
-        TD3Config.from_flat(memory="gru", **setting)
+    with pytest.raises(
+        ValueError, match=r"has an effect only with --memory none; got --memory gru"
+    ):
+        small_agent("td3", memory="gru", **setting)
 
 
 @pytest.mark.parametrize(
@@ -159,15 +162,18 @@ def test_a_memory_takes_single_steps_drawn_alike(setting: dict[str, Any]) -> Non
     ],
 )
 def test_a_setting_that_does_nothing_is_refused(setting: dict[str, Any], message: str) -> None:
+    config = TD3Config(**setting)
     with pytest.raises(ValueError, match=message):
-        TD3Config.from_flat(**setting)
+        config.check_effect(config.changed())
 
 
 def test_images_and_observations_without_goals_are_refused() -> None:
     image = gymnasium.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     action = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     for setting in ({"n_step": 2}, {"sampling": "lap"}):
-        with pytest.raises(ValueError, match="acts only for observations without images; got"):
-            TD3(image, action, TD3Config.from_flat(**setting))
-    with pytest.raises(ValueError, match="acts only for observations with the entries"):
-        TD3(Chain.observation_space, action, TD3Config.from_flat(hindsight="final"))
+        with pytest.raises(
+            ValueError, match="has an effect only for observations without images; got"
+        ):
+            TD3(image, action, TD3Config(**setting))
+    with pytest.raises(ValueError, match="has an effect only for observations with the entries"):
+        TD3(Chain.observation_space, action, TD3Config(hindsight="final"))

@@ -33,8 +33,8 @@ def trained(agent: Any, reward_unit: float = 1.0) -> Any:
 
 
 def test_what_is_counted_are_discounted_returns_that_begin_anew_with_an_episode() -> None:
-    agent = small_agent("td3", normalize_rewards=True)
-    observe(agent.behavior(discount=0.5))
+    agent = small_agent("td3", normalize_rewards=True, discount=0.5)
+    observe(agent.behavior())
     moments = agent.rewards.moments
     assert moments.count == len(RETURNS)
     np.testing.assert_allclose(moments.mean, [np.mean(RETURNS)], 1e-12)
@@ -45,9 +45,9 @@ def test_what_is_counted_are_discounted_returns_that_begin_anew_with_an_episode(
 def test_normalised_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
     settings = {"precision": "float64"}
     normalised = small_agent(
-        "ddpg", normalize_rewards=True, reward_scale=3.0, mode=mode, **settings
+        "ddpg", normalize_rewards=True, discount=0.5, reward_scale=3.0, mode=mode, **settings
     )
-    observe(normalised.behavior(discount=0.5))
+    observe(normalised.behavior())
     plain = trained(small_agent("ddpg", **settings), 3.0 / np.std(RETURNS))
     after = weights_of(trained(normalised))
     for path, values in weights_of(plain).items():
@@ -74,8 +74,8 @@ def test_updates_see_new_statistics_in_the_next_call_alone() -> None:
 
 
 def test_returns_without_a_deviation_leave_rewards_as_they_are() -> None:
-    agent = small_agent("td3", normalize_rewards=True)
-    observe(agent.behavior(discount=0.0), [[2.0], [2.0], [2.0]], [[False]] * 3)
+    agent = small_agent("td3", normalize_rewards=True, discount=0.0)
+    observe(agent.behavior(), [[2.0], [2.0], [2.0]], [[False]] * 3)
     assert trained(agent).metrics["rewards/scale"].tolist() == [1.0] * 3
 
 
@@ -86,8 +86,8 @@ def test_a_loop_that_counts_no_rewards_is_told() -> None:
 
 def test_returns_in_progress_and_statistics_come_back_exactly() -> None:
     def begun() -> tuple[Any, BehaviorPolicy]:
-        agent = small_agent("td3", normalize_rewards=True)
-        return agent, agent.behavior(discount=0.5)
+        agent = small_agent("td3", normalize_rewards=True, discount=0.5)
+        return agent, agent.behavior()
 
     (whole, behavior), (agent, other) = begun(), begun()
     observe(behavior, REWARDS[:2], ENDED[:2])

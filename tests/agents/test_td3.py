@@ -95,7 +95,7 @@ def constant_td3(**settings: object) -> TD3:
     """An agent whose networks are linear with weights that a person can calculate with."""
     agent = TD3(
         *spaces(1, 1),
-        TD3Config.from_flat(hidden_sizes=(), batch_size=1, mode="eager", **settings),
+        TD3Config(hidden_sizes=(), batch_size=1, mode="eager", **settings),
         seed=0,
     )
     for model, weights in (

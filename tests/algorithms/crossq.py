@@ -13,8 +13,8 @@ that it saturates on Pendulum-v1 and never recovers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -31,7 +31,6 @@ from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3, Tensors
 from eagerly.agents.td3_config import TD3Config
-from eagerly.conditions import Condition
 from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
 from eagerly.networks.initializers import weight_seeds
 from eagerly.networks.layers import Linear
@@ -40,26 +39,25 @@ from eagerly.seeding import Stream, seed_word
 from eagerly.settings import setting
 from eagerly.spaces import Actions, Observations
 
-# Without targets tau does nothing, so it is refused where it is given.
-_NOWHERE = Condition("for target networks", lambda _: False, lambda _: "CrossQ, which has none")
 
-
-@dataclass(frozen=True, kw_only=True)
 class CrossQConfig(TD3Config):
     """Settings of CrossQ: those of TD3 without tau. "authors" is the code of the paper."""
 
-    actor_learning_rate: float = setting(1e-3, "Adam's step size, actor (paper)", above=0)
-    critic_learning_rate: float = setting(1e-3, "Adam's step size, critics (paper)", above=0)
+    DEFAULTS = MappingProxyType(
+        {
+            "actor_learning_rate": 1e-3,  # paper
+            "critic_learning_rate": 1e-3,  # paper
+            "policy_delay": 3,  # authors
+        }
+    )
+    WITHOUT = frozenset({"tau"})  # there are no targets
+
     adam_beta1: float = setting(
         0.5, "Adam's decay of the mean of gradients (authors)", at_least=0, below=1
-    )
-    policy_delay: int = setting(
-        3, "The actor moves every so many (authors)", unit="updates", at_least=1, at_most=1000
     )
     norm_momentum: float = setting(
         0.99, "Decay of the critics' running statistics (authors)", above=0, below=1
     )
-    tau: float = setting(0.005, "Has no effect", above=0, at_most=1, acts=_NOWHERE)
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
         """Refuses what the networks of this file are not made for."""

@@ -10,7 +10,6 @@ the critics alone, so that acting stays that of TD3. Its targets see the feature
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,7 +30,6 @@ from eagerly.settings import setting
 from eagerly.spaces import Actions, Observations
 
 
-@dataclass(frozen=True, kw_only=True)
 class EncodedConfig(TD3Config):
     """Settings of TD3, and of the encoder."""
 

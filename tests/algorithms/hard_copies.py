@@ -7,18 +7,14 @@ updates per call must divide n.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from eagerly.agents.actor_critic import actor_critic
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.modules import Modules
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
-from eagerly.conditions import with_setting
-from eagerly.settings import setting
+from eagerly.settings import setting, when
 
 
-@dataclass(frozen=True, kw_only=True)
 class HardCopiesConfig(TD3Config):
     """Settings of TD3, and how often targets are copied."""
 
@@ -33,7 +29,7 @@ class HardCopiesConfig(TD3Config):
         "Step of targets to networks (authors)",
         above=0,
         at_most=1,
-        acts=with_setting("copy_every", 0),
+        requires=when("copy_every", 0),
     )
 
 

@@ -9,7 +9,6 @@ DQN.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -19,7 +18,6 @@ from eagerly.agents.td3_config import TD3Config
 from eagerly.settings import setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class HuberConfig(TD3Config):
     """Settings of TD3, and the error beyond which the loss is linear."""
 

@@ -13,7 +13,6 @@ Shapes: B batch, C critics, Q quantiles of each, K atoms of a target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +34,6 @@ from eagerly.settings import setting
 from eagerly.spaces import Actions, Observations
 
 
-@dataclass(frozen=True, kw_only=True)
 class TQCConfig(TD3Config):
     """Settings of TQC: those of TD3, and of the quantiles."""
 

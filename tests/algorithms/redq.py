@@ -11,7 +11,6 @@ every update, and the actor in one of G.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +24,6 @@ from eagerly.networks.models import repeated
 from eagerly.settings import setting
 
 
-@dataclass(frozen=True, kw_only=True)
 class REDQConfig(TD3Config):
     """Settings of REDQ: those of TD3, and the size of the random subset."""
 

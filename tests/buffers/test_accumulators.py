@@ -64,13 +64,13 @@ def collector_of(
     accumulator: Any = None, *, noisy: bool = False, **settings: Any
 ) -> tuple[Buffer, Collector]:
     made = Counting()
-    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
+    config = TD3Config(hidden_sizes=(8,), mode="eager", discount=DISCOUNT, **settings)
     agent = TD3(made.observation_space, made.action_space, config)
     buffer = replay_buffer(agent.layout, 1000)
     env_kwargs = {"length": LENGTH, "noisy": noisy}
     collector = Collector.make(
         agent, Counting, buffer, num_envs=2, env_kwargs=env_kwargs, warmup_steps=1000,
-        discount=DISCOUNT, accumulator=accumulator,
+        accumulator=accumulator,
     )  # fmt: skip
     return buffer, collector
 

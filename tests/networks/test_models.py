@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 def built(kind: str, suffix: str = "") -> tuple[Model, CriticModel]:
-    return ModelBuilder(TD3Config.from_flat(**SETTINGS[kind]), *spaces(4, 2), seed=0).models(suffix)
+    return ModelBuilder(TD3Config(**SETTINGS[kind]), *spaces(4, 2), seed=0).models(suffix)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.config_groups import QuantizationConfig
 from eagerly.networks import Actor
 from eagerly.networks.quantization import (
     Quantization,
@@ -272,9 +271,7 @@ SPACES: dict[str, tuple[gymnasium.Space, gymnasium.Space]] = {
 
 def _trained(name: str) -> tuple[Actor, np.ndarray]:
     """Builds an actor whose biases and ranges are not what they begin as; rows `[2000, O]`."""
-    config = AgentConfig(
-        normalize_observations=name != "choice", quantization=QuantizationConfig(kind="int8")
-    )
+    config = AgentConfig(normalize_observations=name != "choice", quantize="int8")
     builder, random = ModelBuilder(config, *SPACES[name], seed=3), np.random.default_rng(1)
     actor = builder.actor()
     for variable in actor.trainable_variables:

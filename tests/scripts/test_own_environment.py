@@ -111,7 +111,7 @@ def test_it_trains_continues_and_evaluates_in_processes(outside: Path) -> None:
     assert "finished: 900 steps, 70 updates" in again.stdout
     told = 'environment   2 x my_robots:MyArm-v0 {"goal": 0.5, "gain": 0.25}'
     assert f"{told}, by 2 collectors (processes)" in again.stdout
-    saved = json.loads((outside / "parts" / "config.json").read_text())["run"]
+    saved = json.loads((outside / "parts" / "config.json").read_text())["settings"]
     assert saved["env"] == "my_robots:MyArm-v0"
     assert saved["env_kwargs"] == {"goal": 0.5, "gain": 0.25}
     assert np.load(next((outside / "parts").glob("replay/*0.npy"))).shape[1] == 2 * 3 + 2 + 2

@@ -13,8 +13,6 @@ from eagerly.curves import comparison
 from eagerly.curves.tables import _labels, read_groups
 from eagerly.errors import RunError
 from eagerly.scripts.plot import main
-from eagerly.settings import settings_of
-from eagerly.storage.config import RunConfig
 from eagerly.storage.documents import sealed
 from eagerly.storage.run import FORMAT, read_settings
 
@@ -293,10 +291,8 @@ def test_presets_of_environments_make_no_other_kind_and_old_runs_have_defaults(
     def labels(*runs: dict[str, Any]) -> list[str]:
         found = []
         for number, settings in enumerate(runs):
-            of_run = settings_of(RunConfig).keys()
             document: dict[str, Any] = {"format": FORMAT, "agent": "td3", "history": []}
-            document["run"] = {k: v for k, v in settings.items() if k in of_run} | {"seed": 0}
-            document["agent_settings"] = {k: v for k, v in settings.items() if k not in of_run}
+            document["settings"] = {"seed": 0, **settings}
             path = tmp_path / str(number)
             path.mkdir(exist_ok=True)
             (path / "config.json").write_bytes(sealed(document))

@@ -60,12 +60,16 @@ def in_its_place(name: str, make: Callable[[Path], Any]) -> Callable[[Path], Non
 
 
 ODD = {
-    "no env": edited(lambda document: document["run"].pop("env")),
-    "a seed that is no number": edited(lambda document: document["run"].update(seed=float("nan"))),
-    "a seed that is text": edited(lambda document: document["run"].update(seed="0")),
-    "an env that is a list": edited(lambda document: document["run"].update(env=["Pendulum-v1"])),
-    "steps without end": edited(lambda document: document["run"].update(steps=10**400)),
-    "half of a surrogate pair": edited(lambda document: document["run"].update(env="\ud800")),
+    "no env": edited(lambda document: document["settings"].pop("env")),
+    "a seed that is no number": edited(
+        lambda document: document["settings"].update(seed=float("nan"))
+    ),
+    "a seed that is text": edited(lambda document: document["settings"].update(seed="0")),
+    "an env that is a list": edited(
+        lambda document: document["settings"].update(env=["Pendulum-v1"])
+    ),
+    "steps without end": edited(lambda document: document["settings"].update(steps=10**400)),
+    "half of a surrogate pair": edited(lambda document: document["settings"].update(env="\ud800")),
     "bytes": raw(b"\xff\xfe\x00"),
     "a list": raw("[]"),
     "nothing": raw(""),
@@ -109,7 +113,9 @@ def test_names_reach_the_terminal_as_text(finished: Path, tmp_path: Path) -> Non
         file = path / "config.json" if path == run else path
         edit_sealed(
             file,
-            lambda document: document.get("config", document)["run"].update(env=f"Env{ESCAPES}"),
+            lambda document: document.get("config", document)["settings"].update(
+                env=f"Env{ESCAPES}"
+            ),
         )
     edit_sealed(agent / "config.json", lambda document: document.update(agent=f"a{ESCAPES}:B"))
     invoke = CliRunner().invoke
@@ -169,7 +175,7 @@ def test_an_environment_that_raises_ends_an_evaluation_with_its_step(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(finished, "run")
     edit_sealed(
-        Path("run/config.json"), lambda document: document["run"].update(env="moods:Moody-v0")
+        Path("run/config.json"), lambda document: document["settings"].update(env="moods:Moody-v0")
     )
     result = CliRunner().invoke(evaluate.main, ["run", "--trust"])
     assert result.exit_code == 1
@@ -213,7 +219,10 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
         (["--init-from", "-"], "--init-from: - is not a run"),
         (["--seed", "9" * 400], "seed must be in [0, 2147483647]"),
         (["--evaluation-seed", "9" * 400], "evaluation_seed must be in"),
-        (["--env-kwargs", '{"gravity": Infinity}'], "env_kwargs must be a dictionary of what JSON"),
+        (
+            ["--env-kwargs", '{"gravity": Infinity}'],
+            "env_kwargs must be a dictionary of JSON values",
+        ),
         (["--init-from", "\udcff"], "init_from must be text that UTF-8 can hold"),
     ],
 )
@@ -251,7 +260,7 @@ def test_a_picture_replaces_what_stands_in_its_place(
 
 def test_names_are_no_formulas(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
-    edit_sealed(run / "config.json", lambda document: document["run"].update(env=r"$\foo{$"))
+    edit_sealed(run / "config.json", lambda document: document["settings"].update(env=r"$\foo{$"))
     drawn = CliRunner().invoke(plot.main, [str(run), "-o", str(tmp_path / "x.svg")])
     assert drawn.exit_code == 0, drawn.output
 

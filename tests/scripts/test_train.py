@@ -13,9 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.agents import agent_class, agent_names
-from eagerly.conditions import flag_name
 from eagerly.scripts import evaluate, train
-from eagerly.settings import settings_of
+from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from tests import toys
 from tests.helpers import script
@@ -138,7 +137,7 @@ def test_every_setting_is_a_flag_with_help_and_default(agent: str) -> None:
     assert code == 0
     words = " ".join(output.split())
     for config in (RunConfig, agent_class(agent).Config):
-        for name in settings_of(config):
+        for name in config.SETTINGS:
             assert f"{flag_name(name)} " in words, name
     assert words.count("default") >= 25
 
@@ -154,7 +153,7 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
     }
     words = ["td3", "--env", "Long-v0", "--run-dir", str(run), "--steps", "10", "--mode", "graph"]
     assert invoke(train.main, *words, *given.values())[0] == 0
-    saved = json.loads((run / "config.json").read_text())["agent_settings"]
+    saved = json.loads((run / "config.json").read_text())["settings"]
     assert {name: saved[name] for name in given} == {
         "layer_norm": True,
         "hidden_sizes": [16, 8],
@@ -189,7 +188,7 @@ def test_a_preset_stands_under_what_is_typed_and_the_same_command_continues(
     ]
     words += ["--run-dir", run, "--hidden-sizes", "8,8"]
     assert invoke(train.main, *words, "--steps", "10")[0] == 0
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())["agent_settings"]
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert (saved["tau"], saved["hidden_sizes"]) == (0.25, [8, 8])
     assert (saved["exploration"], saved["batch_size"]) == ("ornstein_uhlenbeck", 64)
     code, output = invoke(train.main, *words, "--steps", "20")
@@ -207,11 +206,12 @@ def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
     words = ["td3", "--env", "Long-v0", "--run-dir", str(tmp_path / "run")]
     code, output = invoke(train.main, *words, "--shared-gradient", "both")
     assert code == 1
-    assert "shared_gradient acts only for your own `models`, images, and entries" in output
+    assert "shared_gradient has an effect only for your own `models`, or for images and" in output
     code, output = invoke(train.main, *words, "--ou-theta", "0.2")
     assert code == 1
     assert (
-        "ou_theta acts only with --exploration ornstein_uhlenbeck; got --exploration gaus" in output
+        "ou_theta has an effect only with --exploration ornstein_uhlenbeck; got --exploration gaus"
+        in output
     )
     assert not (tmp_path / "run").exists()
 

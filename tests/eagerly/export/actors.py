@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.agents.config_groups import MemoryConfig
 from eagerly.export.interface import computed, in_float32, inputs, outputs
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
@@ -19,7 +18,7 @@ CONTINUED = 300  # steps with states that are fed back
 
 
 def _memory(kind: str, **more: Any) -> dict[str, Any]:
-    return {"memory": MemoryConfig(kind=kind, units=8, sequence_length=6, **more)}
+    return {"memory": kind, "memory_units": 8, "sequence_length": 6, **more}
 
 
 ACTORS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -51,7 +51,7 @@ def made(
     **settings: Any,
 ) -> tuple[Policy, ActorNetwork, tuple[Observations, Actions]]:
     """A policy with random weights and moments, behind an encoder if it is given one."""
-    config = AgentConfig.from_flat(hidden_sizes=(16, 12), **settings)
+    config = AgentConfig(hidden_sizes=(16, 12), **settings)
     laid = config.spaces(observation, action)
     architecture = config.actor_architecture(*laid)
     assert architecture is not None

@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.config_groups import MemoryConfig
 from eagerly.agents.td7 import TD7Builder
 from eagerly.agents.td7_config import TD7Config
 from eagerly.networks import ActingPolicy
@@ -126,8 +125,8 @@ def test_an_actor_with_a_memory_equals_its_model_over_an_episode(
     name: str, kind: str, settings: dict[str, Any]
 ) -> None:
     more = {"attention_heads": 2} if kind == "attention" else {}
-    memory = MemoryConfig(kind=kind, units=8, sequence_length=6, **more)
-    actor, builder = built(name, settings | {"memory": memory})
+    memory = {"memory": kind, "memory_units": 8, "sequence_length": 6}
+    actor, builder = built(name, settings | memory | more)
     snapshot, random = actor.snapshot(), np.random.default_rng(5)
     state, other = snapshot.initial_state(4), actor.initial_state(4)
     exact = 1e-12 if settings.get("precision") == "float64" else 1e-5
@@ -144,7 +143,7 @@ def test_an_actor_with_a_memory_equals_its_model_over_an_episode(
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*CASES, *((name, {**s, "memory": MemoryConfig(kind=kind)}) for name, kind, s in MEMORIES)],
+    [*CASES, *((name, {**s, "memory": kind}) for name, kind, s in MEMORIES)],
 )
 def test_settings_and_spaces_describe_the_actor_that_is_built(
     name: str, settings: dict[str, Any]

@@ -15,7 +15,6 @@ import pytest
 from gymnasium import spaces
 
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.config_groups import MemoryConfig
 from eagerly.networks import acting_policy
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
@@ -28,8 +27,7 @@ PARTS = spaces.Dict({"goal": BOX, "light": spaces.Discrete(2)})
 
 def policy_of(observation: gymnasium.Space, action: gymnasium.Space, memory: str) -> Policy:
     """A policy with random weights, in NumPy."""
-    core = MemoryConfig(kind=memory, units=8) if memory != "none" else MemoryConfig()
-    config = AgentConfig(hidden_sizes=(32, 32), memory=core)
+    config = AgentConfig(hidden_sizes=(32, 32), memory=memory, memory_units=8)
     observations, actions = config.spaces(observation, action)
     architecture = config.actor_architecture(observations, actions)
     assert architecture is not None

@@ -155,10 +155,10 @@ def test_what_cannot_be_loaded_is_said(train: TrainRun, tmp_path: Path) -> None:
         load_policy(tmp_path / "run", "newest")
     load_policy(str(tmp_path / "run"), "latest")
     config = tmp_path / "run" / "config.json"
-    edit_sealed(config, lambda d: d["agent_settings"].update(precision="float64"))
+    edit_sealed(config, lambda d: d["settings"].update(precision="float64"))
     with pytest.raises(RunError, match=r"weights must be float64; .* is float32"):
         load_policy(tmp_path / "run", "latest")
-    edit_sealed(config, lambda d: d["agent_settings"].update(hidden_sizes=[9, 8]))
+    edit_sealed(config, lambda d: d["settings"].update(hidden_sizes=[9, 8]))
     with pytest.raises(RunError, match="does not fit its settings"):
         load_policy(tmp_path / "run", "latest")
     for manifest in tmp_path.glob("run/checkpoints/*/manifest.json"):

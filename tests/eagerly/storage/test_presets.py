@@ -10,8 +10,8 @@ import pytest
 
 from eagerly import open_run
 from eagerly.agents import agent_names, config_class
-from eagerly.conditions import flag_name
 from eagerly.errors import RunError
+from eagerly.settings import flag_name
 from eagerly.storage.presets import ENVIRONMENTS, preset_names
 from eagerly.storage.run import Run
 from eagerly.storage.settings import format_setting
@@ -55,7 +55,7 @@ def test_an_agent_may_have_other_defaults_of_runs(tmp_path: Path, given: dict[st
 
 def test_a_new_run_takes_the_preset_of_its_environment_and_says_so(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5")
-    assert run.config.discount == 0.9999
+    assert run.agent_config.discount == 0.9999
     assert run.preset == "Swimmer-v5: discount 0.9999"
     run = _opened(tmp_path, env="HalfCheetah-v5")
     assert run.preset == "HalfCheetah-v5: the defaults"
@@ -89,11 +89,11 @@ def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
 
 def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5", preset="defaults")
-    assert (run.config.discount, run.preset) == (0.99, "none: the defaults")
+    assert (run.agent_config.discount, run.preset) == (0.99, "none: the defaults")
     run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
-    assert run.config.discount == 0.9999
+    assert run.agent_config.discount == 0.9999
     run = _opened(tmp_path, "ddpg", env="Swimmer-v5", preset="article")
-    assert (run.config.discount, run.agent_config.batch_size) == (0.99, 100)
+    assert (run.agent_config.discount, run.agent_config.batch_size) == (0.99, 100)
     with pytest.raises(RunError, match=r"preset must be one of environment, defaults, .*'best'"):
         _opened(tmp_path, env="Swimmer-v5", preset="best")
     assert "article" not in preset_names("td3")
@@ -104,7 +104,7 @@ def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path:
     run.write()
     run.unlock()
     again = _opened(tmp_path, env="Swimmer-v5")
-    assert (again.config.discount, again.preset) == (0.5, "")
+    assert (again.agent_config.discount, again.preset) == (0.5, "")
     with pytest.raises(RunError, match=r"--discount: the run has 0\.5, you gave 0\.9999"):
         _opened(tmp_path, preset="environment")
 

@@ -10,7 +10,6 @@ import pytest
 from eagerly import open_run
 from eagerly.agents.td3_config import TD3Config
 from eagerly.errors import RunError
-from eagerly.settings import settings_of
 from eagerly.storage.config import RunConfig
 from tests.helpers import edit_sealed
 
@@ -37,7 +36,7 @@ def test_a_new_run_has_the_given_settings_and_defaults_elsewhere(tmp_path: Path)
 
 def test_omitted_settings_keep_their_saved_values_when_defaults_change(tmp_path: Path) -> None:
     path = started(tmp_path)
-    edit(path, lambda d: d["agent_settings"].update(tau=0.25))  # a default of another day
+    edit(path, lambda d: d["settings"].update(tau=0.25))  # a default of another day
     run = open_run(path, "td3", {"env": "Pendulum-v1", "steps": 7})
     assert not run.is_new
     assert run.agent_config.tau == 0.25
@@ -46,7 +45,7 @@ def test_omitted_settings_keep_their_saved_values_when_defaults_change(tmp_path:
 
 def test_a_setting_that_is_not_in_an_old_run_gets_its_default(tmp_path: Path) -> None:
     path = started(tmp_path)
-    edit(path, lambda d: d["agent_settings"].pop("layer_norm"))
+    edit(path, lambda d: d["settings"].pop("layer_norm"))
     assert open_run(path, None, {}).agent_config.layer_norm is False
 
 
@@ -121,10 +120,10 @@ def test_a_directory_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
     [
         (lambda d: d.update(format=99), "newer eagerly"),
         (lambda d: d.pop("agent"), "cannot be read"),
-        (lambda d: d.update(run=[]), "run is not a dict"),
-        (lambda d: d["run"].update(gravity=9.8), "unknown settings of the run: gravity"),
-        (lambda d: d["run"].update(num_envs=0), r"num_envs must be in \[1, 4096\]; got 0"),
-        (lambda d: d["run"].update(num_envs="3"), "num_envs must be of type int; got '3'"),
+        (lambda d: d.update(settings=[]), "settings is not a dict"),
+        (lambda d: d["settings"].update(gravity=9.8), "unknown settings: gravity"),
+        (lambda d: d["settings"].update(num_envs=0), r"num_envs must be in \[1, 4096\]; got 0"),
+        (lambda d: d["settings"].update(num_envs="3"), "num_envs must be of type int; got '3'"),
         (lambda d: d.update(agent="ppo"), "one of ddpg, td3, td7, or module:Class; got 'ppo'"),
     ],
 )
@@ -147,7 +146,8 @@ def test_settings_out_of_range_or_inconsistent_are_refused(tmp_path: Path) -> No
         ({"tau": 2.0}, r"tau must be in \(0, 1\]; got 2.0"),
         ({"replay_capacity": 3, "num_envs": 4}, r"replay_capacity must be at least num_envs \(4\)"),
         ({"seed": -1}, r"seed must be in \[0, 2147483647\]; got -1"),
-        ({"tua": 0.1}, "unknown settings: tua"),
+        ({"tua": 0.1}, r"unknown settings: tua \(did you mean tau\?\)"),
+        ({"policy_lag": -1}, r"policy_lag must be in \[0, 1\]; got -1"),
     ):
         with pytest.raises(RunError, match=message):
             open_run(tmp_path / "run", "td3", {"env": "Pendulum-v1"} | settings)
@@ -167,12 +167,8 @@ def test_a_fresh_directory_is_readable_and_unique(
     assert all(str(path).startswith("runs/td3-Pendulum-v1-4-") for path in paths)
 
 
-def test_run_and_agent_settings_do_not_share_a_name() -> None:
-    assert not settings_of(RunConfig).keys() & settings_of(TD3Config).keys()
-
-
 def test_every_setting_has_help_and_numbers_have_a_range() -> None:
-    for name, each in (settings_of(RunConfig) | settings_of(TD3Config)).items():
+    for name, each in (RunConfig.SETTINGS | TD3Config.SETTINGS).items():
         assert each.help
         if each.kinds in ((int,), (float,)):
             assert each.range() != "finite", name

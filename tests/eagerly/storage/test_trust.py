@@ -19,7 +19,6 @@ from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
 from eagerly.importing import import_module, place_of
 from eagerly.scripts import evaluate, plot, train
-from eagerly.settings import settings_of
 from eagerly.storage import trust
 from eagerly.storage.config import RunConfig
 from tests.helpers import edit_sealed
@@ -101,10 +100,10 @@ def _forget_modules() -> None:
 
 NAMED = {
     "agent": (None, "agent", "evil:Agent"),
-    "env": ("run", "env", "evil:Evil-v0"),
-    "actor": ("agent_settings", "actor", "evil:actor"),
-    "critic": ("agent_settings", "critic", "evil:critic"),
-    "models": ("agent_settings", "models", "evil:both"),
+    "env": ("settings", "env", "evil:Evil-v0"),
+    "actor": ("settings", "actor", "evil:actor"),
+    "critic": ("settings", "critic", "evil:critic"),
+    "models": ("settings", "models", "evil:both"),
 }
 
 
@@ -154,45 +153,40 @@ def test_what_the_user_names_too_needs_no_trust(stage: Stage) -> None:
 # Names that were imported although a check had looked at something else, or not at all.
 SHADOWED: dict[str, tuple[list[tuple[str | None, str, Any]], str]] = {
     "an agent beside another": (
-        [(None, "agent", "shadow.evil1:X"), ("agent_settings", "agent", "td3")],
-        "among the settings of the agent: agent",
+        [(None, "agent", "shadow.evil1:X"), ("settings", "agent", "td3")],
+        "among its settings: agent",
     ),
-    "an actor among the settings of the run": (
-        [("run", "actor", "evil:actor")],
-        "unknown settings of the run: actor",
-    ),
-    "an environment among the settings of the agent": (
-        [("agent_settings", "env", "evil:Evil-v0")],
-        "among the settings of the agent: env",
-    ),
-    "a preset": ([("agent_settings", "preset", "x")], "among the settings of the agent: preset"),
+    "a preset": ([("settings", "preset", "x")], "among its settings: preset"),
     "more than there is": ([(None, "surprise", 1)], "surprise"),
     "the prefix of factories": (
         [(None, "agent", "factory run.evil2:X")],
         "agent must be one of ddpg, td3, td7, or module:Class; got 'factory run.evil2:X'",
     ),
     "a module of the run": ([(None, "agent", "run.evil2:X")], "it lies in the run directory"),
-    "a sibling's module": ([("run", "env", "B1.evil5:X")], "would import B1.evil5:X (env, in "),
+    "a sibling's module": (
+        [("settings", "env", "B1.evil5:X")],
+        "would import B1.evil5:X (env, in ",
+    ),
     "an actor that is a list": (
-        [("agent_settings", "actor", ["evil:actor"])],
+        [("settings", "actor", ["evil:actor"])],
         "actor must be of type str",
     ),
     "an actor that forges a line": (
-        [("agent_settings", "actor", "a\nall is well:x")],
+        [("settings", "actor", "a\nall is well:x")],
         r"actor must be at most 500 printable characters; got 'a\nall is well:x'",
     ),
-    "no name of a module": ([("agent_settings", "actor", "a b:x")], "must be module:factory"),
-    "an env that is a list": ([("run", "env", ["evil:X"])], "env must be of type str"),
+    "no name of a module": ([("settings", "actor", "a b:x")], "must be module:factory"),
+    "an env that is a list": ([("settings", "env", ["evil:X"])], "env must be of type str"),
     "the standard library": (
-        [("agent_settings", "actor", "os:abort")],
+        [("settings", "actor", "os:abort")],
         "os belongs to Python itself",
     ),
     "a file in a key of the environment's arguments": (
-        [("run", "env_kwargs", {"a": [{"/etc/passwd": 1}]})],
+        [("settings", "env_kwargs", {"a": [{"/etc/passwd": 1}]})],
         'would give its environment {"a": [{"/etc/passwd": 1}]}',
     ),
     "a file of the environment": (
-        [("run", "env_kwargs", {"xml_file": "/etc/passwd"})],
+        [("settings", "env_kwargs", {"xml_file": "/etc/passwd"})],
         'would give its environment {"xml_file": "/etc/passwd"}',
     ),
 }
@@ -245,7 +239,7 @@ def test_plots_import_no_strangers_agent(
     # An agent is asked for its defaults where one run is older than a setting is.
     edit_sealed(
         stage.folder / "second" / "config.json",
-        lambda document: (document["run"].update(seed=1), document["agent_settings"].pop("tau")),
+        lambda document: (document["settings"].update(seed=1), document["settings"].pop("tau")),
     )
     words = [str(stage.run), str(stage.folder / "second"), "-o", str(stage.folder / "x.svg")]
     refused = CliRunner().invoke(plot.main, words)
@@ -276,7 +270,9 @@ def test_training_remembers_that_a_run_is_the_users_own(
     # Neither a copy nor another name at the same place is the user's own.
     shutil.copytree("mine", "copy")
     stage.put("other.py")
-    edit_sealed(Path("mine/config.json"), lambda document: document["run"].update(env="other:X-v0"))
+    edit_sealed(
+        Path("mine/config.json"), lambda document: document["settings"].update(env="other:X-v0")
+    )
     for path, name in (("copy", "evil:Evil-v0"), ("mine", "other:X-v0")):
         result = CliRunner().invoke(evaluate.main, [path])
         assert (result.exit_code, f"would import {name} (env, in " in result.output) == (1, True)
@@ -299,7 +295,7 @@ def test_a_name_that_means_another_module_elsewhere_is_not_the_users_own(
     assert (result.exit_code, stage.ran) == (1, False)
     assert f"evil:Agent (agent, in {stage.folder / 'elsewhere' / 'evil.py'})" in result.output
     # Nor does a stranger's run that begins with that one's policy.
-    stage.name("run", "init_from", "../mine")
+    stage.name("settings", "init_from", "../mine")
     shutil.rmtree(stage.run / "checkpoints")
     for words in ([], ["--trust"]):
         result = CliRunner().invoke(train.main, ["resume", str(stage.run), *words])
@@ -339,7 +335,7 @@ def test_what_installed_distributions_register_needs_no_trust(
     (info / "entry_points.txt").write_text(
         "[gymnasium.envs]\n__root__ = gymnasium_robotics.__init__:register\nx = plugin.envs:go\n"
     )
-    document = {"agent": "td3", "run": {"env": env}, "agent_settings": {}}
+    document = {"agent": "td3", "settings": {"env": env}}
     assert trust.named_by(document) == {"env": env}
     monkeypatch.syspath_prepend(tmp_path)
     assert trust.named_by(document) == {}
@@ -393,14 +389,12 @@ def test_what_is_installed_is_found_before_what_lies_in_the_working_directory(
 
 
 def _named(**settings: Any) -> dict[str, Any]:
-    run = {n: settings.pop(n) for n in list(settings) if n in settings_of(RunConfig)}
-    document = {"agent": "td3", "run": run, "agent_settings": settings}
-    return trust.named_by(document)
+    return trust.named_by({"agent": "td3", "settings": settings})
 
 
 def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> None:
     kinds = [RunConfig, *map(config_class, agent_names())]
-    declared = {name: each for kind in kinds for name, each in settings_of(kind).items()}
+    declared = {name: each for kind in kinds for name, each in kind.SETTINGS.items()}
     listed = trust.INSIDE | trust.OUTSIDE.keys() - {"agent"}
     assert declared.keys() == listed, "storage/trust.py must list each setting in one table"
     assert not trust.INSIDE & trust.OUTSIDE.keys()
@@ -419,7 +413,7 @@ def test_values_of_every_setting_outside_the_process_need_consent() -> None:
     }
     assert reaching.keys() == trust.OUTSIDE.keys() - {"agent"}
     assert _named(**reaching) == reaching
-    defaults = {name: each.default for name, each in settings_of(RunConfig).items()}
+    defaults = {name: each.default for name, each in RunConfig.SETTINGS.items()}
     assert _named(**defaults | {"env": "Pendulum-v1"}) == {}
     # Only a custom agent knows what its settings do; its class then says which ones are harmless.
     own = {"a": "x", "b": ["x"], "c": {"x": 1}, "d": 1, "e": 0.5, "f": True, "g": [1, 2]}
@@ -429,7 +423,7 @@ def test_values_of_every_setting_outside_the_process_need_consent() -> None:
 def test_a_package_that_is_not_found_yet_needs_consent_when_it_is(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.name("run", "env", "evil_later:Evil-v0")
+    stage.name("settings", "env", "evil_later:Evil-v0")
     run = open_run(stage.run, None, {})
     stage.put("later/evil_later.py")
     monkeypatch.chdir(stage.folder / "later")
@@ -447,7 +441,7 @@ COLLECTING = {
 
 @pytest.mark.parametrize("kind", COLLECTING)
 def test_a_strangers_collectors_are_not_started(stage: Stage, kind: str) -> None:
-    stage.name("run", "collectors", kind)
+    stage.name("settings", "collectors", kind)
     resume = ["resume", str(stage.run), "--steps", "160"]
     refused = CliRunner().invoke(train.main, resume)
     assert refused.exit_code == 1
@@ -464,7 +458,7 @@ def test_a_strangers_number_of_processes_is_not_started_with_the_users_collector
     stage: Stage,
 ) -> None:
     stage.edit(
-        lambda document: document["run"].update(
+        lambda document: document["settings"].update(
             num_envs=9, group_size=1, collectors="processes", num_collectors=9
         )
     )
@@ -508,11 +502,9 @@ def test_the_text_of_an_own_agents_setting_needs_consent_and_its_choice_does_not
     stage: Stage,
 ) -> None:
     (stage.folder / "other.py").write_text(
-        "from dataclasses import dataclass\n"
         "from eagerly.agents.td3 import TD3\n"
         "from eagerly.agents.td3_config import TD3Config\n"
         "from eagerly.settings import setting\n"
-        "@dataclass(frozen=True, kw_only=True)\n"
         "class Config(TD3Config):\n"
         "    data: str = setting('', 'A file')\n"
         "    kind: str = setting('a', 'A choice', choices=('a', 'b'))\n"
@@ -520,9 +512,9 @@ def test_the_text_of_an_own_agents_setting_needs_consent_and_its_choice_does_not
         "    Config = Config\n"
     )
     stage.name(None, "agent", "other:Agent")
-    stage.name("agent_settings", "kind", "b")
+    stage.name("settings", "kind", "b")
     assert open_run(stage.run, "other:Agent", {}).agent_config.kind == "b"
-    stage.name("agent_settings", "data", "/etc/passwd")
+    stage.name("settings", "data", "/etc/passwd")
     with pytest.raises(RunError, match=r'would give its agent the data "/etc/passwd"'):
         open_run(stage.run, "other:Agent", {})
     assert open_run(stage.run, "other:Agent", {"data": "/etc/passwd"}).untrusted == {}

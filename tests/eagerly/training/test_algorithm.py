@@ -140,7 +140,7 @@ class Prioritized(TD3):
         sampler.per_row = ("td_error",)
         return sampler
 
-    def accumulator(self, discount: float) -> TwoSteps:
+    def accumulator(self) -> TwoSteps:
         return TwoSteps()
 
 

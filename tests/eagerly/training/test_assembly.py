@@ -72,8 +72,8 @@ def test_what_the_check_found_is_known_when_the_run_continues(
 def test_memory_is_there_for_priorities_and_for_steps_with_other_goals(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], capacity: int, needed: int
 ) -> None:
-    config = RunConfig.from_flat(env="Reach-v0", steps=2000, replay_capacity=capacity)
-    given = config, TD3Config.from_flat(**settings), RowLayout(6, 2)
+    config = RunConfig(env="Reach-v0", steps=2000, replay_capacity=capacity)
+    given = config, TD3Config(**settings), RowLayout(6, 2)
     monkeypatch.setattr(hardware, "available_memory", lambda: needed)
     _check_buffer(*given)
     monkeypatch.setattr(hardware, "available_memory", lambda: needed - 1)

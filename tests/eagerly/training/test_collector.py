@@ -18,7 +18,7 @@ from tests.toys import Counting
 
 def collector_of(env: str, seed: int = 0, **settings: Any) -> tuple[TD3, Any, Collector]:
     made = gymnasium.make(env)
-    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
+    config = TD3Config(hidden_sizes=(8,), mode="eager", **settings)
     agent = TD3(made.observation_space, made.action_space, config, seed=seed)
     buffer = replay_buffer(agent.layout, 1000, seed=seed)
     return agent, buffer, Collector.make(agent, env, buffer, num_envs=2, seed=seed, warmup_steps=20)
@@ -29,9 +29,7 @@ def test_a_loop_of_ones_own_collects_what_the_trainer_does(train: TrainRun) -> N
     trainer = train(**settings, warmup_steps=20, steps=60, replay_ratio=0.01, discount=0.9)
     agent = TD3(trainer.observations.space, trainer.actions.space, trainer.agent.config, seed=0)
     buffer = replay_buffer(agent.layout, 1000, seed=0)
-    collector = Collector.make(
-        agent, "Pendulum-v1", buffer, num_envs=2, seed=0, warmup_steps=20, discount=0.9
-    )
+    collector = Collector.make(agent, "Pendulum-v1", buffer, num_envs=2, seed=0, warmup_steps=20)
     while collector.steps < 60:
         collector.collect()
     np.testing.assert_array_equal(buffer.rows(0, 60), trainer.buffer.rows(0, 60))
@@ -64,7 +62,7 @@ def collector_with(
     lengths: list[int], warmup_steps: int, **more: Any
 ) -> tuple[Any, Any, Collector]:
     """A collector of environments whose episodes have these lengths; nothing is explored."""
-    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", exploration_noise=0.0)
+    config = TD3Config(hidden_sizes=(8,), mode="eager", exploration_noise=0.0)
     env, each = Counting(), iter(lengths)
     agent = TD3(env.observation_space, env.action_space, config)
     buffer = agent.replay_buffer(1000)
@@ -166,8 +164,7 @@ def test_a_loop_of_ones_own_relabels_as_the_trainer_does(train: TrainRun, env: s
     trainer = train(**settings, warmup_steps=20, steps=60, replay_ratio=0.01)
     agent = TD3(trainer.observations.space, trainer.actions.space, trainer.agent.config, seed=0)
     buffer = agent.replay_buffer(1000)
-    given = {"warmup_steps": 20, "discount": 0.9}
-    collector = Collector.make(agent, env, buffer, num_envs=2, seed=0, **given)
+    collector = Collector.make(agent, env, buffer, num_envs=2, seed=0, warmup_steps=20)
     while collector.steps < 60:
         collector.collect()
     assert buffer.added == trainer.buffer.added > 3 * 60
@@ -181,7 +178,7 @@ def test_a_loop_of_ones_own_relabels_as_the_trainer_does(train: TrainRun, env: s
 
 def test_of_more_transitions_than_the_buffer_holds_the_newest_are_kept() -> None:
     made = gymnasium.make("Reach-v0")
-    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", hindsight="future", n_step=2)
+    config = TD3Config(hidden_sizes=(8,), mode="eager", hindsight="future", n_step=2)
     agent = TD3(made.observation_space, made.action_space, config)
     found = []
     for capacity in (20, 10_000):

@@ -187,30 +187,33 @@ def test_networks_that_are_none_are_refused(run: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (at("run")({}), "env"),
-        (at("run", "num_envs")(10**9), r"num_envs must be in \[1, 4096\]"),
-        (at("run", "replay_capacity")(10**30), "replay_capacity must be in"),
-        (at("run", "env")("factory os:system"), "give it again from your program"),
-        (at("run", "evaluation_episodes")(10**9), r"evaluation_episodes must be in \[1, 100000\]"),
-        (at("run", "intra_op_threads")(10**6), r"intra_op_threads must be in \[1, 1024\]"),
-        (at("run", "replay_ratio")(1e15), r"replay_ratio must be in \(0, 1000\]"),
-        (at("agent_settings", "n_critics")(10**6), r"n_critics must be in \[1, 256\]"),
-        (at("agent_settings", "hidden_sizes")([16384] * 12), "networks of .* GiB of memory"),
-        (at("run", "seed")(float("nan")), "seed must be of type int; got nan"),
-        (at("run", "seed")(10**400), "seed must be in"),
-        (at("run", "discount")(10**400), "discount must be in"),
-        (at("run", "env")("../x"), "no environment"),
+        (at("settings")({}), "env"),
+        (at("settings", "num_envs")(10**9), r"num_envs must be in \[1, 4096\]"),
+        (at("settings", "replay_capacity")(10**30), "replay_capacity must be in"),
+        (at("settings", "env")("factory os:system"), "give it again from your program"),
         (
-            at("run", "env_kwargs")({"nonsense": 1}),
+            at("settings", "evaluation_episodes")(10**9),
+            r"evaluation_episodes must be in \[1, 100000\]",
+        ),
+        (at("settings", "intra_op_threads")(10**6), r"intra_op_threads must be in \[1, 1024\]"),
+        (at("settings", "replay_ratio")(1e15), r"replay_ratio must be in \(0, 1000\]"),
+        (at("settings", "n_critics")(10**6), r"n_critics must be in \[1, 256\]"),
+        (at("settings", "hidden_sizes")([16384] * 12), "networks of .* GiB of memory"),
+        (at("settings", "seed")(float("nan")), "seed must be of type int; got nan"),
+        (at("settings", "seed")(10**400), "seed must be in"),
+        (at("settings", "discount")(10**400), "discount must be in"),
+        (at("settings", "env")("../x"), "no environment"),
+        (
+            at("settings", "env_kwargs")({"nonsense": 1}),
             r"would give its environment .\"nonsense\": 1.: add --trust",
         ),
         (at("agent")("__import__"), "agent must be one of"),
-        (at("agent_settings", "hidden_sizes")([10**9]), r"hidden_sizes must be in \[1, 16384\]"),
+        (at("settings", "hidden_sizes")([10**9]), r"hidden_sizes must be in \[1, 16384\]"),
         (
-            at("agent_settings", "hidden_sizes")([8] * 10**4),
+            at("settings", "hidden_sizes")([8] * 10**4),
             "must have at most 64 elements",
         ),
-        (at("agent_settings", "tau")("x"), "tau must be"),
+        (at("settings", "tau")("x"), "tau must be"),
         (at("format")(99), "newer eagerly"),
     ],
 )
@@ -370,7 +373,7 @@ def test_settings_that_are_nested_deeply_are_refused(run: Path) -> None:
     for _ in range(900):
         deep = {"a": deep}
     shutil.rmtree(run / "checkpoints")
-    edit_sealed(run / "config.json", at("run", "env_kwargs")(deep))
+    edit_sealed(run / "config.json", at("settings", "env_kwargs")(deep))
     refused(run, "it is nested too deeply")
 
 

@@ -55,7 +55,7 @@ def test_a_setting_of_networks_that_are_not_there_is_refused(
     tmp_path: Path, agent: str, settings: dict, idle: dict
 ) -> None:
     with pytest.raises(
-        RunError, match=f"{next(iter(idle))} acts only for networks that are not your own"
+        RunError, match=f"{next(iter(idle))} has an effect only for networks that are not your own"
     ):
         open_run(tmp_path / "run", agent, settings | idle | {"env": "Pendulum-v1"})
 

@@ -57,7 +57,9 @@ def test_success_is_in_the_table_and_in_the_curves(train: TrainRun) -> None:
 
 
 def test_an_environment_without_what_hindsight_needs_is_refused(train: TrainRun) -> None:
-    with pytest.raises(RunError, match="hindsight acts only for observations with the entries"):
+    with pytest.raises(
+        RunError, match="hindsight has an effect only for observations with the entries"
+    ):
         train(hindsight="future")
     with pytest.raises(RunError, match=r"entries .*; got Dict\('achieved_goal'"):
         train("ignored", **REPLAY | {"ignore_entries": "desired_goal"})

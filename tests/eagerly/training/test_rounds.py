@@ -23,7 +23,7 @@ def collector_of(groups: int = 0, steps: int = 1, policy_lag: int = 0, **setting
     """Four environments whose random phase ends after 10 steps, within a step of all of them."""
     env = settings.pop("env", "Long-v0")
     made = gymnasium.make(env)
-    config = TD3Config.from_flat(hidden_sizes=(8,), mode="eager", **settings)
+    config = TD3Config(hidden_sizes=(8,), mode="eager", **settings)
     agent = TD3(made.observation_space, made.action_space, config)
     buffer = agent.replay_buffer(1000)
     more = {"group_size": groups, "rollout_steps": steps, "policy_lag": policy_lag}

@@ -106,7 +106,7 @@ def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
         np.testing.assert_array_equal(policy(given), expected)
     assert np.isfinite(evaluate(policy, env, seeds=[0]).returns).all()
     with pytest.raises(
-        RunError, match=r"ignore_entries acts only for entries of a Dict|no entries"
+        RunError, match=r"ignore_entries has an effect only for entries of a Dict|no entries"
     ):
         train("other", ignore_entries="mission")
 

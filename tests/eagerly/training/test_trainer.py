@@ -24,7 +24,6 @@ from eagerly.buffers import ReplayBuffer
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
 from eagerly.export.episodes import play_episodes
-from eagerly.settings import settings_of
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
@@ -565,7 +564,7 @@ def test_an_environment_may_come_from_a_factory(train: TrainRun, tmp_path: Path)
 
     trainer = train(env=Counting, env_kwargs={"length": 5}, steps=60, num_envs=2)
     assert trainer.collector.environments.state()["episodes"] == [6, 6]
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())["run"]
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert (saved["env"], saved["env_kwargs"]) == ("factory tests.toys:Counting", {"length": 5})
     assert train(env=Counting, env_kwargs={"length": 5}, steps=80).steps == 80
     with pytest.raises(RunError, match="give it again from your program"):
@@ -652,9 +651,7 @@ def _fingerprint(trainer: Trainer) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    "field", [name for name in settings_of(RunConfig) if name not in ELSEWHERE]
-)
+@pytest.mark.parametrize("field", [name for name in RunConfig.SETTINGS if name not in ELSEWHERE])
 def test_every_setting_acts(train: TrainRun, unchanged: list[Any], field: str) -> None:
     assert _fingerprint(train(**UNCHANGED | {field: CHANGED[field]})) != unchanged
 
