@@ -50,6 +50,30 @@ def agent_class(name: str) -> Any:
     return kind
 
 
+def agent_name(agent: str | type) -> str:
+    """Returns the name by which a run imports an agent.
+
+    Args:
+        agent: The name itself, or the class.
+
+    Raises:
+        ValueError: If the class cannot be imported by a name.
+    """
+    if isinstance(agent, str):
+        return agent
+    place = f"{agent.__module__}:{agent.__qualname__}"
+    for name, (home, _) in _AGENTS.items():
+        if place == f"eagerly.agents.{home}":
+            return name
+    if agent.__module__ == "__main__" or "." in agent.__qualname__:
+        raise ValueError(
+            f"{agent.__qualname__} must be defined at the top of a module that can be imported, "
+            f"because a run is resumed and loaded by name; it is in {agent.__module__}: move it "
+            "into a file of its own and import it"
+        )
+    return place
+
+
 def config_class(name: str) -> Any:
     """Imports the settings class of an agent; a registered one's without TensorFlow.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -17,13 +18,20 @@ from eagerly.agents.inputs import Batch, inputs_of
 from eagerly.agents.learner import Learner
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.outputs import outputs_of
-from eagerly.agents.persistence import VariableCheckpoint, check_loadable, check_weights
+from eagerly.agents.persistence import (
+    VariableCheckpoint,
+    check_loadable,
+    check_weights,
+    save_agent,
+    saved_agent,
+)
 from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
 from eagerly.agents.schedule import Phase
 from eagerly.agents.statistics import Statistics
 from eagerly.buffers import Buffer, Layout, replay_buffer
+from eagerly.importing import FACTORY
 from eagerly.networks import acting_policy
 from eagerly.networks.acting import MemoryPolicy
 from eagerly.networks.actor import Actor
@@ -32,9 +40,11 @@ from eagerly.networks.models import Model, weights_by_path
 from eagerly.policies.behavior import BehaviorPolicy, check_rows, finite_scores
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.policies.policy import Policy
 from eagerly.quiet import find_devices
 from eagerly.seeding import Stream, seed_word
 from eagerly.settings import recorded
+from eagerly.spaces.serialization import recorded_spaces, restored_spaces
 from eagerly.state import Saved
 
 
@@ -43,12 +53,16 @@ class Agent(Algorithm, Saved):
 
     A file of its own adds settings and `update`; `Algorithm` has what else it can say.
 
+    Create it for an environment, `TD3(env, n_step=3)`, or for two spaces,
+    `TD3(observation_space, action_space, n_step=3)`.
+
     Args:
-        observation_space: What `spaces.Observations` takes; it lays out rows of O numbers.
-        action_space: What `spaces.Actions` takes. Inside, an action is A numbers in [-1, 1].
+        env: An environment, of which only the spaces are read; or the space of observations.
+        action_space: The space of actions, if the first argument is a space. Inside the agent, an
+            action is A numbers in [-1, 1].
         config: The settings; None for their defaults.
         seed: Seed of the initial weights and of all noise, at least 0.
-        **models: `actor`, `critic` or `models`, in place of the settings of these names.
+        **settings: Settings by name, which take precedence over those of `config`.
 
     Attributes:
         Config: The dataclass of its settings.
@@ -66,7 +80,9 @@ class Agent(Algorithm, Saved):
         rewards: What rewards go through before any update.
 
     Raises:
-        ValueError: If a space is not supported.
+        TypeError: If the first two arguments are neither an environment nor two spaces, or a
+            setting is unknown.
+        ValueError: If a space is not supported, a setting is invalid or has no effect.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
@@ -76,25 +92,23 @@ class Agent(Algorithm, Saved):
 
     def __init__(
         self,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
+        env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | gymnasium.Space,
+        action_space: gymnasium.Space | None = None,
         config: Any = None,
         *,
         seed: int = 0,
-        **models: Any,
+        **settings: Any,
     ) -> None:
+        spaces = _spaces_of(env, action_space)
         config = self.Config() if config is None else config
-        unknown = models.keys() - {"actor", "critic", "models"}
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
-        self.config = config = dataclasses.replace(config, **models) if models else config
+        self.config = config = dataclasses.replace(config, **settings) if settings else config
         find_devices()
-        builder = self.Builder(config, observation_space, action_space, seed=seed)
+        builder = self.Builder(config, *spaces, seed=seed)
         self.observations, self.actions = builder.observations, builder.actions
         layouts = self.observations, self.actions
         config.check_spaces(*layouts)
         config.check_effect(config.changed(), layouts)
-        self._seed, self._spaces, self._in_update = seed, builder.spaces, False
+        self.seed, self._spaces, self._in_update = seed, builder.spaces, False
         self.inputs = inputs_of(config, *layouts, seed)
         self.rewards = RewardScaling(config, self.inputs.dtype)
         self.outputs = outputs_of(self.actions, config, self.inputs.rows_per_update)
@@ -242,7 +256,7 @@ class Agent(Algorithm, Saved):
             config.exploration_epsilon,
             self.observations,
             self.actions,
-            seed=self._seed,
+            seed=self.seed,
             first=first,
         )
 
@@ -293,6 +307,69 @@ class Agent(Algorithm, Saved):
         for module in self.modules.values():
             module.keep_learning_rate()
 
+    def as_policy(self) -> Policy:
+        """Returns the deterministic policy as it is now, in the units of the environment.
+
+        A policy with custom networks changes with later updates; any other does not.
+        """
+        actor = self.policy.snapshot() or self.policy
+        return Policy(actor, self.observations, self.actions, steps=0, which="latest")
+
+    def save(self, path: str | Path) -> None:
+        """Writes the agent to a directory, from which `load` creates it again.
+
+        Networks, targets, optimizers, statistics and counters are saved, so that the next update
+        with the same transitions is the same. The replay buffer is not.
+
+        Args:
+            path: The directory, which may hold an agent that was saved before.
+
+        Raises:
+            FloatingPointError: If a variable is not finite; nothing is written then.
+            OSError: If something cannot be written, or other files are in the directory.
+        """
+        document = {
+            "agent": _name(type(self)),
+            "settings": {
+                name: f"{FACTORY}{value!r}" if callable(value) else value
+                for name, value in self.config.flat().items()
+            },
+            "spaces": recorded_spaces(
+                self.observations, self.actions, custom_models=self.config.has_custom_models
+            ),
+            "seed": self.seed,
+        }
+        save_agent(Path(path), document, self.state(), self.checkpoint)
+
+    @classmethod
+    def load(cls, path: str | Path, **settings: Any) -> Self:
+        """Creates an agent from a directory that `save` wrote.
+
+        No code in the directory is executed. A factory of custom networks is not imported from its
+        name there: pass it again, as in `TD3.load(path, actor=make_actor)`.
+
+        Args:
+            path: The directory.
+            **settings: Settings that differ from the saved ones, such as factories or `mode`.
+
+        Raises:
+            OSError: If the files cannot be read.
+            ValueError: If they are not those of such an agent.
+        """
+        document, state, prefix = saved_agent(Path(path), _name(cls))
+        known = {n: tuple(v) if isinstance(v, list) else v for n, v in document["settings"].items()}
+        factories = [n for n, each in cls.Config.SETTINGS.items() if each.names]
+        if missing := [n for n in factories if known.get(n) and n not in settings]:
+            raise ValueError(
+                f"{path} was saved with {missing[0]} {known[missing[0]]!r}, which is not imported "
+                f"from there: pass {missing[0]}=... to load"
+            )
+        spaces = restored_spaces(document["spaces"])
+        agent = cls(*spaces, cls.Config(**known | settings), seed=document["seed"])
+        agent.checkpoint.read(prefix)
+        agent.restore(state)
+        return agent
+
     def figures(self) -> dict[str, float]:
         """Returns numbers of the agent as it is now, which curves show: ranges, if it has any."""
         return self.acting.figures() if isinstance(self.acting, Actor) else {}
@@ -303,7 +380,7 @@ class Agent(Algorithm, Saved):
         Raises:
             ValueError: If a factory of the user returns the same variables again.
         """
-        found = self.Builder(self.config, *self._spaces, seed=self._seed).policy_actor()
+        found = self.Builder(self.config, *self._spaces, seed=self.seed).policy_actor()
         own = {id(variable.value) for variable in self.acting.variables}
         if any(id(variable.value) in own for variable in found.variables):
             raise ValueError(
@@ -366,3 +443,28 @@ class Agent(Algorithm, Saved):
         metrics, weights = self.learner.learn(buffer, updates)
         self.policy.refresh(weights)
         return metrics
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _spaces_of(
+    env: Any, action_space: gymnasium.Space | None
+) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Returns the spaces of an environment, or two spaces as they are.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(env, gymnasium.Space) and isinstance(action_space, gymnasium.Space):
+        return env, action_space
+    if isinstance(env, gymnasium.vector.VectorEnv) and action_space is None:
+        return env.single_observation_space, env.single_action_space
+    if isinstance(env, gymnasium.Env) and action_space is None:
+        return env.observation_space, env.action_space
+    raise TypeError(
+        "an agent is created for an environment, or for its observation_space and action_space; "
+        f"got {type(env).__name__} and {type(action_space).__name__}. Pass settings by name: "
+        "config=..., n_step=3"
+    )

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from eagerly.state import packed, unpacked
+
+_DOCUMENT, _FORMAT = "agent.json", 1
 
 
 class VariableCheckpoint:
@@ -85,6 +92,67 @@ class VariableCheckpoint:
                     f"and {own.get(key, 'missing')} here"
                 )
         self._checkpoint.read(prefix).assert_consumed()
+
+
+def save_agent(
+    path: Path, document: Mapping[str, Any], state: Any, checkpoint: VariableCheckpoint
+) -> None:
+    """Writes an agent to a directory, which appears once it is complete.
+
+    Args:
+        path: The directory; it is replaced if it holds an agent.
+        document: A description of the agent, which JSON can hold.
+        state: The agent's state.
+        checkpoint: Its variables.
+
+    Raises:
+        FileExistsError: If other files are in the directory.
+        FloatingPointError: If a variable is not finite.
+        OSError: If something cannot be written.
+    """
+    if path.exists() and not (path / _DOCUMENT).is_file():
+        raise FileExistsError(f"{path} exists and holds no agent: choose another directory")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        new = Path(folder, "new")
+        new.mkdir()
+        checkpoint.write(str(new / "networks"))
+        arrays: dict[str, Any] = packed(state)
+        np.savez(new / "state.npz", **arrays)
+        content = json.dumps({"format": _FORMAT, **document}, indent=1, allow_nan=False)
+        (new / _DOCUMENT).write_text(content + "\n", encoding="utf-8")
+        if path.exists():
+            path.rename(Path(folder, "old"))
+        new.rename(path)
+
+
+def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
+    """Reads what `save_agent` wrote.
+
+    Args:
+        path: The directory.
+        agent: Name of the agent that it must hold.
+
+    Returns:
+        The description, the state, and the prefix of the files of the variables.
+
+    Raises:
+        OSError: If a file cannot be read.
+        ValueError: If it is not such an agent's.
+    """
+    document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
+    kinds = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
+    if not isinstance(document, dict) or document.keys() != kinds.keys():
+        raise ValueError(f"{path / _DOCUMENT} is not that of an agent")
+    for name, kind in kinds.items():
+        if not isinstance(document[name], kind):
+            raise ValueError(f"{name} in {path / _DOCUMENT} is not a {kind.__name__}")
+    if document["format"] != _FORMAT:
+        raise ValueError(f"{path} has format {document['format']}; this version reads {_FORMAT}")
+    if document["agent"] != agent:
+        raise ValueError(f"{path} holds an agent {document['agent']}, not {agent}")
+    with np.load(path / "state.npz", allow_pickle=False) as parts:
+        return document, unpacked(parts), str(path / "networks")
 
 
 def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:

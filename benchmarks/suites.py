@@ -22,12 +22,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from eagerly import Trainer, evaluate, load_policy, open_run
+from eagerly import Trainer, load_policy, open_run
 from eagerly.benchmarks.tasks import SHORT, TASKS, Task
 from eagerly.spaces import text_of
 from eagerly.storage.digests import digests
 from eagerly.storage.evaluations import read_results
-from eagerly.training.evaluation import evaluation_seeds
+from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from eagerly.training.video import Camera
 
 RESULTS = Path(__file__).parent / "results"
@@ -99,7 +99,7 @@ class Examination:
         policy, config = load_policy(self._run, "latest"), open_run(self._run, None, {}).config
         seeds = evaluation_seeds(config.evaluation_seed, config.evaluation_episodes)
         with closing(self._make()) as env:
-            found = evaluate(policy, env, seeds).summary()["return_mean"]
+            found = run_episodes(policy, env, seeds).summary()["return_mean"]
         recorded = float(
             read_results(open_run(self._run, None, {}).evaluations_path).return_mean[-1]
         )

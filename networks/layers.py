@@ -118,6 +118,18 @@ class EnsembleDense(keras.layers.Layer):
     `[members, B, units]`. Each member is drawn by itself, with its own seed: given the stacked
     kernel, Keras would read it as a convolution and shrink every draw by sqrt(members). With `l2`
     the layer declares the penalty l2/2 Σw² of its weights and biases, whose gradient is l2 w.
+
+    Args:
+        members: C, the number of members.
+        inputs: I, the number of inputs.
+        units: The number of outputs.
+        initializer: One of `networks.initializers.INITIALIZERS`.
+        seed: Seed of the initial weights.
+        name: Name of the layer.
+        dtype: Dtype policy, such as "float32" or "mixed_bfloat16".
+        limit: Unless 0, weights are drawn uniformly from ± this.
+        l2: Factor of the penalty.
+        use_bias: Whether a bias is added. Omit it before a normalization, which subtracts it.
     """
 
     def __init__(
@@ -132,6 +144,7 @@ class EnsembleDense(keras.layers.Layer):
         dtype: str,
         limit: float = 0.0,
         l2: float = 0.0,
+        use_bias: bool = True,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         pairs = [
@@ -140,7 +153,8 @@ class EnsembleDense(keras.layers.Layer):
         ]
         self._regularizer = HalfSquares(l2) if l2 else None
         self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
-        self.bias = self._stacked("bias", [bias for _, bias in pairs], (units,))
+        biases = [bias for _, bias in pairs]
+        self.bias = self._stacked("bias", biases, (units,)) if use_bias else None
         self.built = True
 
     def _stacked(
@@ -157,12 +171,13 @@ class EnsembleDense(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, I]` or `[members, B, I]` to `[members, B, units]`."""
-        return product(inputs, self.kernel) + self.bias[:, tf.newaxis, :]
+        outputs = product(inputs, self.kernel)
+        return outputs if self.bias is None else outputs + self.bias[:, tf.newaxis, :]
 
     def first(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps `[B, I]` to `[B, units]` through member 0 alone."""
-        kernel, bias = (tf.cast(v[0], self.compute_dtype) for v in (self.kernel, self.bias))
-        return product(inputs, kernel) + bias
+        outputs = product(inputs, tf.cast(self.kernel[0], self.compute_dtype))
+        return outputs if self.bias is None else outputs + tf.cast(self.bias[0], self.compute_dtype)
 
 
 class EnsembleLayerNormalization(keras.layers.Layer):
@@ -183,6 +198,59 @@ class EnsembleLayerNormalization(keras.layers.Layer):
         """Normalises `[B, units]` with the scale and offset of member 0."""
         gamma, beta = (tf.cast(v[0], self.compute_dtype) for v in (self.gamma, self.beta))
         return standardize(inputs) * gamma + beta
+
+
+class EnsembleBatchNormalization(keras.layers.Layer):
+    """Batch normalization (Ioffe and Szegedy 2015) with statistics for each member.
+
+    In training mode, `[members, B, units]` is normalized by its own mean and variance over B, and
+    running averages follow them by 1 - `momentum`. Otherwise, it is normalized by these averages.
+
+    Args:
+        members: C, the number of members.
+        units: The number of units.
+        name: Name of the layer.
+        dtype: Dtype policy.
+        momentum: Decay of the running averages per update, in [0, 1).
+        epsilon: Added to variances.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        units: int,
+        *,
+        name: str,
+        dtype: str,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._momentum, self._epsilon, shape = momentum, epsilon, (members, units)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
+        averages = {"shape": shape, "trainable": False}
+        self.mean = self.add_weight(name="moving_mean", initializer="zeros", **averages)
+        self.variance = self.add_weight(name="moving_variance", initializer="ones", **averages)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Normalizes `[members, B, units]` over B."""
+        wide = tf.cast(inputs, self.variable_dtype)
+        mean, variance = self.mean.value, self.variance.value
+        if training:
+            mean, variance = tf.nn.moments(wide, axes=[1])  # [members, units]
+            for average, new in ((self.mean, mean), (self.variance, variance)):
+                average.assign(new + self._momentum * (average.value - new))
+        scale = self.gamma.value * tf.math.rsqrt(variance + self._epsilon)
+        offset = self.beta.value - mean * scale
+        return tf.cast(wide * scale[:, tf.newaxis, :] + offset[:, tf.newaxis, :], inputs.dtype)
+
+    def first(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalizes `[B, units]` by the running averages of member 0."""
+        scale = self.gamma[0] * tf.math.rsqrt(self.variance[0] + self._epsilon)
+        wide = tf.cast(inputs, self.variable_dtype)
+        return tf.cast((wide - self.mean[0]) * scale + self.beta[0], inputs.dtype)
 
 
 def standardize(inputs: tf.Tensor) -> tf.Tensor:

@@ -65,8 +65,8 @@ def main(
             from eagerly.storage.run import open_run
             from eagerly.training.evaluation import (
                 episodes_at_limit,
-                evaluate,
                 evaluation_seeds,
+                run_episodes,
             )
             from eagerly.training.video import Camera
         run = open_run(run_dir, None, {}, trust=trust)
@@ -98,7 +98,7 @@ def main(
                 def begin(episode: int) -> None:
                     bar.set_description_str(f"episode {episode + 1} of {len(seeds)}")
 
-                evaluation = evaluate(
+                evaluation = run_episodes(
                     policy, env, seeds, steps_limit=steps_limit, watch=bar.update, begin=begin
                 )
             if evaluation.at_limit:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import chdir
-from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,6 @@ import numpy as np
 from eagerly.errors import RunError
 from eagerly.scripts.commands import Command
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
-from eagerly.storage.files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from eagerly.curves.tables import Group
 
 _ENOUGH = 5  # runs whose interval is nearly what it is called
-_METRICS = {"return": "return_mean", "success": "success_rate"}
 _NOTHING = "there is no evaluation in these runs yet"
 
 
@@ -101,43 +97,43 @@ def main(
     Runs that differ in their seed alone become one line with a band: the 95 % bootstrap interval.
     """
     with chdir("/"):  # matplotlib takes its settings from the directory that it is imported in
-        from eagerly.curves.figures import comparison, learning_curves
+        from eagerly.curves.figures import comparison, learning_curves, save
     from eagerly.curves.comparison import compare
-    from eagerly.curves.tables import read_groups
+    from eagerly.curves.tables import selected_groups
+
+    def show(figure: Figure, path: Path) -> None:
+        save(figure, path)
+        _note(f"picture  {path}")
 
     if output.suffix not in (".png", ".svg"):
         raise click.BadParameter(f"--output must end in .png or .svg, got {output}")
     try:
-        groups = read_groups(
-            paths, metric=_METRICS[metric], times=axis == "time", say=_note, trust=trust
-        )
-        groups = [group.until(until) if until else group for group in groups]
-        groups = [group for group in groups if group.curves]
-        if not groups:
-            raise Failure(_NOTHING)
-        labels = sorted({group.label for group in groups})
-        for option, label in [("baseline", baseline), *(("rename", old) for old, _ in rename)]:
-            if label and label not in labels:
-                raise click.BadParameter(f"--{option} must be one of {labels}, got {label}")
         names = dict(rename)
-        renamed = [names.get(label, label) for label in labels]
-        if len(set(renamed)) < len(labels):
-            raise click.BadParameter(f"--rename would give different runs one name: {renamed}")
-        groups = [replace(group, label=names.get(group.label, group.label)) for group in groups]
+        groups = selected_groups(
+            paths,
+            metric=metric,
+            axis=axis,
+            until=until,
+            rename=names,
+            say=_note,
+            trust=trust,
+        )
         baseline = baseline and names.get(baseline, baseline)
+        labels = sorted({group.label for group in groups})
+        if baseline and baseline not in labels:
+            raise click.BadParameter(f"--baseline must be one of {labels}, got {baseline}")
         # What a random policy's rate of success is, is not known.
         zeros: dict[str, float] | None = None if metric == "return" else {}
         comparisons = compare(groups, baseline, zeros) if baseline else []
-        output.parent.mkdir(parents=True, exist_ok=True)
         for look in ("light", "dark") if theme == "both" else (theme,):
             stem = f"{output.stem}-dark" if theme == "both" and look == "dark" else output.stem
             curves = learning_curves(
                 groups, axis=axis, metric=metric, statistic=statistic, theme=look, title=title
             )
-            _save(curves, output.with_stem(stem))
+            show(curves, output.with_stem(stem))
             if baseline and comparisons:
                 beside = comparison(comparisons, baseline, theme=look)
-                _save(beside, output.with_stem(f"{stem}-beside"))
+                show(beside, output.with_stem(f"{stem}-beside"))
         _print_scores(groups)
         if baseline:
             _print_comparisons(comparisons, baseline)
@@ -200,14 +196,6 @@ def _what_is_left_out(group: Group, treated: str) -> str:
 
 def _note(line: str) -> None:
     echo(printable(line, lines=False), err=True)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    content = BytesIO()
-    figure.savefig(content, dpi=150, format=path.suffix[1:])
-    # Whatever stands there, a link for example, is replaced and not written through.
-    RunFiles(path.parent).write(path.name, [content.getvalue()])
-    _note(f"picture  {path}")
 
 
 def _print_scores(groups: Sequence[Group]) -> None:

@@ -174,23 +174,13 @@ def _train(
 def _train_run(
     run: Any, signals: StopSignals, progress: bool, profile_calls: int, report_to: int | None
 ) -> None:
-    from eagerly.storage.checkpoint_reader import newest_checkpoint
-    from eagerly.storage.manifest import is_finished
+    from eagerly.storage.checkpoint_reader import resumable_checkpoint
     from eagerly.training.callbacks import ProgressBar, ProgressReports
     from eagerly.training.trainer import Trainer
 
-    newest = None
-    if not run.is_new:
-        run.lock()
-        newest = newest_checkpoint(run.path)
-    if newest and is_finished(run.path, newest.manifest, run.config):
+    newest, is_finished = resumable_checkpoint(run)
+    if newest and is_finished:
         steps = newest.manifest.steps
-        if run.overridden:
-            flag = "--steps" if steps >= run.config.steps else "--stop-at-return"
-            raise RunError(
-                f"{run.path} is finished: it has {steps} steps, and reached its {flag}. What "
-                f"--override accepts acts only on further steps: give a larger {flag} too."
-            )
         tell(f"{run.path} is finished: it has {steps} steps.")
         _print_end(run, steps)
         return

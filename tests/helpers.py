@@ -179,12 +179,12 @@ def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: A
 
 def random_of(agent: Agent, update: int = 1) -> UpdateRandom:
     """The random numbers of one of an agent's updates."""
-    return UpdateRandom(agent._seed, tf.constant(update, tf.int64), agent.inputs.dtype)
+    return UpdateRandom(agent.seed, tf.constant(update, tf.int64), agent.inputs.dtype)
 
 
 def reseed(agent: Agent, seed: int) -> None:
     """Gives an agent another seed, which is a setting of the run and not part of a checkpoint."""
-    agent._seed = agent.learner._seed = seed
+    agent.seed = agent.learner._seed = seed
     agent.inputs._seed = seed  # type: ignore[attr-defined]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from eagerly import Trainer, open_run
-from eagerly.training.callbacks import Callback, Training
+from eagerly.training.callbacks import Callback, TrainerView
 
 
 class StopWatch(Callback):
@@ -32,7 +32,7 @@ class StopWatch(Callback):
         self._marks = list(marks)
         self.times: list[tuple[int, float]] = []
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         """Takes the time where a mark is reached."""
         if self._marks and training.steps >= self._marks[0]:
             self.times.append((training.steps, time.perf_counter()))

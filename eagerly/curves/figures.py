@@ -7,6 +7,8 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,6 +17,7 @@ from matplotlib.figure import Figure
 from eagerly.curves.comparison import Comparison
 from eagerly.curves.statistics import STATISTICS, Estimate, over_runs
 from eagerly.curves.tables import Group
+from eagerly.storage.files import RunFiles
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; in the dark without black.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
@@ -22,6 +25,15 @@ _STYLES = ("-", "--", "-.", ":")
 _INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
 _FEW = 10  # evaluations, each of which is marked: one alone is no line
 _TITLES = {"iqm": "interquartile mean", "mean": "mean"}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as a .png or .svg file, and its folder if that is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = BytesIO()
+    figure.savefig(content, dpi=150, format=path.suffix[1:])
+    # Whatever stands there, a link for example, is replaced and not written through.
+    RunFiles(path.parent).write(path.name, [content.getvalue()])
 
 
 def learning_curves(

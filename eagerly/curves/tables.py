@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,49 @@ def read_groups(
         Group(label, env, tuple(sorted(members, key=lambda curve: curve.seed)))
         for (env, label), members in groups.items()
     ]
+
+
+METRICS = {"return": "return_mean", "success": "success_rate"}
+
+
+def selected_groups(
+    paths: Iterable[str | Path],
+    *,
+    metric: str = "return",
+    axis: str = "steps",
+    until: int | None = None,
+    rename: Mapping[str, str] = MappingProxyType({}),
+    say: Callable[[str], None] = lambda line: None,
+    trust: bool = False,
+) -> list[Group]:
+    """Reads what a figure shows, as `read_groups` does.
+
+    Args:
+        paths: As in `read_groups`.
+        metric: "return" or "success".
+        axis: "steps", or "time" for wall time.
+        until: Environment steps after which evaluations are left out; None keeps all.
+        rename: New labels, by label.
+        say: As in `read_groups`.
+        trust: As in `read_groups`.
+
+    Raises:
+        RunError: As `read_groups`; if nothing is left, a label does not exist, or different runs
+            would have one label.
+    """
+    files = [Path(path) for path in paths]
+    groups = read_groups(files, metric=METRICS[metric], times=axis == "time", say=say, trust=trust)
+    groups = [group.until(until) if until else group for group in groups]
+    groups = [group for group in groups if group.curves]
+    if not groups:
+        raise RunError("there is no evaluation in these runs yet")
+    labels = sorted({group.label for group in groups})
+    if unknown := sorted(rename.keys() - set(labels)):
+        raise RunError(f"the label to rename must be one of {labels}; got {unknown[0]!r}")
+    renamed = [rename.get(label, label) for label in labels]
+    if len(set(renamed)) < len(labels):
+        raise RunError(f"different runs would have the same name: {renamed}")
+    return [replace(group, label=rename.get(group.label, group.label)) for group in groups]
 
 
 def _each_seed_once(

@@ -166,9 +166,9 @@ def environment_maker(
     if env.startswith(FACTORY):
         # A run directory may name it; what was given in Python is never called by its name.
         raise RunError(
-            f"the environment is the Python {env}: give it again from your program, to go on "
-            "as open_run(path, agent, {'env': the_factory}), to evaluate beside load_policy(path), "
-            "to export as export_policy(path, ..., settings={'env': the_factory})"
+            f"the environment is the Python {env}: give it again from your program, to resume as "
+            "eagerly.resume(path, env=the_factory), to evaluate as eagerly.evaluate(policy, "
+            "the_factory), to export as eagerly.export_policy(path, ..., env=the_factory)"
         )
     package, _, name = env.rpartition(":")
     local = _import(package, env, run_dir) if package else ""

@@ -29,6 +29,11 @@ from eagerly.version import __version__
 CARD = "MODEL_CARD.md"
 
 
+def after(steps: int) -> str:
+    """Returns how long a policy was trained, as text; "" if that is not known."""
+    return f" after {steps:,} environment steps" if steps else ""
+
+
 def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
     """Returns the entry `run` of `policy.json`.
 
@@ -169,8 +174,8 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
         call += '\n# where not every choice is valid: action_mask=info["action_mask"]'
     parts = [
         f"# {_plain(run['agent'].upper())} on {_code(run['env'])}",
-        f"The {run['which']} policy of a run with seed {run['seed']}, after {run['steps']:,} "
-        f"environment steps, exported to {kind.title} in {model['precision']} by eagerly "
+        f"The {run['which']} policy with seed {run['seed']}{after(run['steps'])}, "
+        f"exported to {kind.title} in {model['precision']} by eagerly "
         f"{about['eagerly']}. It is deterministic.",
         "## Observations and actions",
         f"- Observations: {_code(about['words']['observation'])}",

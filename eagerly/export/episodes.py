@@ -18,7 +18,7 @@ from eagerly.importing import FACTORY
 from eagerly.spaces import Actions, Observations
 from eagerly.spaces.serialization import recorded_spaces
 from eagerly.storage.run import Run
-from eagerly.training.evaluation import Evaluation, evaluate
+from eagerly.training.evaluation import Evaluation, run_episodes
 
 _MAX_EPISODES = 1000
 _MAX_ROWS = 20_000
@@ -160,7 +160,7 @@ def play_episodes(
     for index, seed in enumerate(seeds):
         if index >= episodes and len(recorder) >= min_steps:
             break
-        found.append(evaluate(recorder, env, [seed], steps_limit=steps_limit))
+        found.append(run_episodes(recorder, env, [seed], steps_limit=steps_limit))
     counted = found[:episodes]
     evaluation = None
     if counted:

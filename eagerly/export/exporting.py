@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eagerly.agents import agent_name
 from eagerly.environments.factory import environment_name
 from eagerly.errors import RunError
 from eagerly.export.c_examples import write_examples_of
 from eagerly.export.children import in_child
 from eagerly.export.description import (
     CARD,
+    after,
     description_of,
     facts_of,
     model_card,
@@ -34,11 +36,15 @@ from eagerly.export.verification import TOLERANCES, compare, loss, run_export, s
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, NumpyMemoryActor, numpy_actor
 from eagerly.policies.policy import Policy
+from eagerly.storage.config import RunConfig
 from eagerly.storage.loading import policy_of
 from eagerly.storage.run import Run, open_run
 from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.signals import terminated_by_signals
 from eagerly.version import __version__
+
+if TYPE_CHECKING:
+    from eagerly.agents.agent import Agent
 
 _log = logging.getLogger(__name__)
 
@@ -65,27 +71,26 @@ class Exported:
 
 
 def export_policy(
-    run_dir: str | Path,
+    source: str | Path | Agent,
     *,
     format: str,
     precision: str = "float32",
     which: str | None = None,
     out: str | Path,
     episodes: int | None = None,
-    settings: Mapping[str, Any] | None = None,
     trust: bool = False,
+    **settings: Any,
 ) -> Exported:
-    """Writes the policy of a run as files that act without eagerly, and checks them.
+    """Writes the policy of a run or of an agent as files that act without eagerly, and checks them.
 
     The directory appears once everything in it is written and checked. If anything fails before, or
     a signal arrives, nothing is left behind. docs/export.md describes its contents.
 
-    The environment of the run is played to gather examples and to compare returns. With
-    `episodes=0`, and 1000 observations in the replay buffer, it is not needed unless the policy has
-    a memory.
+    The environment is played to gather examples and to compare returns. With `episodes=0`, and
+    1000 observations in the run's replay buffer, it is not needed unless the policy has a memory.
 
     Args:
-        run_dir: The run directory.
+        source: The run directory; or an agent, with `env=`.
         format: One of `FORMATS`.
         precision: "float32", "float16" or "int8". A policy that was not trained with `quantize` is
             calibrated for int8 on observations of the replay buffer.
@@ -93,8 +98,9 @@ def export_policy(
         out: The directory to create.
         episodes: How many episodes are played with the policy and with the export, from the run's
             evaluation seeds; 0 for none, None for 20, or 5 in float32.
-        settings: The environment's factory, if that was given in Python, as `{"env": factory}`.
         trust: Whether to import what the run directory names, as in `load_policy`.
+        **settings: The environment of an agent as `env=...`, and `env_kwargs`; of a run, its
+            factory if a Python program passed it.
 
     Raises:
         RunError: If the run has no such policy, the format does not support it, a package is
@@ -105,9 +111,14 @@ def export_policy(
     if os.path.lexists(out):
         raise RunError(f"{out} exists already: choose another --out, or remove it")
     kind.check_installed()
-    run = open_run(Path(run_dir), None, settings or {}, trust=trust)
-    _check_built_in(run)
-    policy = policy_of(run, which)
+    if isinstance(source, str | Path):
+        run = open_run(Path(source), None, settings, trust=trust)
+        _check_built_in(run)
+        policy = policy_of(run, which)
+    else:
+        run = _run_of(source, settings)
+        _check_built_in(run)
+        policy = source.as_policy()
     network = _network(policy, kind, format, precision)
     if episodes is None:
         episodes = EPISODES[precision]
@@ -118,7 +129,7 @@ def export_policy(
             # The watchdog of an environment may end the process: nothing is on disk until then.
             replayed = plan.read_replay()
             make = plan.find_environment(replayed)
-            if trust:
+            if trust and not run.is_new:
                 run.trust()
             network = plan.quantize(replayed)
             gathered = plan.gather(replayed, make)
@@ -128,6 +139,24 @@ def export_policy(
         raise RunError(f"{out} cannot be written: {error}") from error
     except (ValueError, FloatingPointError) as error:
         raise RunError(str(error)) from error
+
+
+def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
+    """Returns a run without a directory that has an agent's settings.
+
+    Raises:
+        RunError: If the environment is missing, or a setting is none of a run.
+    """
+    if not settings.get("env"):
+        raise RunError(
+            "to export an agent, give its environment: export_policy(agent, env=..., ...) with an "
+            "id, a class or a function. Episodes in it give the examples of the export"
+        )
+    try:
+        config = RunConfig(**{"seed": agent.seed, **settings})
+    except (TypeError, ValueError) as error:
+        raise RunError(str(error)) from error
+    return Run(Path(), agent_name(type(agent)), config, agent.config, is_new=True)
 
 
 def _check_built_in(run: Run) -> None:
@@ -218,7 +247,7 @@ def _write_files(
 def _banner(plan: Plan) -> str:
     text = (
         f"{plan.run.agent} on {environment_name(plan.run.config.env)}, the "
-        f"{plan.policy.which} policy after {plan.policy.steps} steps, exported by eagerly "
+        f"{plan.policy.which} policy{after(plan.policy.steps)}, exported by eagerly "
         f"{__version__}"
     )
     return re.sub(r"[^\w .,:+/-]|\*/|//", "?", text, flags=re.ASCII)

@@ -74,7 +74,8 @@ class Plan:
         Raises:
             RunError: If calibration needs the replay buffer, and it cannot be read.
         """
-        if self.policy.remembers:  # its examples are whole episodes
+        # The examples of a policy with a memory are whole episodes, and an agent has no buffer.
+        if self.policy.remembers or self.run.is_new:
             return np.zeros((0, self.policy.observation_size), np.float32)
         if self._calibrates:
             return replayed_rows(self.run, *self._layout(), CALIBRATION_ROWS)
@@ -116,7 +117,7 @@ class Plan:
             return without_ties(self.network)
         if not len(replayed):
             raise RunError(
-                "int8 is calibrated on observations of the replay buffer, and the checkpoint has "
+                "int8 is calibrated on observations of the replay buffer, and there are "
                 "none: train with --quantize int8, or export in float32"
             )
         rows = NumpyActor(self.network).scaled(replayed)

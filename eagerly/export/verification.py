@@ -20,7 +20,7 @@ from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.policy import Policy
 from eagerly.storage.run import Run
-from eagerly.training.evaluation import Evaluation, evaluate
+from eagerly.training.evaluation import Evaluation, run_episodes
 
 _log = logging.getLogger(__name__)
 # Limits of the differences between an export and its network in NumPy: see `runner.differences`.
@@ -84,7 +84,7 @@ def run_export(
     if make is not None and seeds:
         with open_environment(make, run, "the episodes of the exported policy") as env:
             limit = run.config.evaluation_steps_limit
-            evaluation = evaluate(_Evaluated(exported, policy), env, seeds, steps_limit=limit)
+            evaluation = run_episodes(_Evaluated(exported, policy), env, seeds, steps_limit=limit)
     return actions, evaluation
 
 

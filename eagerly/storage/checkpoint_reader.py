@@ -17,7 +17,8 @@ from eagerly.state import joined
 from eagerly.storage.arrays import read_npy, read_npz
 from eagerly.storage.checkpoint_writer import Contents
 from eagerly.storage.files import RunFiles
-from eagerly.storage.manifest import Manifest, Segment, folders_of, read_manifest
+from eagerly.storage.manifest import Manifest, Segment, folders_of, is_finished, read_manifest
+from eagerly.storage.run import Run
 
 _log = logging.getLogger(__name__)
 
@@ -143,6 +144,32 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
             "another --run-dir."
         )
     return None
+
+
+def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
+    """Locks a run that is on disk, and reads where it stands.
+
+    Returns:
+        The newest checkpoint, None without one, and whether the run is finished.
+
+    Raises:
+        RunError: As `newest_checkpoint`; if another process has the run; if settings of a finished
+            run are overridden, which would have no effect.
+    """
+    if run.is_new:
+        return None, False
+    run.lock()
+    newest = newest_checkpoint(run.path)
+    if newest is None or not is_finished(run.path, newest.manifest, run.config):
+        return newest, False
+    if run.overridden:
+        steps = newest.manifest.steps
+        flag = "--steps" if steps >= run.config.steps else "--stop-at-return"
+        raise RunError(
+            f"{run.path} is finished: it has {steps} steps, and reached its {flag}. What "
+            f"--override accepts acts only on further steps: give a larger {flag} too."
+        )
+    return newest, True
 
 
 def required_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint:

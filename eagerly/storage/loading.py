@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ def load_policy(
     run_dir: str | Path,
     which: str | None = None,
     *,
-    settings: Mapping[str, Any] | None = None,
     trust: bool = False,
+    **settings: Any,
 ) -> Policy:
     """Loads the policy of a run as its newest checkpoint has it.
 
@@ -39,10 +38,10 @@ def load_policy(
         which: "best", the policy with the best evaluation since the first update, or "latest".
             None: the best one; where there is none yet the latest, with a warning in the log.
             `Policy.which` says which it is.
-        settings: The factory of its models where that is not `module:factory` but from a Python
-            program, as `{"actor": factory}` or `{"models": factory}`.
         trust: Whether to import the agent or the models that the directory names, even if somebody
             else made it. Those of runs that you have trained there are imported without it.
+        **settings: The factory of its networks if a Python program passed it, as `actor=factory`
+            or `models=factory`.
 
     Raises:
         RunError: If the directory is not a run, there is no checkpoint, or no best policy where
@@ -50,7 +49,7 @@ def load_policy(
     """
     if which not in (None, *WHICH):
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
-    run = open_run(Path(run_dir), None, settings or {}, trust=trust)
+    run = open_run(Path(run_dir), None, settings, trust=trust)
     return policy_of(run, which)
 
 

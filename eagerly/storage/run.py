@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
+
 from eagerly.environments.factory import EnvironmentMaker, environment_maker, environment_name
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
@@ -105,7 +107,8 @@ class Run:
                 environment.
         """
         self.check_vouched_for("env", "env_kwargs")
-        return environment_maker(self.config.env, self.config.env_kwargs, run_dir=self.path)
+        config, run_dir = self.config, None if self.is_new else self.path
+        return environment_maker(config.env, config.env_kwargs, run_dir=run_dir)
 
     def check_vouched_for(self, *settings: str) -> None:
         """Checks that these settings may take effect.
@@ -242,6 +245,7 @@ def open_run(
             vouched for; a setting is out of range.
     """
     path = None if path is None else Path(path)
+    _check_env(given.get("env"))
     if path is not None:
         _check_path(path)
     if path is not None and _is_run(path):
@@ -279,6 +283,17 @@ def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]
         agent_config.check_effect(given)
     except ValueError as error:
         raise RunError(str(error)) from error
+
+
+def _check_env(env: Any) -> None:
+    """Raises a `RunError` if an environment is given in place of what creates it."""
+    if isinstance(env, gymnasium.Env):
+        raise RunError(
+            "env must be a Gymnasium id, or a class or function that returns a new environment in "
+            f"every call; got an instance, {type(env).__name__}. A run creates several "
+            "environments, for example to evaluate and to resume: pass the class, or "
+            "lambda: MyEnv(...)"
+        )
 
 
 def _check_path(path: Path) -> None:

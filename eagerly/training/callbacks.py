@@ -26,7 +26,7 @@ from eagerly.training.evaluation import Evaluation
 from eagerly.training.update_budget import UpdateBudget
 
 
-class Training(Protocol):
+class TrainerView(Protocol):
     """What a callback may use of the trainer that calls it.
 
     Attributes:
@@ -69,28 +69,28 @@ class Callback:
     An exception in a callback ends the run: everything is saved, then its traceback is shown.
     """
 
-    def on_begin(self, training: Training) -> None:
+    def on_begin(self, training: TrainerView) -> None:
         """Called when `train` begins, also to continue."""
 
-    def on_rollout(self, training: Training, rollout: Rollout) -> None:
+    def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
         """Called after every environment was stepped `rollout_steps` times, with what that gave."""
 
-    def on_update(self, training: Training, metrics: Mapping[str, np.ndarray]) -> None:
+    def on_update(self, training: TrainerView, metrics: Mapping[str, np.ndarray]) -> None:
         """Called after a call of the train body, with its metrics, one number per update."""
 
-    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+    def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Called after an evaluation, which has the best mean return so far or not.
 
         A run that has no best policy when it ends is evaluated after its last checkpoint.
         """
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         """Called when a step's updates and evaluation are done; checkpoints follow."""
 
-    def on_checkpoint(self, training: Training) -> None:
+    def on_checkpoint(self, training: TrainerView) -> None:
         """Called after a checkpoint was written."""
 
-    def on_end(self, training: Training) -> None:
+    def on_end(self, training: TrainerView) -> None:
         """Called when `train` ends without an error, after the last checkpoint."""
 
 
@@ -126,7 +126,7 @@ class Callbacks:
         self.hear = bool(self._callbacks)
         self._failed: tuple[str, BaseException] | None = None  # a method and its exception
 
-    def tell(self, event: str, training: Training, *about: Any) -> str:
+    def tell(self, event: str, training: TrainerView, *about: Any) -> str:
         """Calls the method `event` of each; returns why the run must stop, or ""."""
         for callback in self._callbacks:
             if self._failed:
@@ -171,7 +171,7 @@ class ProgressBar(Callback):
         self._disable, self._say = disable, say
         self._bar: Any = None
 
-    def on_begin(self, training: Training) -> None:
+    def on_begin(self, training: TrainerView) -> None:
         """Draws the bar."""
         in_notebook = "ipykernel" in sys.modules
         with warnings.catch_warnings():
@@ -189,13 +189,13 @@ class ProgressBar(Callback):
 
     # A terminal that has gone away must not end the run.
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         """Moves the bar."""
         with suppress(OSError):
             if self._bar is not None:
                 self._bar.update(training.steps - self._bar.n)
 
-    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+    def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Shows the return beside the bar, or prints it."""
         text = _described(evaluation, is_best)
         with suppress(OSError):
@@ -210,7 +210,7 @@ class ProgressBar(Callback):
             if self._bar is not None:
                 self._bar.close()
 
-    def on_end(self, training: Training) -> None:
+    def on_end(self, training: TrainerView) -> None:
         """Closes the bar."""
         self.close()
 
@@ -229,24 +229,24 @@ class ProgressReports(Callback):
         self._descriptor, self._seconds = descriptor, seconds
         self._last = -float("inf")
 
-    def on_begin(self, training: Training) -> None:
+    def on_begin(self, training: TrainerView) -> None:
         """Reports the step from which the run goes on."""
         self._report(training)
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         """Reports the steps, from time to time."""
         if time.monotonic() - self._last >= self._seconds:
             self._report(training)
 
-    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+    def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Reports the return."""
         self._report(training, " " + _described(evaluation, is_best))
 
-    def on_end(self, training: Training) -> None:
+    def on_end(self, training: TrainerView) -> None:
         """Reports the last step."""
         self._report(training)
 
-    def _report(self, training: Training, text: str = "") -> None:
+    def _report(self, training: TrainerView, text: str = "") -> None:
         self._last = time.monotonic()
         try:
             os.write(self._descriptor, f"{training.steps}{text}\n".encode())

@@ -148,7 +148,7 @@ class ReadsParts(Protocol):
 PolicyLike = Callable[[np.ndarray], np.ndarray] | PlaysEpisodes
 
 
-def evaluate(
+def run_episodes(
     policy: PolicyLike,
     env: gymnasium.Env[Any, Any],
     seeds: list[int],
@@ -211,7 +211,7 @@ def evaluate_all(
     """
     try:
         first, *others = (
-            (name, evaluate(each, env, seeds, **more)) for name, each in policies.items()
+            (name, run_episodes(each, env, seeds, **more)) for name, each in policies.items()
         )
         return dataclasses.replace(first[1], others=dict(others))
     except ValueError as error:

@@ -28,7 +28,7 @@ from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
 from eagerly.storage.settings import format_setting
-from eagerly.training.callbacks import Callback, Training
+from eagerly.training.callbacks import Callback, TrainerView
 from eagerly.training.evaluation import Evaluation
 
 BEST = "evaluation/return_best"
@@ -111,7 +111,7 @@ class Summaries(Callback, Saved):
         self.log.flush()
         self.table.flush()
 
-    def on_begin(self, training: Training) -> None:
+    def on_begin(self, training: TrainerView) -> None:
         """Starts the clock of the speed curves, and the event file, which says when that was."""
         self.log.add(training.steps)
         self._last = (time.perf_counter(), training.steps, training.updates)
@@ -176,7 +176,7 @@ class Summaries(Callback, Saved):
         }
         self._add_all(steps, *(histogram_pb(name, values) for name, values in weights.items()))
 
-    def on_rollout(self, training: Training, rollout: Rollout) -> None:
+    def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
         """Takes the episodes that ended, and their infos."""
         if episodes := rollout.episodes:
             returns = np.array([each.total_reward for each in episodes])
@@ -185,7 +185,7 @@ class Summaries(Callback, Saved):
         for info in rollout.infos:
             self._add({f"training_info/{name}": np.array([v]) for name, v in info.items()})
 
-    def on_update(self, training: Training, metrics: Mapping[str, np.ndarray]) -> None:
+    def on_update(self, training: TrainerView, metrics: Mapping[str, np.ndarray]) -> None:
         """Takes the metrics of a call of the train body, some values each."""
         self._add(metrics)
 
@@ -195,7 +195,7 @@ class Summaries(Callback, Saved):
             entry[0] += float(values.sum(dtype=np.float64))
             entry[1] += len(values)
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         """Writes a point of the curves where one is due: means since the last one, and speed."""
         steps = training.steps
         if not training.run.config.is_due(self._every, steps):
@@ -215,7 +215,7 @@ class Summaries(Callback, Saved):
             modules = training.agent.modules.values()
             self.histograms((module.network for module in modules), steps)
 
-    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+    def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         """Writes the figures of an evaluation, and the best mean return so far, if there is one."""
         training.run.check_lock()
         figures = _figures("evaluation", evaluation)
@@ -229,7 +229,7 @@ class Summaries(Callback, Saved):
         # After the points: a process that dies in between has not made this evaluation.
         self.table.add(evaluation.row(training.steps, training.policies.updates))
 
-    def on_end(self, training: Training) -> None:
+    def on_end(self, training: TrainerView) -> None:
         """Makes an evaluation after the last checkpoint durable: no other checkpoint will do it."""
         self.log.sync()
         self.table.sync()  # last: its row says that the run is finished

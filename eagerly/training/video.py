@@ -24,7 +24,7 @@ from eagerly.environments.remote import RemoteEnvironment
 from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.files import RunFiles
-from eagerly.training.evaluation import Evaluation, PolicyLike, evaluate
+from eagerly.training.evaluation import Evaluation, PolicyLike, run_episodes
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class Camera:
                             ) from error
                         watch()
 
-                    evaluation = evaluate(
+                    evaluation = run_episodes(
                         policy, self._env, [seed], steps_limit=steps_limit, watch=film
                     )
                 # Whatever stands there, a link for example, is replaced and not written through.

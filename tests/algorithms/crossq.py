@@ -14,43 +14,47 @@ that it saturates on Pendulum-v1 and never recovers.
 from __future__ import annotations
 
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from eagerly.agents import losses
-from eagerly.agents.actor_critic import actor_critic
-from eagerly.agents.builder import ModelBuilder
-from eagerly.agents.inputs import Batch
-from eagerly.agents.metrics import critic_metrics
-from eagerly.agents.modules import Modules
-from eagerly.agents.outputs import Outputs
-from eagerly.agents.random import UpdateRandom
-from eagerly.agents.schedule import Phase
-from eagerly.agents.td3 import TD3, Tensors
-from eagerly.agents.td3_config import TD3Config
-from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
-from eagerly.networks.initializers import weight_seeds
-from eagerly.networks.layers import Linear
-from eagerly.networks.models import CriticModel
-from eagerly.seeding import Stream, seed_word
-from eagerly.settings import setting
-from eagerly.spaces import Actions, Observations
+from eagerly.algorithms import (
+    TD3,
+    Actions,
+    Batch,
+    CriticModel,
+    CustomActor,
+    CustomCritic,
+    Linear,
+    ModelBuilder,
+    Modules,
+    Observations,
+    Outputs,
+    Phase,
+    Stream,
+    TD3Config,
+    Tensors,
+    UpdateRandom,
+    actor_critic,
+    critic_metrics,
+    custom_critics,
+    losses,
+    seed_word,
+    setting,
+    weight_seeds,
+)
 
 
 class CrossQConfig(TD3Config):
     """Settings of CrossQ: those of TD3 without tau. "authors" is the code of the paper."""
 
-    DEFAULTS = MappingProxyType(
-        {
-            "actor_learning_rate": 1e-3,  # paper
-            "critic_learning_rate": 1e-3,  # paper
-            "policy_delay": 3,  # authors
-        }
-    )
-    WITHOUT = frozenset({"tau"})  # there are no targets
+    DEFAULTS = {
+        "actor_learning_rate": 1e-3,  # paper
+        "critic_learning_rate": 1e-3,  # paper
+        "policy_delay": 3,  # authors
+    }
+    WITHOUT = {"tau"}  # there are no targets
 
     adam_beta1: float = setting(
         0.5, "Adam's decay of the mean of gradients (authors)", at_least=0, below=1

@@ -16,18 +16,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from eagerly.agents.actor_critic import actor_critic
-from eagerly.agents.builder import ModelBuilder
-from eagerly.agents.inputs import Batch
-from eagerly.agents.modules import Module, Modules
-from eagerly.agents.random import UpdateRandom
-from eagerly.agents.schedule import Phase
-from eagerly.agents.td3 import TD3, Tensors
-from eagerly.agents.td3_config import TD3Config
-from eagerly.networks import Critic
-from eagerly.seeding import Stream, seed_word
-from eagerly.settings import setting
-from eagerly.spaces import Actions, Observations
+from eagerly.algorithms import (
+    TD3,
+    Actions,
+    Batch,
+    Critic,
+    ModelBuilder,
+    Module,
+    Modules,
+    Observations,
+    Phase,
+    Stream,
+    TD3Config,
+    Tensors,
+    UpdateRandom,
+    actor_critic,
+    seed_word,
+    setting,
+)
 
 
 class EncodedConfig(TD3Config):

@@ -7,12 +7,7 @@ updates per call must divide n.
 
 from __future__ import annotations
 
-from eagerly.agents.actor_critic import actor_critic
-from eagerly.agents.builder import ModelBuilder
-from eagerly.agents.modules import Modules
-from eagerly.agents.td3 import TD3
-from eagerly.agents.td3_config import TD3Config
-from eagerly.settings import setting, when
+from eagerly.algorithms import TD3, ModelBuilder, Modules, TD3Config, actor_critic, setting, when
 
 
 class HardCopiesConfig(TD3Config):

@@ -12,10 +12,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from eagerly.agents import losses
-from eagerly.agents.td3 import TD3
-from eagerly.agents.td3_config import TD3Config
-from eagerly.settings import setting
+from eagerly.algorithms import TD3, TD3Config, losses, setting
 
 
 class HuberConfig(TD3Config):

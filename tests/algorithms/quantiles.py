@@ -19,36 +19,58 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from eagerly.agents import losses
-from eagerly.agents.builder import ModelBuilder
-from eagerly.agents.inputs import Batch
-from eagerly.agents.metrics import critic_metrics
-from eagerly.agents.random import UpdateRandom
-from eagerly.agents.td3 import TD3, Tensors
-from eagerly.agents.td3_config import TD3Config
-from eagerly.networks.layers import EnsembleDense, EnsembleLayerNormalization
-from eagerly.networks.mlp import MLP
-from eagerly.networks.models import repeated
-from eagerly.seeding import Stream, seed_word
-from eagerly.settings import setting
-from eagerly.spaces import Actions, Observations
+from eagerly.algorithms import (
+    MLP,
+    TD3,
+    Actions,
+    Batch,
+    EnsembleDense,
+    EnsembleLayerNormalization,
+    Group,
+    ModelBuilder,
+    Observations,
+    Stream,
+    TD3Config,
+    Tensors,
+    UpdateRandom,
+    critic_metrics,
+    losses,
+    repeated,
+    seed_word,
+    setting,
+)
+
+
+def check_dropped(config: Any) -> None:
+    """Raises a `ValueError` if no atom would be left."""
+    if config.dropped >= config.n_quantiles:
+        raise ValueError(
+            f"dropped must be below n_quantiles, {config.n_quantiles}; got {config.dropped}"
+        )
+
+
+QUANTILES = Group("Quantiles", check_dropped)
 
 
 class TQCConfig(TD3Config):
     """Settings of TQC: those of TD3, and of the quantiles."""
 
-    n_critics: int = setting(5, "Critics, N (paper)", at_least=1, at_most=256)
-    n_quantiles: int = setting(25, "Quantiles of each critic, M (paper)", at_least=1, at_most=1024)
-    dropped: int = setting(
-        2, "Greatest atoms dropped from a target, per critic, d (paper: 0 to 5)", at_least=0
-    )
+    DEFAULTS = {"n_critics": 5}  # N (paper)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dropped >= self.n_quantiles:
-            raise ValueError(
-                f"dropped must be below n_quantiles, {self.n_quantiles}; got {self.dropped}"
-            )
+    n_quantiles: int = setting(
+        25,
+        "Quantiles of each critic, M (paper)",
+        at_least=1,
+        at_most=1024,
+        group=QUANTILES,
+        built=True,
+    )
+    dropped: int = setting(
+        2,
+        "Greatest atoms dropped from a target, per critic, d (paper: 0 to 5)",
+        at_least=0,
+        group=QUANTILES,
+    )
 
     def critics(self) -> dict[str, Any]:
         """What makes the critics differ from the actor."""

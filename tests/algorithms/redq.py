@@ -15,29 +15,29 @@ from typing import Any
 
 import tensorflow as tf
 
-from eagerly.agents import losses
-from eagerly.agents.inputs import Batch
-from eagerly.agents.random import UpdateRandom
-from eagerly.agents.td3 import TD3
-from eagerly.agents.td3_config import TD3Config
-from eagerly.networks.models import repeated
-from eagerly.settings import setting
+from eagerly.algorithms import TD3, Batch, Group, TD3Config, UpdateRandom, losses, repeated, setting
+
+
+def check_subset(config: Any) -> None:
+    """Raises a `ValueError` if the subset has more critics than there are."""
+    if config.subset_size > config.n_critics:
+        raise ValueError(
+            f"subset_size must be at most n_critics, {config.n_critics}; got {config.subset_size}"
+        )
 
 
 class REDQConfig(TD3Config):
     """Settings of REDQ: those of TD3, and the size of the random subset."""
 
-    n_critics: int = setting(5, "Critics, N (paper: 10)", at_least=1, at_most=256)
-    subset_size: int = setting(
-        2, "Critics drawn at random for each update's target, M (paper)", at_least=1, at_most=256
-    )
+    DEFAULTS = {"n_critics": 5}  # N; the paper has 10
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.subset_size > self.n_critics:
-            raise ValueError(
-                f"subset_size must be at most n_critics, {self.n_critics}; got {self.subset_size}"
-            )
+    subset_size: int = setting(
+        2,
+        "Critics drawn at random for each update's target, M (paper)",
+        at_least=1,
+        at_most=256,
+        group=Group("REDQ", check_subset),
+    )
 
 
 class REDQ(TD3):

@@ -54,12 +54,12 @@ def test_an_environment_from_python_is_given_again(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(RunError, match=r"to export as export_policy\(path, \.\.\., settings="):
+    with pytest.raises(RunError, match=r"to export as eagerly\.export_policy\(path, \.\.\., env="):
         export_policy(factory_run, format="c", out=out, episodes=1)
     made = tmp_path_factory.mktemp("exports") / "walk"
     settings = {"env": make_walk}
     work_here(monkeypatch, but="the exported policy")  # to which the environment is sent
-    exported = export_policy(factory_run, format="c", out=made, episodes=1, settings=settings)
+    exported = export_policy(factory_run, format="c", out=made, episodes=1, **settings)
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3
     )
@@ -72,9 +72,7 @@ def test_an_environment_from_python_is_given_again(
 def test_the_bounds_of_flat_observations_are_those_of_the_environment(
     factory_run: Path, tmp_path: Path
 ) -> None:
-    made = export_policy(
-        factory_run, format="c", out=tmp_path / "x", episodes=0, settings={"env": make_walk}
-    )
+    made = export_policy(factory_run, format="c", out=tmp_path / "x", episodes=0, env=make_walk)
     about = document(made.path)
     assert about["observation"]["space"] == {
         "Box": [[2], "float64", ["-1.0", "0.0"], ["1.0", "50.0"]]

@@ -16,7 +16,7 @@ from eagerly import Actions, load_policy
 from eagerly.environments.factory import environment_maker
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
-from eagerly.training.evaluation import evaluate, evaluation_seeds
+from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from tests import toys
 from tests.helpers import edit_sealed, spaces
 from tests.small_runs import TrainRun, train_in
@@ -212,7 +212,7 @@ def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_epis
         policy = load_policy(remembering, which)
         recorded = evaluations(remembering)
         assert (policy.steps in recorded) == (which == "best")
-        found = evaluate(policy, env, evaluation_seeds(0, 2)).summary()["return_mean"]
+        found = run_episodes(policy, env, evaluation_seeds(0, 2)).summary()["return_mean"]
         if which == "best":
             assert found == recorded[policy.steps]
     observations = np.random.default_rng(0).uniform(-1, 1, (5, 3, 2)).astype(np.float32)

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import ClipAction
 
-from eagerly import RunError, evaluate, load_policy
+from eagerly import RunError, load_policy
 from eagerly.agents.td3_config import TD3Config
 from eagerly.buffers import RowLayout
 from eagerly.environments.factory import environment_maker
 from eagerly.storage.config import RunConfig
 from eagerly.training import hardware
 from eagerly.training.assembly import _check_buffer
+from eagerly.training.evaluation import run_episodes
 from tests.eagerly.environments import test_checking as odd
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import TrainRun
@@ -43,7 +44,9 @@ def test_an_odd_environment_trains_continues_and_leaves_a_policy(
         assert sum("reset takes no seed" in line for line in trainer.lines) == 1
     np.testing.assert_array_equal(straight.actions.low, [-1, -1])
     env = environment_maker(make)()
-    assert np.isfinite(evaluate(load_policy(tmp_path / "parts", "latest"), env, [0]).returns).all()
+    assert np.isfinite(
+        run_episodes(load_policy(tmp_path / "parts", "latest"), env, [0]).returns
+    ).all()
 
 
 def test_what_the_check_found_is_known_when_the_run_continues(

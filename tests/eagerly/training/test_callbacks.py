@@ -16,7 +16,7 @@ import pytest
 from eagerly import Callback, ProgressBar, RunError, Trainer, open_run
 from eagerly.environments.group import Rollout
 from eagerly.storage.listing import runs_below
-from eagerly.training.callbacks import ProgressReports, Training
+from eagerly.training.callbacks import ProgressReports, TrainerView
 from eagerly.training.evaluation import Evaluation
 from tests.eagerly.training.test_trainer import _same
 from tests.small_runs import SMALL, TrainRun
@@ -28,28 +28,28 @@ class Diary(Callback):
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
 
-    def on_begin(self, training: Training) -> None:
+    def on_begin(self, training: TrainerView) -> None:
         self.heard.append(("begin", training.steps))
 
-    def on_rollout(self, training: Training, rollout: Rollout) -> None:
+    def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
         assert rollout.rewards.shape == (1, training.run.config.num_envs)
         self.heard.append(("rollout", training.steps))
 
-    def on_update(self, training: Training, metrics: Any) -> None:
+    def on_update(self, training: TrainerView, metrics: Any) -> None:
         assert np.isfinite(metrics["losses/critic"]).all()
         self.heard.append(("update", training.updates))
 
-    def on_evaluation(self, training: Training, evaluation: Evaluation, is_best: bool) -> None:
+    def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
         assert (evaluation.returns.mean() == training.best_return) == is_best
         self.heard.append(("evaluation", training.steps))
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         self.heard.append(("round", training.steps))
 
-    def on_checkpoint(self, training: Training) -> None:
+    def on_checkpoint(self, training: TrainerView) -> None:
         self.heard.append(("checkpoint", training.steps))
 
-    def on_end(self, training: Training) -> None:
+    def on_end(self, training: TrainerView) -> None:
         self.heard.append(("end", training.steps))
 
 
@@ -81,7 +81,7 @@ class StopsAt(Callback):
         self._step = step
         setattr(self, event, self._stop)
 
-    def _stop(self, training: Training, *_: Any) -> None:
+    def _stop(self, training: TrainerView, *_: Any) -> None:
         if training.steps >= self._step:
             training.stop("enough")
 
@@ -114,7 +114,7 @@ class Fails(Callback):
     def __init__(self, fault: BaseException | str) -> None:
         self._fault = fault
 
-    def on_rollout(self, training: Training, rollout: Rollout) -> None:
+    def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
         if training.steps == 52:
             if isinstance(self._fault, str):
                 getattr(training, self._fault)()
@@ -124,7 +124,7 @@ class Fails(Callback):
 
 def test_a_callback_with_a_method_that_nothing_calls_is_refused(tmp_path: Path) -> None:
     class Outdated(Callback):
-        def on_step(self, training: Training, step: Any) -> None: ...
+        def on_step(self, training: TrainerView, step: Any) -> None: ...
 
     with pytest.raises(RunError, match=r"Outdated.on_step would never be called: .* on_rollout, "):
         trained(tmp_path / "run", Outdated(), **BRIEF)

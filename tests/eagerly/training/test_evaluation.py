@@ -11,7 +11,7 @@ import pytest
 from eagerly.environments.factory import environment_maker
 from eagerly.storage.evaluations import format_return
 from eagerly.training.callbacks import _described
-from eagerly.training.evaluation import Evaluation, evaluate, evaluation_seeds
+from eagerly.training.evaluation import Evaluation, evaluation_seeds, run_episodes
 from tests import toys
 
 toys.register()
@@ -22,7 +22,7 @@ def still(observation: np.ndarray) -> np.ndarray:
 
 
 def test_returns_and_lengths_are_those_of_whole_episodes() -> None:
-    evaluation = evaluate(still, environment_maker("Terminating-v0")(), evaluation_seeds(0, 4))
+    evaluation = run_episodes(still, environment_maker("Terminating-v0")(), evaluation_seeds(0, 4))
     assert evaluation.returns.tolist() == [3, 3, 3, 3]
     assert evaluation.lengths.tolist() == [3, 3, 3, 3]
     summary = evaluation.summary()
@@ -37,9 +37,9 @@ def test_the_episodes_are_the_same_each_time_and_more_keep_the_first() -> None:
         return np.zeros(1, np.float32)
 
     env = environment_maker("Pendulum-v1")()
-    first = evaluate(one, env, evaluation_seeds(0, 3)).returns
+    first = run_episodes(one, env, evaluation_seeds(0, 3)).returns
     env.step(np.zeros(1, np.float32))  # whatever was done in between
-    np.testing.assert_array_equal(evaluate(one, env, evaluation_seeds(0, 3)).returns, first)
+    np.testing.assert_array_equal(run_episodes(one, env, evaluation_seeds(0, 3)).returns, first)
 
 
 def test_the_policy_speaks_the_environments_units() -> None:
@@ -49,12 +49,12 @@ def test_the_policy_speaks_the_environments_units() -> None:
         seen.append((observation.shape, observation.dtype))
         return np.array([-1.0, 4.0], np.float32)
 
-    evaluate(policy, environment_maker("Terminating-v0")(), [0])
+    run_episodes(policy, environment_maker("Terminating-v0")(), [0])
     assert set(seen) == {((2,), np.dtype(np.float64))}
 
 
 def test_the_last_infos_are_averaged_over_the_episodes_that_have_them() -> None:
-    evaluation = evaluate(still, environment_maker("Success-v0")(), [0, 1])
+    evaluation = run_episodes(still, environment_maker("Success-v0")(), [0, 1])
     assert evaluation.infos == [{"is_success": 1.0, "distance": 3.0, "count": 3.0}] * 2
     evaluation.infos[1].pop("count")
     evaluation.infos[1]["distance"] = 5.0
@@ -68,7 +68,9 @@ def test_returns_are_written_with_the_digits_that_matter() -> None:
 
 def test_every_reset_and_step_can_be_watched() -> None:
     count = []
-    evaluate(still, environment_maker("Terminating-v0")(), [0, 1], watch=lambda: count.append(1))
+    run_episodes(
+        still, environment_maker("Terminating-v0")(), [0, 1], watch=lambda: count.append(1)
+    )
     assert len(count) == 2 * (1 + 3)
 
 
@@ -78,7 +80,7 @@ def test_every_reset_and_step_can_be_watched() -> None:
 )
 def test_what_is_not_finite_is_named(env: str, message: str) -> None:
     with pytest.raises(FloatingPointError, match=message):
-        evaluate(still, environment_maker(env)(), list(range(30)))
+        run_episodes(still, environment_maker(env)(), list(range(30)))
 
 
 def test_an_observation_may_be_a_list_where_the_space_is_a_tuple() -> None:
@@ -94,7 +96,7 @@ def test_an_observation_may_be_a_list_where_the_space_is_a_tuple() -> None:
         def step(self, action: Any) -> Any:
             return [np.zeros(2, np.float32), 1], 1.0, True, False, {}
 
-    assert evaluate(still, Listing(), [0, 1]).returns.tolist() == [1, 1]
+    assert run_episodes(still, Listing(), [0, 1]).returns.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from eagerly.errors import RunError
 from eagerly.storage.checkpoint_reader import newest_checkpoint
 from eagerly.storage.digests import curves, digests  # noqa: F401  - programs below use them
 from eagerly.storage.evaluations import read_results
-from eagerly.training.callbacks import Callback, Training
+from eagerly.training.callbacks import Callback, TrainerView
 from tests.helpers import ROOT
 from tests.small_runs import (  # noqa: F401
     SMALL,
@@ -207,7 +207,7 @@ class Meddler(Callback):
         super().__init__()
         self._step, self._deed = step, deed
 
-    def on_round(self, training: Training) -> None:
+    def on_round(self, training: TrainerView) -> None:
         self.reached(training.steps)
 
     def reached(self, steps: int) -> None:

@@ -19,7 +19,7 @@ BRIEF: dict[str, Any] = {"steps": 60, "warmup_steps": 40, "replay_ratio": 0.1}
 
 def test_a_policy_is_loaded_with_its_factory(train: TrainRun, tmp_path: Path) -> None:
     trainer = train(actor=late_actor, **BRIEF)
-    policy = load_policy(tmp_path / "run", "latest", settings={"actor": late_actor})
+    policy = load_policy(tmp_path / "run", "latest", actor=late_actor)
     observation = np.array([0.5, -0.5, 1.0], np.float32)
     acted = trainer.agent.act(observation[np.newaxis])
     np.testing.assert_array_equal(policy(observation), trainer.actions.to_environment(acted)[0])

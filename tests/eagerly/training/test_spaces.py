@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from eagerly import RunError, Trainer, evaluate, load_policy, open_run, training
+from eagerly import RunError, Trainer, load_policy, open_run, training
 from eagerly.storage.evaluations import read_results
-from eagerly.training.evaluation import evaluation_seeds
+from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from tests import toys
 from tests.helpers import equal_weights, weights_of
 from tests.small_runs import TrainRun
@@ -53,7 +53,7 @@ def test_the_policy_takes_and_gives_what_the_environment_does(
     seeds = evaluation_seeds(trainer.config.evaluation_seed, 3)
     results = read_results(trainer.run.evaluations_path)
     best = results.return_mean[results.best]
-    assert evaluate(load_policy(tmp_path / "run"), env, seeds).returns.mean() == best
+    assert run_episodes(load_policy(tmp_path / "run"), env, seeds).returns.mean() == best
 
 
 class Told(gymnasium.Wrapper):
@@ -104,7 +104,7 @@ def test_a_run_without_some_entries_is_that_of_an_environment_that_has_none(
     expected = load_policy(tmp_path / "straight", "latest")(observation["seen"])
     for given in (observation, {"seen": observation["seen"]}):
         np.testing.assert_array_equal(policy(given), expected)
-    assert np.isfinite(evaluate(policy, env, seeds=[0]).returns).all()
+    assert np.isfinite(run_episodes(policy, env, seeds=[0]).returns).all()
     with pytest.raises(
         RunError, match=r"ignore_entries has an effect only for entries of a Dict|no entries"
     ):

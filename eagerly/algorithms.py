@@ -1,0 +1,94 @@
+"""Everything that an algorithm of your own imports: `from eagerly.algorithms import TD3, setting`.
+
+docs/own-algorithm.md shows how to use it.
+"""
+
+from eagerly.agents import losses
+from eagerly.agents.actor_critic import actor_critic
+from eagerly.agents.agent import Agent
+from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.config import AgentConfig
+from eagerly.agents.ddpg import DDPG
+from eagerly.agents.ddpg_config import DDPGConfig
+from eagerly.agents.inputs import Batch
+from eagerly.agents.metrics import actor_metrics, critic_metrics
+from eagerly.agents.modules import Module, Modules
+from eagerly.agents.outputs import Outputs
+from eagerly.agents.random import UpdateRandom
+from eagerly.agents.results import Tensors
+from eagerly.agents.schedule import Phase
+from eagerly.agents.td3 import TD3
+from eagerly.agents.td3_config import TD3Config
+from eagerly.agents.td7 import TD7
+from eagerly.agents.td7_config import TD7Config
+from eagerly.errors import RunStoppedError
+from eagerly.networks import Actor, Critic, History, padding
+from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics
+from eagerly.networks.initializers import weight_seeds
+from eagerly.networks.layers import (
+    EnsembleBatchNormalization,
+    EnsembleDense,
+    EnsembleLayerNormalization,
+    Linear,
+)
+from eagerly.networks.mlp import MLP
+from eagerly.networks.models import CriticModel, repeated
+from eagerly.networks.quantization import fake_quantized, grid
+from eagerly.policies.behavior import BehaviorPolicy
+from eagerly.seeding import Stream, seed_word
+from eagerly.settings import Group, Requirement, setting, when
+from eagerly.spaces import Actions, Observations
+from eagerly.training.policy_checkpoints import PolicyCheckpoints
+from eagerly.training.update_budget import UpdateBudget
+
+__all__ = [
+    "DDPG",
+    "MLP",
+    "TD3",
+    "TD7",
+    "Actions",
+    "Actor",
+    "Agent",
+    "AgentConfig",
+    "Batch",
+    "BehaviorPolicy",
+    "Critic",
+    "CriticModel",
+    "CustomActor",
+    "CustomCritic",
+    "DDPGConfig",
+    "EnsembleBatchNormalization",
+    "EnsembleDense",
+    "EnsembleLayerNormalization",
+    "Group",
+    "History",
+    "Linear",
+    "ModelBuilder",
+    "Module",
+    "Modules",
+    "Observations",
+    "Outputs",
+    "Phase",
+    "PolicyCheckpoints",
+    "Requirement",
+    "RunStoppedError",
+    "Stream",
+    "TD3Config",
+    "TD7Config",
+    "Tensors",
+    "UpdateBudget",
+    "UpdateRandom",
+    "actor_critic",
+    "actor_metrics",
+    "critic_metrics",
+    "custom_critics",
+    "fake_quantized",
+    "grid",
+    "losses",
+    "padding",
+    "repeated",
+    "seed_word",
+    "setting",
+    "weight_seeds",
+    "when",
+]

@@ -1,0 +1,242 @@
+"""Functions of the public interface: train and resume runs, evaluate policies, plot curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import chdir, closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from eagerly.agents import agent_name
+from eagerly.agents.agent import Agent
+from eagerly.environments.factory import environment_maker
+from eagerly.policies.policy import Policy
+from eagerly.storage.checkpoint_reader import resumable_checkpoint
+from eagerly.storage.evaluations import LAST, read_results
+from eagerly.storage.loading import policy_of
+from eagerly.storage.run import Run, open_run
+from eagerly.training.callbacks import Callback
+from eagerly.training.evaluation import Evaluation, PolicyLike, evaluation_seeds, run_episodes
+from eagerly.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Environment = str | Callable[..., gymnasium.Env[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The state of a run at the end of `train` or `resume`.
+
+    Attributes:
+        run: The run; `run.path` is its directory.
+        steps: Environment steps, counting every environment.
+        updates: Gradient updates.
+        best_return: Mean return of the best evaluation since the first update; None without one.
+        score: Mean return of the last 3 evaluations; None without one.
+        reason: Why training ended: "steps", "stop_at_return", or the reason that a callback gave.
+    """
+
+    run: Run
+    steps: int
+    updates: int
+    best_return: float | None
+    score: float | None
+    reason: str
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The best policy, or the latest one with a warning if there is no best one yet.
+
+        Raises:
+            RunError: If the run has no checkpoint.
+        """
+        return policy_of(self.run, None)
+
+
+def train(
+    agent: str | type[Agent],
+    env: Environment,
+    *,
+    run_dir: str | Path | None = None,
+    callbacks: Iterable[Callback] = (),
+    override: bool = False,
+    trust: bool = False,
+    **settings: Any,
+) -> Result:
+    """Trains an agent, or resumes the run that is in the directory already.
+
+    On SIGINT, SIGTERM or SIGHUP the run is saved, and the signal is raised afterwards. The same
+    call then resumes it.
+
+    Args:
+        agent: "td3", "td7", "ddpg", or an algorithm of your own as "module:Class" or its class.
+        env: A Gymnasium id, "package:id", or a class or function that returns a new environment in
+            every call. An instance is not accepted: a run creates several environments, also in
+            other processes and when it is resumed.
+        run_dir: The run directory; None creates one under `runs/`.
+        callbacks: Are called during training, such as `ProgressBar()`.
+        override: Whether a resumed run accepts settings that differ from the saved ones.
+        trust: Whether all settings of the directory may take effect, even if another user made it.
+        **settings: Settings by name, such as `steps=200_000` or `n_step=3`, and `preset`.
+
+    Raises:
+        RunError: If a setting is unknown or invalid, the directory is not such a run, or training
+            fails. Everything up to the newest checkpoint is kept.
+        KeyboardInterrupt: After SIGINT; `SystemExit` after SIGTERM and SIGHUP.
+    """
+    given = {"env": env, **settings}
+    run = open_run(run_dir, agent_name(agent), given, override=override, trust=trust)
+    return _trained(run, callbacks)
+
+
+def resume(
+    run_dir: str | Path,
+    *,
+    callbacks: Iterable[Callback] = (),
+    override: bool = False,
+    trust: bool = False,
+    **settings: Any,
+) -> Result:
+    """Resumes a run with its saved settings. A finished run is returned as it is.
+
+    Args:
+        run_dir: The run directory.
+        callbacks: As in `train`.
+        override: As in `train`.
+        trust: As in `train`.
+        **settings: Settings that are changed, such as a larger `steps`. Settings that can change
+            the result need `override`.
+
+    Raises:
+        RunError: As in `train`.
+        KeyboardInterrupt: As in `train`.
+    """
+    return _trained(open_run(run_dir, None, settings, override=override, trust=trust), callbacks)
+
+
+def _trained(run: Run, callbacks: Iterable[Callback]) -> Result:
+    try:
+        newest, is_finished = resumable_checkpoint(run)
+        if newest and is_finished:
+            steps, updates, reason = newest.manifest.steps, newest.manifest.updates, ""
+        else:
+            with Trainer(run, callbacks, newest=newest) as trainer:
+                trainer.train()
+                steps, updates, reason = trainer.steps, trainer.updates, trainer.stop_reason
+    finally:
+        run.unlock()
+    results = read_results(run.evaluations_path)
+    returns, best = results.return_mean, results.best
+    return Result(
+        run,
+        steps,
+        updates,
+        None if best is None else float(returns[best]),
+        float(returns[-LAST:].mean()) if returns.size else None,
+        reason or ("steps" if steps >= run.config.steps else "stop_at_return"),
+    )
+
+
+def evaluate(
+    policy: PolicyLike | Agent,
+    env: Environment | gymnasium.Env[Any, Any],
+    episodes: int = 10,
+    seed: int = 0,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    steps_limit: int | None = None,
+) -> Evaluation:
+    """Runs whole episodes with a policy, without exploration noise.
+
+    The same seed resets the same episodes, those in which a run with that `evaluation_seed`
+    evaluates.
+
+    Args:
+        policy: A `Policy`, an agent, or a function from an observation `[O]` to an action `[A]` in
+            the environment's units.
+        env: A Gymnasium id, "package:id", a class or function that returns an environment, or an
+            environment, which is left open.
+        episodes: Number of episodes, at least 1.
+        seed: Seed of the episodes, at least 0.
+        env_kwargs: Keyword arguments of the environment, unless that is given itself.
+        steps_limit: Steps after which an episode is ended; None: no limit.
+
+    Raises:
+        RunError: If there is no such environment.
+        ValueError: If an argument is out of range, or the policy does not fit the environment.
+        FloatingPointError: If an observation, an action or a return is NaN or infinite.
+    """
+    if episodes < 1 or seed < 0:
+        raise ValueError(f"episodes must be at least 1 and seed at least 0; got {episodes}, {seed}")
+    if isinstance(policy, Agent):
+        policy = policy.as_policy()
+    seeds = evaluation_seeds(seed, episodes)
+    if isinstance(env, gymnasium.Env):
+        if env_kwargs:
+            raise ValueError("env_kwargs are for an environment that is created here")
+        return run_episodes(policy, env, seeds, steps_limit=steps_limit)
+    with closing(environment_maker(env, env_kwargs)()) as made:
+        return run_episodes(policy, made, seeds, steps_limit=steps_limit)
+
+
+def plot(
+    *paths: str | Path,
+    output: str | Path | None = None,
+    x: str = "steps",
+    metric: str = "return",
+    statistic: str = "iqm",
+    theme: str = "light",
+    until: int | None = None,
+    rename: Mapping[str, str] | None = None,
+    title: str = "",
+    trust: bool = False,
+) -> Figure:
+    """Draws the learning curves of runs, one line with a 95 % interval per setting.
+
+    Args:
+        *paths: Run directories, tables named label-Environment-v0-seed.csv, or folders of either.
+        output: A .png or .svg file to write; None writes none.
+        x: "steps", or "time" for wall time.
+        metric: "return", or "success" for the success rate.
+        statistic: "iqm", the interquartile mean over seeds, or "mean".
+        theme: "light" or "dark".
+        until: Environment steps after which evaluations are left out.
+        rename: New labels of runs, by label.
+        title: Title of the figure.
+        trust: Whether to import the agents that run directories name, even if others made them.
+
+    Returns:
+        The figure.
+
+    Raises:
+        RunError: If there is nothing to draw, or a file cannot be read.
+        ValueError: If an argument is none of the choices.
+    """
+    with chdir("/"):  # matplotlib reads settings from the directory in which it is imported
+        from eagerly.curves.figures import learning_curves, save
+    from eagerly.curves.tables import METRICS, selected_groups
+
+    for name, value, choices in (
+        ("x", x, ("steps", "time")),
+        ("metric", metric, tuple(METRICS)),
+        ("statistic", statistic, ("iqm", "mean")),
+        ("theme", theme, ("light", "dark")),
+        ("output", Path(output or ".png").suffix or ".png", (".png", ".svg")),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    groups = selected_groups(
+        paths, metric=metric, axis=x, until=until, rename=rename or {}, trust=trust
+    )
+    figure = learning_curves(
+        groups, axis=x, metric=metric, statistic=statistic, theme=theme, title=title
+    )
+    if output is not None:
+        save(figure, Path(output))
+    return figure

@@ -1,0 +1,46 @@
+"""Everything that custom replay imports: buffers, samplers, accumulators and their data.
+
+docs/replay.md and docs/train-step.md show how to use it.
+"""
+
+from eagerly.buffers import (
+    Accumulator,
+    Hindsight,
+    LAPSampler,
+    NStep,
+    OneStep,
+    ProportionalSampler,
+    ReplayBuffer,
+    Sample,
+    Sampler,
+    SequenceLayout,
+    SequenceReplayBuffer,
+    Transition,
+    UniformSampler,
+    Window,
+    replay_buffer,
+)
+from eagerly.environments.group import Rollout
+from eagerly.state import Saved
+from eagerly.training.hindsight import accumulator_of as hindsight_accumulator
+
+__all__ = [
+    "Accumulator",
+    "Hindsight",
+    "LAPSampler",
+    "NStep",
+    "OneStep",
+    "ProportionalSampler",
+    "ReplayBuffer",
+    "Rollout",
+    "Sample",
+    "Sampler",
+    "Saved",
+    "SequenceLayout",
+    "SequenceReplayBuffer",
+    "Transition",
+    "UniformSampler",
+    "Window",
+    "hindsight_accumulator",
+    "replay_buffer",
+]

@@ -1,0 +1,180 @@
+"""The public interface: training, resuming, evaluating, plotting, agents, and its names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import keras
+import numpy as np
+import pytest
+
+import eagerly
+from eagerly import TD3, Callback, RunError, TD3Config, algorithms, replay
+from tests.helpers import ROOT, equal_weights, filled_buffer, small_config, spaces, weights_of
+from tests.small_runs import SMALL
+from tests.toys import Counting
+
+FEW = {**SMALL, "warmup_steps": 20, "evaluate_every_steps": 20, "checkpoint_every_steps": 20}
+FEW["replay_ratio"] = 0.1
+del FEW["env"]
+
+
+class StopAt(Callback):
+    def on_round(self, training: Any) -> None:
+        if training.steps >= 30:
+            training.stop("enough")
+
+
+def train(path: Path, **settings: Any) -> eagerly.Result:
+    return eagerly.train("td3", Counting, run_dir=path, **FEW | settings)
+
+
+def test_a_run_is_trained_stopped_resumed_and_returned(tmp_path: Path) -> None:
+    stopped = train(tmp_path / "run", steps=60, callbacks=[StopAt()])
+    assert (stopped.steps, stopped.reason) == (30, "enough")
+    result = train(tmp_path / "run", steps=60)
+    assert (result.steps, result.reason, result.run.path) == (60, "steps", tmp_path / "run")
+    again = eagerly.resume(tmp_path / "run", env=Counting)
+    assert (again.steps, again.score, again.best_return) == (60, result.score, result.best_return)
+    observation = Counting().observation_space.sample()
+    np.testing.assert_array_equal(again.policy(observation), result.policy(observation))
+    further = eagerly.resume(tmp_path / "run", env=Counting, steps=80, stop_at_return=-1e9)
+    assert (further.steps, further.reason) == (60, "stop_at_return")
+    evaluation = eagerly.evaluate(result.policy, Counting, episodes=3)
+    assert evaluation.returns.shape == (3,)
+
+
+def test_an_instance_of_an_environment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"got an instance, Counting.*pass the class, or lambda"):
+        eagerly.train("td3", Counting(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
+
+
+def test_an_algorithm_is_named_by_its_class_if_it_can_be_imported(tmp_path: Path) -> None:
+    class Local(TD3):
+        pass
+
+    run = eagerly.train(TD3, "Pendulum-v1", run_dir=tmp_path / "run", **FEW | {"steps": 20}).run
+    assert run.agent == "td3"
+    with pytest.raises(ValueError, match="Local must be defined at the top of a module"):
+        eagerly.train(Local, "Pendulum-v1")
+
+
+def test_a_policy_is_evaluated_in_an_environment_an_id_or_a_class() -> None:
+    env = gymnasium.make("Pendulum-v1")
+    agent = TD3(env, hidden_sizes=(8,), mode="eager")
+    found = [
+        eagerly.evaluate(policy, where, episodes=2, seed=3, steps_limit=20).returns.tolist()
+        for policy in (agent, agent.as_policy(), lambda o: 2.0 * agent.act(o[np.newaxis])[0])
+        for where in (env, "Pendulum-v1", lambda: gymnasium.make("Pendulum-v1"))
+    ]
+    assert found == found[:1] * 9
+    with pytest.raises(ValueError, match="episodes must be at least 1"):
+        eagerly.evaluate(agent, env, episodes=0)
+
+
+def test_curves_are_drawn(tmp_path: Path) -> None:
+    train(tmp_path / "run", steps=60)
+    figure = eagerly.plot(tmp_path / "run", output=tmp_path / "curves.svg", title="Mine")
+    assert figure.axes
+    assert "Mine" in (tmp_path / "curves.svg").read_text()
+    with pytest.raises(ValueError, match=r"statistic must be one of iqm, mean; got 'median'"):
+        eagerly.plot(tmp_path / "run", statistic="median")
+    with pytest.raises(ValueError, match=r"output must be one of .png, .svg; got '.pdf'"):
+        eagerly.plot(tmp_path / "run", output="curves.pdf")
+
+
+# --- agents -------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_created_for_an_environment_or_for_spaces() -> None:
+    env = gymnasium.make("Pendulum-v1")
+    settings: dict[str, Any] = {"hidden_sizes": (8,), "mode": "eager", "seed": 4}
+    one = TD3(env, **settings)
+    same = TD3(env.observation_space, env.action_space, TD3Config(mode="eager"), **settings)
+    assert equal_weights(weights_of(one), weights_of(same))
+    vector = gymnasium.make_vec("Pendulum-v1", num_envs=2)
+    assert TD3(vector, **settings).observations.size == 3
+    for wrong in ((env, TD3Config()), (env.observation_space,), ("Pendulum-v1",)):
+        with pytest.raises(TypeError, match="for an environment, or for its observation_space"):
+            TD3(*wrong)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'n_steps'"):
+        TD3(env, n_steps=3)
+
+
+def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
+    config = small_config("td3", normalize_rewards=True, schedule="linear", schedule_steps=9)
+    agent, buffer = TD3(*spaces(), config, seed=2), filled_buffer()
+    agent.rewards.moments.observe(np.array([[1.0], [4.0]]))
+    agent.train(buffer, 3)
+    agent.save(tmp_path / "agent")
+    agent.save(tmp_path / "agent")  # replaced
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent"]
+    same = TD3.load(tmp_path / "agent")
+    assert (same.updates, same.config, same.seed) == (3, config, 2)
+    for each in (agent, same):
+        each.train(filled_buffer(), 2)
+    assert equal_weights(weights_of(agent), weights_of(same))
+
+
+def test_what_is_no_saved_agent_is_refused(tmp_path: Path) -> None:
+    TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")
+    with pytest.raises(
+        ValueError, match="holds an agent eagerly.agents.td3:TD3, not eagerly.agents.ddpg:DDPG"
+    ):
+        eagerly.DDPG.load(tmp_path / "td3")
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(FileExistsError, match="exists and holds no agent"):
+        TD3(*spaces(), small_config("td3")).save(tmp_path / "notes")
+    with pytest.raises(FileNotFoundError):
+        TD3.load(tmp_path / "notes")
+
+
+def test_a_factory_is_passed_again_to_a_loaded_agent(tmp_path: Path) -> None:
+    def actor(observation_space: Any, action_space: Any) -> keras.Model:
+        layers = [keras.Input((4,)), keras.layers.Dense(2, "tanh", name="only")]
+        return keras.Sequential(layers)
+
+    agent = TD3(*spaces(), small_config("td3", actor=actor))
+    agent.save(tmp_path / "agent")
+    with pytest.raises(ValueError, match=r"was saved with actor .*: pass actor=\.\.\. to load"):
+        TD3.load(tmp_path / "agent")
+    same = TD3.load(tmp_path / "agent", actor=actor)
+    assert equal_weights(weights_of(agent), weights_of(same))
+
+
+def test_an_agent_is_exported(tmp_path: Path) -> None:
+    agent = TD3(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,))
+    with pytest.raises(RunError, match=r"give its environment: export_policy\(agent, env="):
+        eagerly.export_policy(agent, format="c", out=tmp_path / "policy")
+    exported = eagerly.export_policy(
+        agent, format="c", out=tmp_path / "policy", env="Pendulum-v1", episodes=1
+    )
+    assert {"policy.c", "policy.h", "runner.py"} <= exported.files.keys()
+    assert "after" not in (tmp_path / "policy" / "MODEL_CARD.md").read_text().splitlines()[2]
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_the_page_of_the_interface_has_the_public_names_and_no_others() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    named = re.findall(r"^\.\. auto\w+:: (\S+)", page, re.M)
+    assert len(set(named)) == len(named)
+    public = {
+        f"{module.__name__}.{name}"
+        for module in (eagerly, algorithms, replay)
+        for name in module.__all__
+    }
+    hidden = {"eagerly.__version__", "eagerly.algorithms", "eagerly.replay"}
+    # A name that several modules have is described once.
+    objects = {id(_found(name)) for name in named}
+    assert set(named) <= public - hidden
+    assert {name for name in public - hidden if id(_found(name)) not in objects} == set()
+
+
+def _found(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr({m.__name__: m for m in (eagerly, algorithms, replay)}[module], attribute)
