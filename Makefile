@@ -51,7 +51,7 @@ QUICK := tests/buffers tests/eagerly/curves tests/eagerly/environments tests/eag
     $(wildcard tests/eagerly/test_*.py) \
     $(foreach name,builder clock losses reference schedule,tests/agents/test_$(name).py) \
     $(foreach name,encoders models networks normalization sale,tests/networks/test_$(name).py) \
-    $(foreach name,environments recovery,tests/eagerly/collectors/test_$(name).py) \
+    $(foreach name,environments recovery,tests/eagerly/workers/test_$(name).py) \
     $(foreach name,calibration description formats integers rounding staging ties,tests/eagerly/export/test_$(name).py) \
     $(foreach name,append_log arrays evaluations event_log files lock presets run,tests/eagerly/storage/test_$(name).py) \
     $(foreach name,evaluation policy_checkpoints update_budget,tests/eagerly/training/test_$(name).py)
@@ -169,7 +169,7 @@ test-ray:  ## Collect on Ray clusters of this machine, whose actors and nodes ar
 	$(PYTHON) -m venv build/ray
 	build/ray/bin/python -m pip install --quiet --upgrade pip
 	build/ray/bin/python -m pip install --quiet --editable '.[ray]' pytest
-	build/ray/bin/python -m pytest -m "long or not long" tests/eagerly/collectors/test_ray.py $(ARGS)
+	build/ray/bin/python -m pytest -m "long or not long" tests/eagerly/workers/test_ray_workers.py $(ARGS)
 
 test-export:  ## Convert policies and run what comes of it, with the runtimes of the extra `export`
 	$(PYTHON) -m venv build/export

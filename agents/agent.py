@@ -25,11 +25,11 @@ from eagerly.agents.persistence import (
     save_agent,
     saved_agent,
 )
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.rewards import RewardScaling
+from eagerly.agents.running_statistics import Statistics
 from eagerly.agents.schedule import Phase
-from eagerly.agents.statistics import Statistics
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer, Layout, replay_buffer
 from eagerly.importing import FACTORY
 from eagerly.networks import acting_policy

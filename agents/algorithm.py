@@ -15,10 +15,10 @@ from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.modules import Modules
-from eagerly.agents.random import UpdateRandom
-from eagerly.agents.replay import accumulator_of, critic_loss_of, sampler_of
+from eagerly.agents.replay_factory import accumulator_of, critic_loss_of, sampler_of
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Accumulator, Sampler
 
 

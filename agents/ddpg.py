@@ -17,9 +17,9 @@ from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.outputs import Outputs
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
+from eagerly.agents.update_random import UpdateRandom
 
 
 class DDPG(Agent):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents.augmentation import RandomShift
-from eagerly.agents.random import UpdateRandom
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import BURN_IN, LEARNED, PADDING, FrameLayout, Window
 from eagerly.networks import History
 from eagerly.seeding import Stream, seed_word

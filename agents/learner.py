@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.modules import Module
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors, check_draws, check_finite, check_names, checked, joined
 from eagerly.agents.schedule import MOST_RUNS, Due, Phase, Runs, due_in, parts_of
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.random import UpdateRandom, standard_normal
+from eagerly.agents.update_random import UpdateRandom, standard_normal
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID, choice_segments
 

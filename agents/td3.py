@@ -16,10 +16,10 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.outputs import Outputs
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3_config import TD3Config
+from eagerly.agents.update_random import UpdateRandom
 
 
 class TD3(Agent):

@@ -20,10 +20,10 @@ from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.modules import Module, Modules
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td7_config import TD7Config
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.networks.sale import (
     EmbeddedActor,
     EmbeddedCritic,

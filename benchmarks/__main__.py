@@ -115,7 +115,14 @@ def _parity(output: Path, peers: Path | None) -> None:
 
 
 def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
-    from eagerly.benchmarks import inside, measuring, replay, sequences, td7, whole_runs
+    from eagerly.benchmarks import (
+        inside,
+        measuring,
+        replay_speed,
+        sequence_speed,
+        td7_speed,
+        whole_runs,
+    )
 
     def python() -> Path:
         return measuring.peers_python(peers, say)
@@ -129,15 +136,23 @@ def _measure(table: str, rounds: int, peers: Path) -> dict[str, Any]:
         "budget": lambda: inside.measure_budget(whole_runs.CHEETAH, rounds, say),
         "limit": lambda: inside.measure_limit(rounds, say),
         "scale": lambda: inside.measure_scale(whole_runs.CHEETAH, rounds, say),
-        "sequences": lambda: sequences.measure_sequences(python(), rounds, say),
-        "replay": lambda: replay.measure_replay(rounds, say),
-        "td7": lambda: td7.measure_td7(python(), rounds, say),
+        "sequences": lambda: sequence_speed.measure_sequences(python(), rounds, say),
+        "replay": lambda: replay_speed.measure_replay(rounds, say),
+        "td7": lambda: td7_speed.measure_td7(python(), rounds, say),
     }
     return measures[table]()
 
 
 def _report(table: str, found: dict[str, Any], output: Path) -> None:
-    from eagerly.benchmarks import inside, measuring, pictures, replay, sequences, td7, whole_runs
+    from eagerly.benchmarks import (
+        inside,
+        measuring,
+        pictures,
+        replay_speed,
+        sequence_speed,
+        td7_speed,
+        whole_runs,
+    )
 
     lines: list[str] = []
     if table == "article":
@@ -152,9 +167,9 @@ def _report(table: str, found: dict[str, Any], output: Path) -> None:
             "budget": inside.budget_table,
             "limit": inside.limit_table,
             "scale": inside.scale_table,
-            "sequences": sequences.sequences_table,
-            "replay": replay.replay_table,
-            "td7": td7.td7_table,
+            "sequences": sequence_speed.sequences_table,
+            "replay": replay_speed.replay_table,
+            "td7": td7_speed.td7_table,
         }[table]
         lines += write(found)
         if table == "limit":

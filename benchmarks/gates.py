@@ -38,8 +38,8 @@ from eagerly.benchmarks.grid import (
     WALKER,
     table_name,
 )
-from eagerly.curves.statistics import difference, interquartile_mean
-from eagerly.curves.tables import Group, read_groups
+from eagerly.curves.estimates import difference, interquartile_mean
+from eagerly.curves.tables import RunGroup, read_groups
 
 PARITY = 0.9  # of the other's interquartile mean
 SOLVED_SHARE = 0.8  # of the seeds
@@ -144,7 +144,7 @@ class Gates:
         if interval:
             claim += ", interval of the difference reaches 0 or above"
 
-        def judge(ours: Group, other: Group) -> tuple[str, bool]:
+        def judge(ours: RunGroup, other: RunGroup) -> tuple[str, bool]:
             means = [interquartile_mean(group.scores) for group in (ours, other)]
             apart = difference(ours.scores, other.scores)
             found = (
@@ -174,7 +174,7 @@ class Gates:
         if whole:
             claim = claim.replace("interval", "means of all evaluations, interval")
 
-        def judge(upper: Group, lower: Group) -> tuple[str, bool]:
+        def judge(upper: RunGroup, lower: RunGroup) -> tuple[str, bool]:
             one, other = (group.means if whole else group.scores for group in (upper, lower))
             means, apart = [interquartile_mean(v) for v in (one, other)], difference(one, other)
             return f"IQM {means[0]:.0f} and {means[1]:.0f}; difference {apart}", apart.low > 0
@@ -199,7 +199,7 @@ class Gates:
             f"the runs, IQM at least {mean:g}"
         )
 
-        def judge(group: Group) -> tuple[str, bool]:
+        def judge(group: RunGroup) -> tuple[str, bool]:
             scores = [float(score) for score in group.scores]
             reached = sum(score >= each for score in scores)
             middle = interquartile_mean(group.scores)
@@ -224,7 +224,7 @@ class Gates:
             f"{SOLVED_SHARE:.0%} of the runs"
         )
 
-        def judge(group: Group) -> tuple[str, bool]:
+        def judge(group: RunGroup) -> tuple[str, bool]:
             best = [float(curve.returns.max()) for curve in group.curves]
             reached = sum(value >= least for value in best)
             found = f"{reached} of {len(best)}: {', '.join(f'{value:.5g}' for value in best)}"
@@ -256,9 +256,9 @@ class Gates:
         again, holds = judge(*(self._group(*side, steps, TEN_SEEDS) for side in sides))
         return Verdict(part, claim, f"seeds 0 to 4: {found}. Seeds 0 to 9: {again}", bool(holds))
 
-    def _group(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> Group:
+    def _group(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> RunGroup:
         """Returns the runs with these seeds that were evaluated at this step, as they were then."""
-        group = self._groups.get((label, env), Group(label, env, ())).until(steps, complete=True)
+        group = self._groups.get((label, env), RunGroup(label, env, ())).until(steps, complete=True)
         return replace(group, curves=tuple(c for c in group.curves if c.seed in seeds))
 
     def _missing(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> list[str]:

@@ -14,7 +14,7 @@ import click
 import psutil
 
 from eagerly.benchmarks.ray_cluster import RayCluster, collectors_of
-from eagerly.training.processes import TrainingProcess
+from eagerly.training.run_processes import TrainingProcess
 
 _LEARNER, _COLLECTOR, _NODE = "learner", "collector", "node"
 _COUNTS = (4, 1, 2)  # of collectors, in turns

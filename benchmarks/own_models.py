@@ -93,7 +93,7 @@ def subclassed_critic(observation_space: Space, action_space: Space) -> keras.Mo
 # --- others -----------------------------------------------------------------------------------
 
 
-class Module(tf.Module):
+class SequentialModule(tf.Module):
     """An MLP of nothing but variables.
 
     Args:
@@ -121,14 +121,14 @@ class Module(tf.Module):
         return tf.tanh(found) if self.bounded else tf.transpose(found)
 
 
-def module_actor(observation_space: Space, action_space: Space) -> Module:
-    """Makes a `Module`."""
-    return Module(*_sizes(observation_space, action_space), bounded=True)
+def module_actor(observation_space: Space, action_space: Space) -> SequentialModule:
+    """Makes a `SequentialModule`."""
+    return SequentialModule(*_sizes(observation_space, action_space), bounded=True)
 
 
-def module_critic(observation_space: Space, action_space: Space) -> Module:
-    """Makes a `Module` of one critic."""
-    return Module(sum(_sizes(observation_space, action_space)), 1, bounded=False)
+def module_critic(observation_space: Space, action_space: Space) -> SequentialModule:
+    """Makes a `SequentialModule` of one critic."""
+    return SequentialModule(sum(_sizes(observation_space, action_space)), 1, bounded=False)
 
 
 def sonnet_actor(observation_space: Space, action_space: Space) -> Any:
@@ -143,7 +143,7 @@ def sonnet_critic(observation_space: Space, action_space: Space) -> Any:
     """Makes a Sonnet module of two inputs."""
     import sonnet
 
-    class Critic(sonnet.Module):
+    class SonnetCritic(sonnet.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = sonnet.nets.MLP([_UNITS, _UNITS, 1])
@@ -151,7 +151,7 @@ def sonnet_critic(observation_space: Space, action_space: Space) -> Any:
         def __call__(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
             return self.network(tf.concat([observation, action], axis=-1))
 
-    return Critic()
+    return SonnetCritic()
 
 
 def torch_actor(observation_space: Space, action_space: Space) -> Any:

@@ -23,9 +23,9 @@ from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
-from eagerly.storage.settings import as_saved, build, with_preset
+from eagerly.storage.run_settings import as_saved, build, with_preset
 from eagerly.training.evaluation import evaluation_seeds
-from eagerly.training.processes import STOPPED, TrainingProcess, train_command
+from eagerly.training.run_processes import STOPPED, TrainingProcess, train_command
 from eagerly.version import __version__
 
 # A process that lasts longer is stopped and begun again, so that little is lost with a machine.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eagerly.buffers.episodes import NONE, EpisodeBuffer
+from eagerly.buffers.episode_buffer import NONE, EpisodeBuffer
 from eagerly.buffers.frames import FrameLayout
 from eagerly.buffers.samplers import Sampler
 from eagerly.buffers.transition import Transition

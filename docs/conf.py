@@ -12,7 +12,7 @@ from eagerly.agents.config import AgentConfig
 from eagerly.settings import flag_name
 from eagerly.storage.config import RunConfig
 from eagerly.storage.presets import ENVIRONMENTS
-from eagerly.storage.settings import format_setting
+from eagerly.storage.run_settings import format_setting
 from eagerly.version import __version__
 
 project, author, release = "eagerly", "the eagerly authors", __version__

@@ -14,13 +14,13 @@ from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.modules import Module, Modules
 from eagerly.agents.outputs import Outputs
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
 from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.errors import RunStoppedError
 from eagerly.networks import Actor, Critic, History, padding
 from eagerly.networks.custom import CustomActor, CustomCritic, custom_critics

@@ -22,7 +22,7 @@ from eagerly.buffers import (
 )
 from eagerly.environments.group import Rollout
 from eagerly.state import Saved
-from eagerly.training.hindsight import accumulator_of as hindsight_accumulator
+from eagerly.training.goal_replay import accumulator_of as hindsight_accumulator
 
 __all__ = [
     "Accumulator",

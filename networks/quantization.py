@@ -18,8 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.networks.layers import product
-from eagerly.policies.numpy_actor import CLIP
-from eagerly.policies.quantization import (
+from eagerly.policies.integer_grids import (
     INVERSE_BIAS_STEPS,
     INVERSE_STEPS,
     LEAST,
@@ -29,6 +28,7 @@ from eagerly.policies.quantization import (
     STEPS,
     TANH_SCALE,
 )
+from eagerly.policies.numpy_actor import CLIP
 
 # What the names of ranges begin with, among the weights of an actor.
 RANGES = "quantization/"

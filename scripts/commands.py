@@ -33,7 +33,7 @@ class Command(click.Command):
             ctx.exit(128 + getattr(stopped, "number", signal.SIGINT))
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A group of commands, which are listed in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -21,7 +21,7 @@ from eagerly.errors import RunError
 from eagerly.scripts.commands import Command
 from eagerly.scripts.output import printable
 from eagerly.settings import Setting, Settings, flag_name
-from eagerly.storage.settings import format_setting
+from eagerly.storage.run_settings import format_setting
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from eagerly.scripts.output import tell
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.lock import lock_for_child
 from eagerly.storage.run import Run
-from eagerly.training.processes import STOPPED, TrainingProcess
+from eagerly.training.run_processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 
 _TICK = 0.1  # seconds between two looks at the processes

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from eagerly.scripts.commands import Group
+from eagerly.scripts.commands import CommandGroup
 from eagerly.version import __version__
 
 
@@ -30,7 +30,7 @@ class _Lazy(click.Command):
         return found.make_context(info_name, args, parent, **extra)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 @click.version_option(__version__, message="eagerly %(version)s")
 def main() -> None:
     """Trains deterministic actor-critic agents for continuous control."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from eagerly.curves.comparison import Comparison
-    from eagerly.curves.tables import Group
+    from eagerly.curves.tables import RunGroup
 
 _ENOUGH = 5  # runs whose interval is nearly what it is called
 _NOTHING = "there is no evaluation in these runs yet"
@@ -163,7 +163,7 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
     _print_notes(groups, "scored")
 
 
-def _print_notes(groups: Sequence[Group], treated: str) -> None:
+def _print_notes(groups: Sequence[RunGroup], treated: str) -> None:
     """Says what is to be known about the table, and what is `treated` at common steps alone."""
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
         _note(
@@ -174,7 +174,7 @@ def _print_notes(groups: Sequence[Group], treated: str) -> None:
             _note(line)
 
 
-def _what_is_left_out(group: Group, treated: str) -> str:
+def _what_is_left_out(group: RunGroup, treated: str) -> str:
     """Says which evaluations of a group do not count, because not all of its runs have them."""
     shared = group.over_steps()[0]
     about = f"{group.label}, {group.env}"
@@ -198,9 +198,9 @@ def _note(line: str) -> None:
     echo(printable(line, lines=False), err=True)
 
 
-def _print_scores(groups: Sequence[Group]) -> None:
+def _print_scores(groups: Sequence[RunGroup]) -> None:
     """Prints a Markdown table of what was reached."""
-    from eagerly.curves.statistics import format_number, over_runs
+    from eagerly.curves.estimates import format_number, over_runs
 
     echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
     echo("|---|---|---|---|---|---|")

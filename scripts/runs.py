@@ -14,7 +14,7 @@ from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below
 from eagerly.storage.run import Run, open_run
-from eagerly.storage.settings import flag_words, new_run_defaults
+from eagerly.storage.run_settings import flag_words, new_run_defaults
 
 
 @click.command(cls=Command)

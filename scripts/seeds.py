@@ -23,8 +23,8 @@ from eagerly.storage.files import RunFiles
 from eagerly.storage.lock import RunLock, is_locked, is_locked_for_child
 from eagerly.storage.manifest import is_finished, published
 from eagerly.storage.run import open_run, readable_name
-from eagerly.storage.settings import flag_words
-from eagerly.training.processes import train_command
+from eagerly.storage.run_settings import flag_words
+from eagerly.training.run_processes import train_command
 from eagerly.training.signals import StopSignals
 
 _PATIENCE = 60.0  # seconds that processes of a command that was killed may take to save and end
@@ -50,7 +50,7 @@ def seed_options() -> list[click.Option]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SeedPlan:
     """What was typed for runs that differ in their seed alone.
 
     Attributes:
@@ -96,7 +96,7 @@ class Plan:
         return command("train.py", self.agent, *words, *self.words)
 
 
-def train_seeds(plan: Plan, *, progress: bool = True) -> None:
+def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
     """Trains the runs, or continues them, and prints a table of what they have reached.
 
     Everything that can be refused before a process starts is refused here.
@@ -144,7 +144,7 @@ def train_seeds(plan: Plan, *, progress: bool = True) -> None:
     _end(plan, jobs, signals)
 
 
-def _folder(plan: Plan) -> Path:
+def _folder(plan: SeedPlan) -> Path:
     """Finds the folder of the run directories; the same command finds the same one again."""
     folder = plan.folder
     if folder is None:
@@ -166,7 +166,7 @@ def _run_path(folder: Path, seed: int) -> Path:
     return folder / f"seed-{seed}"
 
 
-def _planned(plan: Plan, folder: Path, threads: Mapping[str, Any]) -> list[Job]:
+def _planned(plan: SeedPlan, folder: Path, threads: Mapping[str, Any]) -> list[Job]:
     """Opens the runs, checking what was typed against what was saved, and plans their commands."""
     jobs = []
     checked = False
@@ -227,7 +227,7 @@ def _wait_until_free(run: Path) -> None:
         time.sleep(0.2)
 
 
-def _end(plan: Plan, jobs: Sequence[Job], signals: StopSignals) -> None:
+def _end(plan: SeedPlan, jobs: Sequence[Job], signals: StopSignals) -> None:
     """Prints what was reached, or how to go on, and sets the exit code."""
     missing = [job for job in jobs if job.state != "finished"]
     if signals.received and missing:

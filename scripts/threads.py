@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from eagerly.collectors.processes import cores
 from eagerly.errors import RunError
 from eagerly.scripts.flags import format_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.run import Run, read_settings
+from eagerly.workers.process_workers import cores
 
 _THREADS = ("intra_op_threads", "inter_op_threads")
 

@@ -24,7 +24,7 @@ from eagerly.agents import agent_names, config_class
 from eagerly.agents.requirements import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
-from eagerly.scripts.commands import Group
+from eagerly.scripts.commands import CommandGroup
 from eagerly.scripts.flags import (
     SettingsCommand,
     command,
@@ -34,7 +34,7 @@ from eagerly.scripts.flags import (
     read_config,
 )
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
-from eagerly.scripts.seeds import Plan, seed_options, train_seeds
+from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
 from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
@@ -42,7 +42,7 @@ from eagerly.storage.run import open_run
 from eagerly.training.signals import StopSignals
 
 
-class _Commands(Group):
+class _Commands(CommandGroup):
     """One command per agent, whose flags are made when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -155,7 +155,7 @@ def _train(
             echo(format_config(run.config, run.agent_config))
             return
         if agent and seeds is not None:
-            plan = Plan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
+            plan = SeedPlan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
             train_seeds(plan, progress=progress)
             return
         # Ctrl-C ends the start at once. A cluster's SIGTERM waits until the run has advanced.

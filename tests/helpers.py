@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
-from eagerly.agents.random import UpdateRandom
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer, ReplayBuffer, Sampler, Transition, replay_buffer
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.storage.documents import sealed, unsealed

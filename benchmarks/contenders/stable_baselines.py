@@ -24,7 +24,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 
 
-class StopWatch(BaseCallback):
+class PeerStopWatch(BaseCallback):
     """Takes the time at two steps."""
 
     def __init__(self, start: int) -> None:
@@ -68,7 +68,7 @@ def main() -> None:
         seed=0,
         device="cpu",
     )
-    watch = StopWatch(given.start)
+    watch = PeerStopWatch(given.start)
     model.learn(given.stop, callback=watch)
     found = {
         "steps": given.stop - given.start,

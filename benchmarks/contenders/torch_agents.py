@@ -38,7 +38,7 @@ EXPLORATION, TARGET_NOISE, TARGET_CLIP = 0.1, 0.2, 0.5
 EVALUATE_EVERY, EPISODES = 5000, 10
 
 
-class Actor(nn.Module):
+class TorchActor(nn.Module):
     """A policy: observation -> action in ± `bound`."""
 
     def __init__(self, observation: int, action: int, bound: float, sizes: tuple[int, int]) -> None:
@@ -54,7 +54,7 @@ class Actor(nn.Module):
         return self.bound * torch.tanh(self.three(hidden))
 
 
-class Critic(nn.Module):
+class TorchCritic(nn.Module):
     """An action value; the action joins at the first layer, or at the second (DDPG's paper)."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Critic(nn.Module):
         return self.three(hidden)
 
 
-class Replay:
+class TorchReplay:
     """Transitions in arrays: one for each part, or packed into rows."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Replay:
         return [torch.FloatTensor(part[indices]) for part in self.parts]
 
 
-class Agent:
+class TorchAgent:
     """DDPG or TD3, with the settings of the papers' code that the benchmark compares."""
 
     def __init__(self, algorithm: str, style: str, env: Any, seed: int) -> None:
@@ -120,9 +120,9 @@ class Agent:
         sizes = (256, 256) if self.td3 else (400, 300)
         self.batch = 256 if self.td3 else 100
         rates = (3e-4, 3e-4) if self.td3 else (1e-4, 1e-3)
-        self.actor = Actor(observation, action, self.bound, sizes)
+        self.actor = TorchActor(observation, action, self.bound, sizes)
         self.critics = nn.ModuleList(
-            Critic(observation, action, sizes, joins_late=not self.td3)
+            TorchCritic(observation, action, sizes, joins_late=not self.td3)
             for _ in range(2 if self.td3 else 1)
         )
         self.actor_target = copy.deepcopy(self.actor)
@@ -134,7 +134,7 @@ class Agent:
         )
         self.sources = [*self.actor.parameters(), *self.critics.parameters()]
         self.targets = [*self.actor_target.parameters(), *self.critics_target.parameters()]
-        self.replay = Replay(observation, action, 1_000_000, self.best, seed)
+        self.replay = TorchReplay(observation, action, 1_000_000, self.best, seed)
         self.updates = 0
 
     def act(self, observation: np.ndarray) -> np.ndarray:
@@ -177,7 +177,7 @@ class Agent:
                 target_weight.data.copy_(TAU * weight.data + (1 - TAU) * target_weight.data)
 
 
-def evaluate(agent: Agent, env: Any) -> float:
+def evaluate(agent: TorchAgent, env: Any) -> float:
     """Returns the mean return of episodes that begin the same every time."""
     total = 0.0
     for episode in range(EPISODES):
@@ -206,7 +206,7 @@ def main() -> None:
     env: Any = gymnasium.make(given.env)
     random = np.random.default_rng(given.seed)
     evaluation_env = gymnasium.make(given.env) if given.evaluations else None
-    agent = Agent(given.algorithm, given.style, env, given.seed)
+    agent = TorchAgent(given.algorithm, given.style, env, given.seed)
     low, high = env.action_space.low, env.action_space.high
     observation, _ = env.reset(seed=given.seed)
     rows, began = [], 0.0

@@ -27,7 +27,7 @@ SECONDS, UPDATES = 1.0, 50
 TAU, NOISE, CLIP = 0.005, 0.2, 0.5
 
 
-class Encoder(nn.Module):
+class RecurrentTorchEncoder(nn.Module):
     """Maps what was seen `[B, S, ...]` to what is known `[B, S, units + observation]`."""
 
     def __init__(self, sizes: dict[str, Any]) -> None:
@@ -50,15 +50,17 @@ def network(inputs: int, hidden: list[int], outputs: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(two, outputs))
 
 
-class Agent:
+class RecurrentTorchAgent:
     """A recurrent TD3."""
 
     def __init__(self, sizes: dict[str, Any]) -> None:
         self.action, hidden = sizes["action"], sizes["hidden"]
         features = sizes["units"] + sizes["observation"]
-        self.actor = nn.ModuleList([Encoder(sizes), network(features, hidden, self.action)])
+        self.actor = nn.ModuleList(
+            [RecurrentTorchEncoder(sizes), network(features, hidden, self.action)]
+        )
         twins = [network(features + self.action, hidden, 1) for _ in range(2)]
-        self.critic = nn.ModuleList([Encoder(sizes), *twins])
+        self.critic = nn.ModuleList([RecurrentTorchEncoder(sizes), *twins])
         self.actor_target, self.critic_target = (
             copy.deepcopy(self.actor),
             copy.deepcopy(self.critic),
@@ -107,7 +109,7 @@ class Agent:
 
 def main(sizes: dict[str, Any]) -> None:
     """Times updates, sampling included."""
-    agent, random = Agent(sizes), np.random.default_rng(0)
+    agent, random = RecurrentTorchAgent(sizes), np.random.default_rng(0)
     width, length = sizes["action"] + 2 + sizes["observation"], sizes["length"]
     rows = random.normal(size=(10_000, width)).astype(np.float32)
     steps = np.arange(length + 1)

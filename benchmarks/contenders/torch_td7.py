@@ -52,7 +52,7 @@ def of_units(*sizes: int) -> nn.ModuleList:
     return nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
 
 
-class Encoder(nn.Module):
+class TorchTD7Encoder(nn.Module):
     """Embeddings zs of states, and zsa of these and actions."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
         return three(functional.elu(two(hidden)))
 
 
-class Actor(nn.Module):
+class TorchTD7Actor(nn.Module):
     """A policy of states and their embeddings."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
@@ -85,7 +85,7 @@ class Actor(nn.Module):
         return torch.tanh(three(hidden))
 
 
-class Critic(nn.Module):
+class TorchTD7Critic(nn.Module):
     """A value `[B, 1]` of states, actions and their embeddings."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
@@ -106,7 +106,7 @@ class Pair(nn.Module):
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
-        self.critics = nn.ModuleList(Critic(observation, action, width) for _ in range(2))
+        self.critics = nn.ModuleList(TorchTD7Critic(observation, action, width) for _ in range(2))
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         return torch.cat([critic(*given) for critic in self.critics], -1)
@@ -142,7 +142,7 @@ class Batched(nn.Module):
         return hidden[..., 0].T
 
 
-class Replay:
+class TorchTD7Replay:
     """Transitions with priorities: an array for each part, or packed into rows."""
 
     def __init__(self, parts: list[np.ndarray], packed: bool, seed: int) -> None:
@@ -172,7 +172,7 @@ class Replay:
         self.highest = self.priorities.max()
 
 
-class Agent:
+class TorchTD7Agent:
     """TD7's networks and its update; policies are not kept here."""
 
     def __init__(
@@ -181,7 +181,7 @@ class Agent:
         torch.manual_seed(seed)
         self.best = style == "best"
         sizes = observation, action, width
-        self.encoder, self.actor = Encoder(*sizes), Actor(*sizes)
+        self.encoder, self.actor = TorchTD7Encoder(*sizes), TorchTD7Actor(*sizes)
         self.critic: nn.Module = (Batched if self.best else Pair)(*sizes)
         self.fixed, self.fixed_target = copy.deepcopy(self.encoder), copy.deepcopy(self.encoder)
         self.actor_target = copy.deepcopy(self.actor)
@@ -284,8 +284,8 @@ def random_parts(sizes: dict[str, int]) -> list[np.ndarray]:
 def main(style: str, sizes: dict[str, int]) -> None:
     """Times updates, sampling included."""
     torch.set_num_threads(THREADS)
-    agent = Agent(style, sizes["observation"], sizes["action"])
-    replay = Replay(random_parts(sizes), agent.best, seed=0)
+    agent = TorchTD7Agent(style, sizes["observation"], sizes["action"])
+    replay = TorchTD7Replay(random_parts(sizes), agent.best, seed=0)
 
     def update() -> None:
         rows = replay.sample()

@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from eagerly.curves.statistics import (
+from eagerly.curves.estimates import (
     Estimate,
     difference,
     probability_of_improvement,
     relative,
 )
-from eagerly.curves.tables import Group
+from eagerly.curves.tables import RunGroup
 
 # What a policy without any knowledge reaches, the zero of normalized scores: means of
 # `random_returns` in tests/eagerly/curves/test_comparison.py for seeds 0 to 199. Hiding something
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def compare(
-    groups: Sequence[Group], baseline: str, zeros: Mapping[str, float] | None = None
+    groups: Sequence[RunGroup], baseline: str, zeros: Mapping[str, float] | None = None
 ) -> list[Comparison]:
     """Compares every kind of runs with the baseline.
 
@@ -103,7 +103,7 @@ def compare(
     return found
 
 
-def _common_steps(group: Group, other: Group) -> np.ndarray:
+def _common_steps(group: RunGroup, other: RunGroup) -> np.ndarray:
     """Returns the steps at which all runs of both were evaluated."""
     steps = np.intersect1d(group.over_steps()[0], other.over_steps()[0])
     if not steps.size:
@@ -114,7 +114,7 @@ def _common_steps(group: Group, other: Group) -> np.ndarray:
 
 
 def _comparison(
-    label: str, pairs: Sequence[tuple[Group, Group]], random: Mapping[str, float]
+    label: str, pairs: Sequence[tuple[RunGroup, RunGroup]], random: Mapping[str, float]
 ) -> Comparison:
     envs = tuple(group.env for group, _ in pairs)
     steps = [_common_steps(group, other) for group, other in pairs]

@@ -15,8 +15,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from eagerly.curves.comparison import Comparison
-from eagerly.curves.statistics import STATISTICS, Estimate, over_runs
-from eagerly.curves.tables import Group
+from eagerly.curves.estimates import STATISTICS, Estimate, over_runs
+from eagerly.curves.tables import RunGroup
 from eagerly.storage.files import RunFiles
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; in the dark without black.
@@ -37,7 +37,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def learning_curves(
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     *,
     axis: str = "steps",
     metric: str = "return",
@@ -80,7 +80,7 @@ def learning_curves(
     return figure
 
 
-def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[Group]) -> None:
+def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[RunGroup]) -> None:
     """Puts the labels below all panels, where long ones have room, with their numbers of runs."""
     texts = []
     for label in lines:
@@ -112,7 +112,7 @@ class _Unit:
     is_time: bool = True
 
 
-def _unit(groups: Sequence[Group], axis: str) -> _Unit:
+def _unit(groups: Sequence[RunGroup], axis: str) -> _Unit:
     if axis == "steps":
         return _Unit("environment steps (thousands)", 1000, is_time=False)
     longest = max(float(curve.seconds[-1]) for group in groups for curve in group.curves)
@@ -152,7 +152,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     return figure
 
 
-def _draw(panel: Any, group: Group, unit: _Unit, statistic: str, look: dict[str, str]) -> Any:
+def _draw(panel: Any, group: RunGroup, unit: _Unit, statistic: str, look: dict[str, str]) -> Any:
     """Draws the runs of a group as a line, which is returned, and a band."""
     places, returns = group.over_seconds() if unit.is_time else group.over_steps()
     places = places / unit.size
@@ -164,7 +164,7 @@ def _draw(panel: Any, group: Group, unit: _Unit, statistic: str, look: dict[str,
     return line
 
 
-def _looks(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
+def _looks(groups: Sequence[RunGroup]) -> dict[str, dict[str, str]]:
     """Gives each label a colour and a line of its own, the same in every panel."""
     labels = dict.fromkeys(group.label for group in groups)
     looks = zip(itertools.cycle(_COLORS), itertools.cycle(_STYLES), strict=False)

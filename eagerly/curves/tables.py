@@ -60,7 +60,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs of one kind in one environment, in the order of their seeds.
 
     Attributes:
@@ -97,7 +97,7 @@ class Group:
         rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
         return np.stack(rows).mean(axis=1)
 
-    def until(self, steps: int, *, complete: bool = False) -> Group:
+    def until(self, steps: int, *, complete: bool = False) -> RunGroup:
         """Returns the same runs without what came after a step.
 
         Args:
@@ -106,7 +106,7 @@ class Group:
         """
         curves = (curve.until(steps) for curve in self.curves)
         kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
-        return Group(self.label, self.env, tuple(kept))
+        return RunGroup(self.label, self.env, tuple(kept))
 
     def over_steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`.
@@ -159,7 +159,7 @@ def read_groups(
     times: bool = False,
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
-) -> list[Group]:
+) -> list[RunGroup]:
     """Reads run directories, tables, and what is in folders of either.
 
     Runs of one environment and agent whose settings differ are told apart by these settings. What
@@ -203,7 +203,7 @@ def read_groups(
     for curve in _each_seed_once(curves, say):
         groups.setdefault((curve.env, curve.label), []).append(curve)
     return [
-        Group(label, env, tuple(sorted(members, key=lambda curve: curve.seed)))
+        RunGroup(label, env, tuple(sorted(members, key=lambda curve: curve.seed)))
         for (env, label), members in groups.items()
     ]
 
@@ -220,7 +220,7 @@ def selected_groups(
     rename: Mapping[str, str] = MappingProxyType({}),
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
-) -> list[Group]:
+) -> list[RunGroup]:
     """Reads what a figure shows, as `read_groups` does.
 
     Args:

@@ -11,13 +11,13 @@ import gymnasium
 from eagerly.environments.guard import close_with_warning
 from eagerly.environments.silence import Silence
 from eagerly.environments.values import check_info
-from eagerly.environments.workers import LostError, Worker, message_of, sendable
+from eagerly.environments.worker_process import LostError, WorkerProcess, message_of, sendable
 from eagerly.errors import RunError
 
 STARTING = 120.0  # seconds that a process may take to start and import, besides its environment
 
 
-class _Told:
+class _RemoteTraceback:
     """An environment that is called from another process; of `info` only the mask is sent."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
@@ -68,8 +68,8 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = seen.observation_space, seen.action_space
         self.metadata = seen.metadata
         close_with_warning(seen, "the environment")
-        content = sendable(partial(_Told, factory), "or do without videos")
-        self._worker = Worker(content, "the process of the environment", Silence(timeout))
+        content = sendable(partial(_RemoteTraceback, factory), "or do without videos")
+        self._worker = WorkerProcess(content, "the process of the environment", Silence(timeout))
         try:
             self._ask("call", "has_wrapper_attr", "step", timeout=timeout and STARTING + timeout)
         except RunError:

@@ -35,7 +35,7 @@ class Silence:
         self.seconds += TICK
         return 0.0 < self._limit <= self.seconds
 
-    def hurry(self) -> None:
+    def shorten(self) -> None:
         """Lowers the limit to a few seconds."""
         self._limit = min(self._limit or _HURRIED, _HURRIED)
 

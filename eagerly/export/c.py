@@ -21,8 +21,8 @@ from eagerly.export.c_functions import act, float_network, header, integer_netwo
 from eagerly.export.integers import plan
 from eagerly.export.interface import common_refusal
 from eagerly.policies.architecture import ActorArchitecture, EntryEncoders, MemoryCore
+from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import TANH_SCALE
 
 PRECISIONS = ("float32", "int8")
 FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror")

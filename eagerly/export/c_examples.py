@@ -10,9 +10,9 @@ from eagerly.export import c_source as source
 from eagerly.export.examples import spread
 from eagerly.export.integers import plan, run
 from eagerly.export.verification import C_TOLERANCE
+from eagerly.policies.integer_grids import grid, integers
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
-from eagerly.policies.quantization import grid, integers
 
 COUNT = 100  # examples of each function
 # `policy_act` scales in float32, the policy in float64. An observation that is closer than this, in

@@ -9,10 +9,10 @@ import numpy as np
 from eagerly.export import c_source as source
 from eagerly.export.integers import IntegerLayer, IntegerPlan
 from eagerly.policies.architecture import DENSE, NORM, ActorArchitecture, StateEmbedding
+from eagerly.policies.integer_grids import TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import CLIP
 from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
-from eagerly.policies.quantization import TANH_SCALE
 
 SIZES = ("POLICY_OBSERVATION", "POLICY_ACTION")
 NETWORK = "void policy_network(const {0} input[{1}_SIZE], {0} output[{2}_SIZE])"

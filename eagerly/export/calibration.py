@@ -33,9 +33,9 @@ import numpy as np
 
 from eagerly.export.rounding import rounded
 from eagerly.policies.architecture import ActorArchitecture, StateEmbedding
+from eagerly.policies.integer_grids import LEAST_WEIGHT
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import LEAST_WEIGHT
-from eagerly.policies.ranges import Recorder, measured_ranges
+from eagerly.policies.ranges import RangeRecorder, measured_ranges
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
@@ -135,7 +135,7 @@ def _moments(network: ActorNetwork) -> tuple[np.ndarray, np.ndarray]:
 
 def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     """Rescales hidden units to balance their ranges with their weights in the next layer."""
-    recorder, weights = Recorder(), _in_double(network)
+    recorder, weights = RangeRecorder(), _in_double(network)
     network.outputs(recorder, rows)
     layers = [f"hidden_{index}" for index in range(len(recorder.hidden))]
     following = [*layers, "action"][1:]

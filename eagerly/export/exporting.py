@@ -19,7 +19,10 @@ from eagerly.environments.factory import environment_name
 from eagerly.errors import RunError
 from eagerly.export.c_examples import write_examples_of
 from eagerly.export.children import in_child
-from eagerly.export.description import (
+from eagerly.export.examples import example_arrays, score_steps, write_arrays
+from eagerly.export.formats import Format, format_of
+from eagerly.export.plan import EPISODES, ExportPlan, Gathered
+from eagerly.export.policy_document import (
     CARD,
     after,
     description_of,
@@ -28,9 +31,6 @@ from eagerly.export.description import (
     versions_of,
     write_document,
 )
-from eagerly.export.examples import example_arrays, score_steps, write_arrays
-from eagerly.export.formats import Format, format_of
-from eagerly.export.plan import EPISODES, Gathered, Plan
 from eagerly.export.staging import check_writable, publish, replay, run_examples, staged
 from eagerly.export.verification import TOLERANCES, compare, loss, run_export, summary
 from eagerly.policies.network import ActorNetwork
@@ -122,7 +122,7 @@ def export_policy(
     network = _network(policy, kind, format, precision)
     if episodes is None:
         episodes = EPISODES[precision]
-    plan = Plan(run, policy, network, kind, format, precision, episodes)
+    plan = ExportPlan(run, policy, network, kind, format, precision, episodes)
     try:
         with terminated_by_signals():
             check_writable(out)
@@ -183,7 +183,7 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
 
 
 def _write(
-    plan: Plan, folder: Path, out: Path, network: ActorNetwork, gathered: Gathered
+    plan: ExportPlan, folder: Path, out: Path, network: ActorNetwork, gathered: Gathered
 ) -> Exported:
     """Writes everything into a folder, checks it and renames it.
 
@@ -191,8 +191,8 @@ def _write(
         plan: The export as it was asked for.
         folder: The folder.
         out: Its final name.
-        network: The result of `Plan.quantize`.
-        gathered: The result of `Plan.gather`.
+        network: The result of `ExportPlan.quantize`.
+        gathered: The result of `ExportPlan.gather`.
     """
     about = _write_files(plan, folder, network, gathered)
     _log.info("checking %s examples%s", len(gathered.steps), plan.and_episodes())
@@ -216,7 +216,7 @@ def _write(
 
 
 def _write_files(
-    plan: Plan, folder: Path, network: ActorNetwork, gathered: Gathered
+    plan: ExportPlan, folder: Path, network: ActorNetwork, gathered: Gathered
 ) -> dict[str, Any]:
     """Writes the model, the examples, the runner and `policy.json`."""
     steps, (observations, actions) = gathered.steps, gathered.layout
@@ -244,7 +244,7 @@ def _write_files(
     return write_document(folder, about)
 
 
-def _banner(plan: Plan) -> str:
+def _banner(plan: ExportPlan) -> str:
     text = (
         f"{plan.run.agent} on {environment_name(plan.run.config.env)}, the "
         f"{plan.policy.which} policy{after(plan.policy.steps)}, exported by eagerly "
@@ -253,7 +253,9 @@ def _banner(plan: Plan) -> str:
     return re.sub(r"[^\w .,:+/-]|\*/|//", "?", text, flags=re.ASCII)
 
 
-def _check(plan: Plan, folder: Path, network: ActorNetwork, gathered: Gathered) -> dict[str, Any]:
+def _check(
+    plan: ExportPlan, folder: Path, network: ActorNetwork, gathered: Gathered
+) -> dict[str, Any]:
     """Runs the files of the export in a child process, and compares.
 
     Raises:

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import (
+from eagerly.policies.integer_grids import (
     LEAST,
     MOST,
     TANH_SCALE,
@@ -23,6 +22,7 @@ from eagerly.policies.quantization import (
     layer_integers,
     quantized_tanh,
 )
+from eagerly.policies.network import ActorNetwork
 
 # Exponents that a multiplier of LiteRT can have; smaller multipliers become 0.
 SMALLEST, LARGEST = -31, 30

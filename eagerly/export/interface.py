@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from eagerly.policies.architecture import ActorArchitecture, MemoryCore
+from eagerly.policies.integer_grids import MOST, TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import Operations
-from eagerly.policies.quantization import MOST, TANH_SCALE
 
 # Names and shapes without their batch axis, in the order in which they are passed.
 Tensors = dict[str, tuple[int, ...]]

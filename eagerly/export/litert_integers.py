@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from eagerly.export.interface import TANH_RANGE
+from eagerly.policies.integer_grids import grid, layer_integers
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import grid, layer_integers
 
 _IDENTIFIER = b"TFL3"
 # The converter treats ranges up to this width as empty.

@@ -21,9 +21,9 @@ from eagerly.export.interface import (
     outputs,
 )
 from eagerly.policies.architecture import ActorArchitecture
+from eagerly.policies.integer_grids import LEAST, MOST, grid
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
-from eagerly.policies.quantization import LEAST, MOST, grid
 
 PRECISIONS = ("float32",)
 FILE = "model.onnx"

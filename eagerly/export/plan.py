@@ -10,9 +10,9 @@ import numpy as np
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
 from eagerly.export.calibration import calibrated
-from eagerly.export.episodes import layout_in, max_seeds, open_environment, play_episodes
 from eagerly.export.examples import COUNT, MIN_STEPS, Layout, Steps, spread, take_first_episodes
 from eagerly.export.formats import Format
+from eagerly.export.played_episodes import layout_in, max_seeds, open_environment, play_episodes
 from eagerly.export.ties import without_ties
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor
@@ -44,7 +44,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExportPlan:
     """An export as it was asked for.
 
     Attributes:

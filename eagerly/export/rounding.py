@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from eagerly.policies.integer_grids import MOST, column_scales, grid, quantized, quantized_layer
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import ACTIVATIONS
-from eagerly.policies.quantization import MOST, column_scales, grid, quantized, quantized_layer
 
 # Added to the diagonal of the covariance, as a part of its mean, because constant inputs or too few
 # rows make it singular. GPTQ uses the same value.

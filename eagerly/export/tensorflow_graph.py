@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.export.interface import computed, inputs, outputs
+from eagerly.policies.integer_grids import LEAST, MOST, grid
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
-from eagerly.policies.quantization import LEAST, MOST, grid
 
 _ACTIVATIONS = {
     "relu": tf.nn.relu,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from eagerly.export.integers import multipliers, no_ranges
+from eagerly.policies.integer_grids import LEAST, MOST, column_scales, grid, layer_integers
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import LEAST, MOST, column_scales, grid, layer_integers
 
 # The farthest that a scale is moved, in units in the last place: a relative change of 1e-5.
 FARTHEST = 100
@@ -26,7 +26,7 @@ AROUND = np.arange(-3, 5)
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _TiedLayer:
     name: str
     input_scale: np.float32
     input_zero_point: int
@@ -70,7 +70,7 @@ def count_ties(network: ActorNetwork) -> int:
     return count
 
 
-def _layers(network: ActorNetwork) -> Iterator[_Layer]:
+def _layers(network: ActorNetwork) -> Iterator[_TiedLayer]:
     architecture = network.architecture
     if not architecture.quantized:
         raise no_ranges()
@@ -79,7 +79,7 @@ def _layers(network: ActorNetwork) -> Iterator[_Layer]:
     for index, units in enumerate(sizes):
         scale, zero_point = grids[index + 1]
         points = np.full(units, zero_point)
-        yield _Layer(
+        yield _TiedLayer(
             f"hidden_{index}",
             *grids[index],
             np.full(units, scale),
@@ -90,10 +90,10 @@ def _layers(network: ActorNetwork) -> Iterator[_Layer]:
     ends = [grid(*of_actions)] * head.continuous
     ends += [grid(*of_logits)] * (head.size - head.continuous)
     scales, points = (np.array(part) for part in zip(*ends, strict=True))
-    yield _Layer("action", *grids[-1], scales, points, np.full(head.size, LEAST))
+    yield _TiedLayer("action", *grids[-1], scales, points, np.full(head.size, LEAST))
 
 
-def _moved(layer: _Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def _moved(layer: _TiedLayer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Returns the kernel `[I, units]`, with those columns scaled on which runtimes disagree."""
     given = kernel.astype(np.float32)
     moved, largest = given.copy(), np.abs(given).max(axis=0)
@@ -116,7 +116,7 @@ def _moved(layer: _Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
 
 
 def _disagreeing(
-    layer: _Layer, kernel: np.ndarray, bias: np.ndarray, columns: np.ndarray
+    layer: _TiedLayer, kernel: np.ndarray, bias: np.ndarray, columns: np.ndarray
 ) -> np.ndarray:
     """Returns which columns of a layer have a sum that runtimes round differently, `[units]`.
 

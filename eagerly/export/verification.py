@@ -13,8 +13,8 @@ import numpy as np
 
 from eagerly.environments.factory import EnvironmentMaker
 from eagerly.errors import RunError
-from eagerly.export.episodes import open_environment
 from eagerly.export.examples import Layout, Steps, rows_of, score_steps
+from eagerly.export.played_episodes import open_environment
 from eagerly.export.runner import differences, violations
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor

@@ -1,6 +1,6 @@
 """Acting without TensorFlow: actors in NumPy, exploration, memories of episodes, policies."""
 
-from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.episode_policy import EpisodePolicy, Episodes
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.policy import PlayedEpisodes, Policy
 

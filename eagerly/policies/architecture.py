@@ -12,7 +12,7 @@ import numpy as np
 
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.images import FILTERS, convolutions, sides_after
-from eagerly.policies.quantization import quantized_tanh
+from eagerly.policies.integer_grids import quantized_tanh
 from eagerly.spaces import Entry
 from eagerly.spaces.observations import IMAGE
 

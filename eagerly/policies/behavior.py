@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.episode_policy import EpisodePolicy, Episodes
 from eagerly.policies.exploration import Exploration
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.returns import DiscountedReturns

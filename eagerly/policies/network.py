@@ -21,8 +21,8 @@ from eagerly.policies.architecture import (
     StateEmbedding,
 )
 from eagerly.policies.images import image_features
+from eagerly.policies.integer_grids import grid, quantized_layer
 from eagerly.policies.operations import Operations
-from eagerly.policies.quantization import grid, quantized_layer
 from eagerly.spaces.observations import IMAGE
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eagerly.policies.quantization import quantized
+from eagerly.policies.integer_grids import quantized
 
 LAYER_NORM_EPSILON = 1e-5
 # The least mean of absolute values that `average_l1_norm` divides by.

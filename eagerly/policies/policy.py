@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eagerly.policies.behavior import finite_scores
-from eagerly.policies.episodes import EpisodePolicy, Episodes
+from eagerly.policies.episode_policy import EpisodePolicy, Episodes
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.spaces import Actions, Observations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from eagerly.policies.integer_grids import SATURATED
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import NumpyOperations
-from eagerly.policies.quantization import SATURATED
 
 
-class Recorder(NumpyOperations):
+class RangeRecorder(NumpyOperations):
     """NumPy operations that record the outputs of each hidden layer.
 
     Attributes:
@@ -36,7 +36,7 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
         `quantization/low` and `quantization/high`, `[L + 3]` float32 each. All ranges contain 0.
         Outputs that the actor does not have, or that are always 0, get -1 to 1.
     """
-    recorder = Recorder()
+    recorder = RangeRecorder()
     outputs = network.outputs(recorder, rows)
     count = network.architecture.head.continuous
     ranges = [

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from eagerly.agents.requirements import BY_PRIORITY
-from eagerly.collectors.opening import HERE, check_collectors
 from eagerly.settings import Group, Settings, setting, when
+from eagerly.workers.group_specs import HERE, check_collectors
 
 DEVICES = ("auto", "cpu", "gpu")
 MOST_STEPS = 10**12 - 1  # what names of checkpoints hold

@@ -11,7 +11,7 @@ from eagerly.storage.files import RunFiles, run_directories
 from eagerly.storage.lock import is_locked
 from eagerly.storage.manifest import folders_of, is_finished, published
 from eagerly.storage.run import read_document_of
-from eagerly.storage.settings import check_saved
+from eagerly.storage.run_settings import check_saved
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.manifest import folders_of, published
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
-from eagerly.storage.settings import (
+from eagerly.storage.run_settings import (
     as_saved,
     build,
     check_saved,

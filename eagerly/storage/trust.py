@@ -20,9 +20,9 @@ from typing import Any
 
 import platformdirs
 
-from eagerly.collectors.opening import HERE, PROCESSES, RAY
 from eagerly.importing import FACTORY, place_of
 from eagerly.storage.files import RunFiles
+from eagerly.workers.group_specs import HERE, PROCESSES, RAY
 
 FACTORIES = ("actor", "critic", "models")
 IMPORTED = ("agent", "env", *FACTORIES)

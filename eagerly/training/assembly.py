@@ -17,8 +17,6 @@ from eagerly.agents.config import AgentConfig
 from eagerly.agents.requirements import UNIFORM
 from eagerly.buffers import Buffer, Layout
 from eagerly.buffers.sum_tree import SumTree
-from eagerly.collectors.environments import Environments
-from eagerly.collectors.opening import PROCESSES
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.flattening import make_flat
@@ -33,6 +31,7 @@ from eagerly.storage.manifest import published
 from eagerly.storage.run import Run
 from eagerly.training.best_policy import Policies
 from eagerly.training.collector import Collector
+from eagerly.training.goal_replay import accumulator_of
 from eagerly.training.hardware import (
     available_memory,
     check_memory,
@@ -41,11 +40,12 @@ from eagerly.training.hardware import (
     set_device,
     set_threads,
 )
-from eagerly.training.hindsight import accumulator_of
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 from eagerly.training.summaries import Summaries
 from eagerly.training.update_budget import UpdateBudget
 from eagerly.training.video import Camera
+from eagerly.workers.environment_groups import Environments
+from eagerly.workers.group_specs import PROCESSES
 
 _log = logging.getLogger(__name__)
 

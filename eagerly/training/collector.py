@@ -14,7 +14,6 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.requirements import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
 from eagerly.buffers.replay import Incoming
-from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.group import Rollout
@@ -24,7 +23,8 @@ from eagerly.policies.architecture import check_weights
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
-from eagerly.training.hindsight import accumulator_of
+from eagerly.training.goal_replay import accumulator_of
+from eagerly.workers.environment_groups import Environments
 
 
 class Collector:
@@ -74,7 +74,7 @@ class Collector:
             if agent.config.hindsight != NO_HINDSIGHT:
                 raise ValueError(
                     "hindsight needs an environment with goals: use Collector.make, or give an "
-                    "accumulator from eagerly.training.hindsight.accumulator_of"
+                    "accumulator from eagerly.training.goal_replay.accumulator_of"
                 )
             accumulator = agent.accumulator()
         self._accumulator = accumulator
@@ -100,7 +100,7 @@ class Collector:
                 )
                 for own in environments.groups
             ]
-            environments.equip(self._policies)
+            environments.set_policies(self._policies)
         can_lag = self._groups_act and isinstance(policy, NumpyActor)  # which a checkpoint can hold
         if policy_lag and not can_lag:
             raise ValueError(
@@ -115,7 +115,7 @@ class Collector:
         self._warming_up = warmup_steps > 0
         self._actor, self._version = policy, agent.policy.version
         self._begun, self._opened = False, ExitStack()
-        self.steps = self.owing = 0
+        self.steps = self.steps_owing_updates = 0
 
     @classmethod
     def make(
@@ -179,10 +179,10 @@ class Collector:
         before, self.steps = self.steps, self.steps + rollout.rewards.size
         if not self._whole_episodes:
             warmup = self._warmup_steps
-            self.owing = max(self.steps - warmup, 0) - max(before - warmup, 0)
+            self.steps_owing_updates = max(self.steps - warmup, 0) - max(before - warmup, 0)
             self._warming_up = self.steps < warmup
         else:
-            self.owing = 0 if self._warming_up else rollout.rewards.size
+            self.steps_owing_updates = 0 if self._warming_up else rollout.rewards.size
             if self.steps >= self._warmup_steps and rollout.episodes:
                 self._warming_up = False
         if self._policy_lag:
@@ -322,7 +322,7 @@ class Collector:
             policy.exploration.restore({"step": exploration["step"], "process": process[places]})
             policy.begin_episodes(lost[places])
         if self._policies:
-            environments.equip(self._policies)
+            environments.set_policies(self._policies)
         self._begun = True
         self._behavior.begin_episodes(lost)
         self._begin_in_buffer(lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from eagerly.policies.episodes import EpisodePolicy
+from eagerly.policies.episode_policy import EpisodePolicy
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.policies.policy import Policy
 from eagerly.storage.run import Run

@@ -27,7 +27,7 @@ from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
-from eagerly.storage.settings import format_setting
+from eagerly.storage.run_settings import format_setting
 from eagerly.training.callbacks import Callback, TrainerView
 from eagerly.training.evaluation import Evaluation
 

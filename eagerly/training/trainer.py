@@ -228,7 +228,7 @@ class Trainer:
             self._due_at = self.config.next_due(self.collector.steps)
         rollout = self.collector.collect()
         try:
-            self.budget.collected(rollout, self.collector.owing)
+            self.budget.collected(rollout, self.collector.steps_owing_updates)
         except RunStoppedError as error:
             self.stop(str(error))
         self._evaluator.pending.add("round")

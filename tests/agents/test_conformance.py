@@ -17,8 +17,8 @@ import tensorflow as tf
 from eagerly.agents import agent_class, agent_names, config_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import ReplayBuffer, Transition
 from eagerly.settings import Setting, Settings, setting
 from tests.helpers import (

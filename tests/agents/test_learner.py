@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.learner import Learner
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.results import two_dictionaries
 from eagerly.agents.schedule import Phase
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import ReplayBuffer, Transition, UniformSampler
 
 pytestmark = pytest.mark.usefixtures("unoptimized")

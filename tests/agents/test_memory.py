@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from eagerly.agents import losses
 from eagerly.agents.inputs import Batch, batch_of_windows
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.requirements import MEMORIES
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import PADDING, Sample, SequenceLayout, UniformSampler, Window
 from eagerly.buffers.replay import aligned
 from eagerly.buffers.window import BURN_IN, LEARNED

@@ -14,7 +14,7 @@ from eagerly.agents import agent_class
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.outputs import Continuous, Mixed, _gumbel
-from eagerly.agents.random import UpdateRandom
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID
 

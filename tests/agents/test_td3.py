@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import ReplayBuffer, Transition, UniformSampler
 from tests.agents import reference_td3
 from tests.agents.reference import difference, network_of

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import UpdateRandom
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import LAPSampler
 from tests.helpers import filled_buffer, shared_agent, small_agent, spaces, weights_of
 

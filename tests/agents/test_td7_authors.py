@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.random import UpdateRandom
+from eagerly.agents.update_random import UpdateRandom
 from tests.td7_references import EPSILON, RATE, linears, reference
 
 SIZES, ROWS, UPDATES, COPIES, PER_CALL, SEED = (17, 6), 2000, 300, 50, 10, 3

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from eagerly import TD3Config, Trainer, open_run
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import UpdateRandom
+from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import ReplayBuffer
 from eagerly.storage.evaluations import read_results
 from tests.algorithms.crossq import CrossQConfig

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.random import UpdateRandom
+from eagerly.agents.update_random import UpdateRandom
 from tests.td7_references import EPSILON, RATE, linears, reference
 
 torch = pytest.importorskip("torch", reason="PyTorch, an extra, is not installed")
@@ -63,7 +63,7 @@ def test_updates_are_those_of_the_agent(style: str, monkeypatch: pytest.MonkeyPa
     )
     torch.set_default_dtype(torch.float64)
     try:
-        theirs = torch_td7.Agent(style, *SIZES, WIDTH)
+        theirs = torch_td7.TorchTD7Agent(style, *SIZES, WIDTH)
         given = linears(agent)
         with torch.no_grad():
             for name, layers in layers_of(theirs).items():
@@ -78,7 +78,7 @@ def test_updates_are_those_of_the_agent(style: str, monkeypatch: pytest.MonkeyPa
             optimizer.param_groups[0]["eps"] = EPSILON
             optimizer.param_groups[0]["lr"] = RATE
         columns = [part.reshape(ROWS, -1) for part in rows]
-        replay = torch_td7.Replay(columns, theirs.best, seed=0)
+        replay = torch_td7.TorchTD7Replay(columns, theirs.best, seed=0)
         for number, drawn in enumerate(places, 1):
             noise = UpdateRandom(SEED, tf.constant(number, tf.int64), tf.float64)
             replay.drawn = torch.tensor(drawn)
@@ -107,7 +107,7 @@ def test_updates_are_those_of_the_agent(style: str, monkeypatch: pytest.MonkeyPa
 def test_a_batch_is_of_the_rows_that_were_drawn() -> None:
     parts = [np.arange(10, dtype=np.float32).reshape(-1, 1) for _ in range(5)]
     for packed in (False, True):
-        replay = torch_td7.Replay(parts, packed, seed=0)
+        replay = torch_td7.TorchTD7Replay(parts, packed, seed=0)
         replay.priorities[5:] = 0.0
         batch = replay.sample()
         assert set(batch.reward.flatten().tolist()) == set(range(5))

@@ -121,9 +121,7 @@ def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
 
 def test_what_is_no_saved_agent_is_refused(tmp_path: Path) -> None:
     TD3(*spaces(), small_config("td3")).save(tmp_path / "td3")
-    with pytest.raises(
-        ValueError, match="holds an agent eagerly.agents.td3:TD3, not eagerly.agents.ddpg:DDPG"
-    ):
+    with pytest.raises(ValueError, match=r"holds an agent .*td3:TD3, not .*ddpg:DDPG"):
         eagerly.DDPG.load(tmp_path / "td3")
     (tmp_path / "notes").mkdir()
     with pytest.raises(FileExistsError, match="exists and holds no agent"):

@@ -23,7 +23,7 @@ from eagerly.scripts.jobs import Job, Jobs
 from eagerly.scripts.train import main
 from eagerly.storage.digests import digests
 from eagerly.storage.lock import RunLock
-from eagerly.storage.settings import flag_words
+from eagerly.storage.run_settings import flag_words
 from eagerly.training.signals import StopSignals
 from tests.helpers import ROOT, gone
 from tests.scripts.test_train import invoke

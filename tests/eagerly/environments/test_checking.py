@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import ClipAction, NormalizeObservation, NormalizeReward
 
-from eagerly.collectors.environments import Environments
 from eagerly.environments.adapting import warn_if_unseeded
 from eagerly.environments.checking import check_environment
 from eagerly.environments.factory import environment_maker
 from eagerly.errors import RunError
 from eagerly.spaces import Observations
+from eagerly.workers.environment_groups import Environments
 from tests.small_runs import logged
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from eagerly.policies.architecture import ActorArchitecture, StateEmbedding
 from eagerly.policies.heads import ActionHead
+from eagerly.policies.integer_grids import SATURATED, column_scales, grid
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, numpy_actor
-from eagerly.policies.quantization import SATURATED, column_scales, grid
 
 Ranges = list[tuple[float, float]]
 EMBEDDING = StateEmbedding(units=6, hidden_sizes=(16, 12), activation="elu", features=10)

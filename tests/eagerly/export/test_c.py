@@ -17,10 +17,10 @@ from eagerly.export import c, c_source
 from eagerly.export.integers import plan, run
 from eagerly.policies.architecture import DENSE, EntryEncoders, MemoryCore
 from eagerly.policies.heads import ActionHead
+from eagerly.policies.integer_grids import integers
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
 from eagerly.policies.operations import ACTIVATIONS
-from eagerly.policies.quantization import integers
 from eagerly.spaces import Actions, Entry
 from tests.eagerly.export.drawn import EMBEDDING, acting, actor, int8_rows, quantised
 

@@ -20,9 +20,9 @@ import pytest
 
 from eagerly import RunError, load_policy, open_run
 from eagerly.export import exporting, plan
-from eagerly.export.description import model_card
 from eagerly.export.exporting import Exported, export_policy
 from eagerly.export.formats import FORMATS, Format
+from eagerly.export.policy_document import model_card
 from eagerly.training.signals import Terminated
 from tests.eagerly.export.here import work_here
 from tests.eagerly.training.test_failing_surroundings import can_mount
@@ -180,7 +180,7 @@ def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_pat
     (copy / "examples.c").write_text(source)
     about = document(copy)
     about["tolerance"]["largest"] = 1e-12
-    from eagerly.export.description import write_document
+    from eagerly.export.policy_document import write_document
 
     del about["sha256"]
     write_document(copy, about)

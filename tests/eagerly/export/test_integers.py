@@ -11,9 +11,9 @@ import pytest
 from eagerly.export.integers import IntegerLayer, multipliers, plan, run
 from eagerly.export.ties import without_ties
 from eagerly.policies.heads import ActionHead
+from eagerly.policies.integer_grids import grid, integers, quantized_tanh
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyOperations
-from eagerly.policies.quantization import grid, integers, quantized_tanh
 from tests.eagerly.export.drawn import actor, int8_rows, quantised
 
 

@@ -14,8 +14,8 @@ import pytest
 from eagerly.export import litert
 from eagerly.export.calibration import calibrated
 from eagerly.policies.architecture import DENSE
+from eagerly.policies.integer_grids import TANH_SCALE, grid, integers
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import TANH_SCALE, grid, integers
 from tests.eagerly.export.actors import (
     ACTORS,
     CONTINUED,

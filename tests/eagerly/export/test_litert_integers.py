@@ -12,8 +12,8 @@ from eagerly.export import litert
 from eagerly.export.calibration import calibrated
 from eagerly.export.litert_integers import check_integers, with_integers
 from eagerly.policies.heads import ActionHead
+from eagerly.policies.integer_grids import grid, layer_integers
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import grid, layer_integers
 from tests.eagerly.export.actors import network_of
 from tests.eagerly.export.drawn import MUTATIONS, actor, mutated, quantised
 

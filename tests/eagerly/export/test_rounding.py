@@ -6,8 +6,8 @@ import numpy as np
 
 from eagerly.export.calibration import calibrated
 from eagerly.export.rounding import compensated
+from eagerly.policies.integer_grids import column_scales
 from eagerly.policies.numpy_actor import NumpyActor
-from eagerly.policies.quantization import column_scales
 from tests.eagerly.export.actors import network_of
 
 

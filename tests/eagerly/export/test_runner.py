@@ -21,14 +21,14 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from eagerly.export import c, litert, onnx, runner
 from eagerly.export.calibration import calibrated
-from eagerly.export.description import description_of, write_document
 from eagerly.export.examples import Steps, example_arrays
 from eagerly.export.interface import computed, described, inputs, outputs
+from eagerly.export.policy_document import description_of, write_document
+from eagerly.policies.integer_grids import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
 from eagerly.policies.operations import NumpyOperations
 from eagerly.policies.policy import Policy
-from eagerly.policies.quantization import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.spaces import Actions, Observations
 from tests.eagerly.export.drawn import EMBEDDING
 from tests.eagerly.export.networks import ACTIONS, BOX, NESTED, UNEVEN, made, masks

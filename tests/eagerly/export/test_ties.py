@@ -8,8 +8,8 @@ import pytest
 from eagerly.export.integers import IntegerLayer, plan
 from eagerly.export.ties import count_ties, without_ties
 from eagerly.policies.heads import ActionHead
+from eagerly.policies.integer_grids import MOST, column_scales, grid
 from eagerly.policies.network import ActorNetwork
-from eagerly.policies.quantization import MOST, column_scales, grid
 from tests.eagerly.export.drawn import actor, quantised
 
 

@@ -8,7 +8,7 @@ import pytest
 from eagerly.export.integers import plan, run
 from eagerly.export.runner import differences, violations
 from eagerly.export.verification import TOLERANCES, loss, summary
-from eagerly.policies.quantization import integers
+from eagerly.policies.integer_grids import integers
 from eagerly.training.evaluation import Evaluation
 from tests.eagerly.export.drawn import MUTATIONS, actor, mutated, quantised
 

@@ -14,7 +14,7 @@ from eagerly.errors import RunError
 from eagerly.settings import flag_name
 from eagerly.storage.presets import ENVIRONMENTS, preset_names
 from eagerly.storage.run import Run
-from eagerly.storage.settings import format_setting
+from eagerly.storage.run_settings import format_setting
 from tests.helpers import ROOT
 from tests.small_runs import logged
 

@@ -81,7 +81,7 @@ def test_steps_after_the_warm_up_owe_updates_in_the_middle_of_a_round_too() -> N
     owing = []
     for _ in range(3):
         collector.collect()
-        owing.append(collector.owing)
+        owing.append(collector.steps_owing_updates)
     assert owing == [0, 3, 4]
     assert is_random(agent, buffer.rows(0, 12)) == [True] * 8 + [False] * 4
     assert "warming_up" not in collector.state()
@@ -105,7 +105,7 @@ def test_a_warm_up_may_end_with_an_episode(
     count, owing = len(lengths), []
     while collector.steps < random + 3 * count:
         collector.collect()
-        owing.append(collector.owing)
+        owing.append(collector.steps_owing_updates)
     assert owing == [0] * (random // count) + [count] * 3
     expected = [True] * random + [False] * 3 * count
     assert is_random(agent, buffer.rows(0, collector.steps)) == expected
@@ -126,7 +126,11 @@ def test_a_warm_up_that_was_stopped_goes_on_to_the_end_of_its_episode(rounds: in
     for _ in range(4):
         collector.collect()
         other.collect()
-        assert other.owing == collector.owing == (3 if collector.steps > 21 else 0)
+        assert (
+            other.steps_owing_updates
+            == collector.steps_owing_updates
+            == (3 if collector.steps > 21 else 0)
+        )
     rows = buffer.rows(0, buffer.added)
     np.testing.assert_array_equal(other_buffer.rows(0, buffer.added), rows)
     assert is_random(agent, rows) == [True] * 21 + [False] * 3 * (rounds - 3)

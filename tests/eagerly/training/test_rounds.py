@@ -41,11 +41,11 @@ def test_groups_and_rounds_collect_what_single_steps_of_all_do(
     owing = []
     while alone.steps < 4 * 12:
         alone.collect()
-        owing.append(alone.owing)
+        owing.append(alone.steps_owing_updates)
     found = []
     while collector.steps < 4 * 12:
         collector.collect()
-        found.append(collector.owing)
+        found.append(collector.steps_owing_updates)
     assert owing == [0, 0, 2, *[4] * 9]
     assert found == [sum(owing[first : first + steps]) for first in range(0, 12, steps)]
     # Rows of a matrix product may differ in their last bits where others are computed with them.

@@ -23,7 +23,7 @@ from eagerly import TD3, Trainer, open_run
 from eagerly.buffers import ReplayBuffer
 from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
-from eagerly.export.episodes import play_episodes
+from eagerly.export.played_episodes import play_episodes
 from eagerly.storage.checkpoint_writer import CheckpointWriter
 from eagerly.storage.config import FREE_SETTINGS, RunConfig
 from eagerly.storage.evaluations import read_results

@@ -18,8 +18,8 @@ from eagerly.policies.numpy_actor import RowPolicy
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-class Host:
-    """Groups of environments in this process; see `Collectors`.
+class Worker:
+    """Groups of environments in this process; see `Workers`.
 
     Args:
         make: Makes one environment.
@@ -42,19 +42,19 @@ class Host:
     ) -> None:
         self._groups: dict[int, EnvironmentGroup] = {}
         self._actor: RowPolicy | None = None
-        making = partial(EnvironmentGroup, make, watchdog=watchdog, info_keys=info_keys)
+        make_group = partial(EnvironmentGroup, make, watchdog=watchdog, info_keys=info_keys)
         count = sum(map(len, groups.values()))
         try:
             with ExitStack() as watched:
                 if watchdog and watches_making:  # they cannot be broken off otherwise
                     watched.enter_context(watchdog.calling("making the environments", count))
                 for index, numbers in groups.items():
-                    self._groups[index] = making(numbers, seed)
+                    self._groups[index] = make_group(numbers, seed)
         except BaseException:
             self.close()
             raise
 
-    def equip(self, policies: Mapping[int, Acts]) -> None:
+    def set_policies(self, policies: Mapping[int, Acts]) -> None:
         """Takes the policy of each group."""
         self._actor = None  # which they do not have yet
         for index, policy in policies.items():
@@ -78,7 +78,7 @@ class Host:
             for index, (function, arguments) in requests.items()
         }
 
-    def hurry(self) -> float | None:
+    def interrupt(self) -> float | None:
         """Breaks off rollouts before their next step, however long the one they are in takes."""
         for group in self._groups.values():
             group.is_closing = True
@@ -93,7 +93,7 @@ class Host:
             group.close()
 
 
-class RemoteHost(Host):
+class RemoteWorker(Worker):
     """Groups in another process than the trainer's, which is sent policies by value.
 
     Args:
@@ -136,7 +136,7 @@ class RemoteHost(Host):
             actor: That of all policies from now on, as well; None: as before.
         """
         if policies is not None:
-            self.equip(cloudpickle.loads(policies))
+            self.set_policies(cloudpickle.loads(policies))
         answers = self.ask(requests, None if actor is None else cloudpickle.loads(actor))
         for index, answer in answers.items():
             policy = self._groups[index].policy

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from eagerly import TD3, Collector, TD3Config
 from eagerly.agents import losses
-from eagerly.agents.replay import huber
+from eagerly.agents.replay_factory import huber
 from eagerly.buffers import LAPSampler, NStep, OneStep, ProportionalSampler, UniformSampler
 from tests.helpers import random_transitions, small_agent
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Request
-from eagerly.collectors.recovery import Recovery
 from eagerly.environments.group import EnvironmentGroup
-from eagerly.environments.workers import LostError
+from eagerly.environments.worker_process import LostError
 from eagerly.errors import RunError
+from eagerly.workers.episode_log import EpisodeLog
+from eagerly.workers.recovery import Recovery
+from eagerly.workers.worker import Request
 
 BEFORE = np.ones((1, 2), np.float32)
 STEP = EnvironmentGroup.rollout, (1, 0, np.zeros((1, 1)))
@@ -27,13 +27,13 @@ class Scripted:
         self._answers = list(answers)
         self.asked: list[tuple[int, Request]] = []
 
-    def equip(self, acting: Mapping[int, Any]) -> None: ...
+    def set_policies(self, acting: Mapping[int, Any]) -> None: ...
 
     def ask(self, requests: Mapping[int, Request], actor: Any = None) -> dict[int, Any]:
         self.asked += list(requests.items())
         return {group: self._answers.pop(0) for group in requests}
 
-    def hurry(self) -> None: ...
+    def interrupt(self) -> None: ...
 
     def close(self) -> None: ...
 

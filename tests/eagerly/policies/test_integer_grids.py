@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eagerly.policies.quantization import (
+from eagerly.policies.integer_grids import (
     grid,
     integers,
     layer_integers,

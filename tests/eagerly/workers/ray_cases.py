@@ -16,14 +16,14 @@ import psutil
 import pytest
 
 from eagerly import Trainer, open_run
-from eagerly.collectors import ray as on_ray
-from eagerly.collectors.environments import Environments
-from eagerly.collectors.local_cluster import LocalCluster
-from eagerly.collectors.versions import surroundings
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.silence import Silence
 from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback
+from eagerly.workers import ray as on_ray
+from eagerly.workers.environment_groups import Environments
+from eagerly.workers.local_cluster import LocalCluster
+from eagerly.workers.versions import surroundings
 from tests import toys
 from tests.eagerly.training.test_trainer import _same
 from tests.helpers import gone
@@ -164,7 +164,7 @@ def test_a_collector_that_differs_is_refused_or_allowed(
 def test_more_collectors_than_cores_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eagerly.collectors.elsewhere.STARTING", 5.0)
+    monkeypatch.setattr("eagerly.workers.remote_workers.STARTING", 5.0)
     settings = {"group_size": 1, "collectors": "ray", "num_collectors": 5, "timeout": 1.0}
     message = r"has not started for 6 seconds: each of the 5 --num-collectors takes a core"
     with pytest.raises(RunError, match=message):

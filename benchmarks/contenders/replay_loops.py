@@ -1,7 +1,7 @@
 """What replay options cost, in this process: an update, a step, and goals that are replaced.
 
-Run as `python -m eagerly.benchmarks.contenders.replay updates SETTINGS`, `... steps SETTINGS` or
-`... goals`: prints one line of JSON. SETTINGS are those of TD3.
+Run as `python -m eagerly.benchmarks.contenders.replay_loops updates SETTINGS`, `... steps SETTINGS`
+or `... goals`: prints one line of JSON. SETTINGS are those of TD3.
 """
 
 from __future__ import annotations

@@ -9,21 +9,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Request
 from eagerly.environments.group import Acts, EnvironmentGroup
-from eagerly.environments.workers import LostError
+from eagerly.environments.worker_process import LostError
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.workers.episode_log import EpisodeLog
+from eagerly.workers.worker import Request
 
 _log = logging.getLogger(__name__)
 _TRIES = 5  # after which a collector that was lost at each of them is given up
 
 
-class Collectors(Protocol):
+class Workers(Protocol):
     """Where groups of environments are."""
 
-    def equip(self, policies: Mapping[int, Acts]) -> None:
+    def set_policies(self, policies: Mapping[int, Acts]) -> None:
         """Takes the policy of each group."""
 
     def ask(
@@ -42,7 +42,7 @@ class Collectors(Protocol):
             RunError: If an environment fails, in what way it does.
         """
 
-    def hurry(self) -> float | None:
+    def interrupt(self) -> float | None:
         """Breaks off rollouts where it can, because nobody needs them.
 
         Returns:
@@ -71,7 +71,7 @@ class Recovery:
 
     def __init__(
         self,
-        collectors: Collectors,
+        collectors: Workers,
         groups: Sequence[range],
         episodes: EpisodeLog,
         *,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eagerly.collectors.host import Request
 from eagerly.environments.group import EnvironmentGroup, FinishedEpisode, Rollout
+from eagerly.workers.worker import Request
 
 
 class EpisodeLog:

@@ -19,7 +19,6 @@ import pytest
 
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config
-from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.remote import RemoteEnvironment
 from eagerly.environments.silence import Silence
@@ -29,6 +28,7 @@ from eagerly.storage.config import RunConfig
 from eagerly.training.callbacks import Callback
 from eagerly.training.collector import Collector
 from eagerly.training.signals import StopSignals
+from eagerly.workers.environment_groups import Environments
 from tests import toys
 from tests.eagerly.training.test_trainer import _same
 from tests.helpers import ROOT, gone
@@ -68,7 +68,7 @@ STILL = np.zeros((2, 2), np.float32)
 def test_a_worker_is_a_light_process_deaf_to_signals_and_killed_if_it_does_not_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eagerly.environments.workers._PATIENCE", 2.0)
+    monkeypatch.setattr("eagerly.environments.worker_process._PATIENCE", 2.0)
     environments = made()
     found = told(environments, "process")
     assert [pid for pid, _ in found] == pids(environments)
@@ -240,7 +240,7 @@ def test_an_answer_that_was_not_taken_is_not_taken_for_the_next(
         worker.kill()
         worker.join()
     with monkeypatch.context() as patch:
-        patch.setattr("eagerly.environments.workers.Worker.receive", interrupted)
+        patch.setattr("eagerly.environments.worker_process.WorkerProcess.receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             there.step(np.full((count, 1), 2.0, np.float32))
     for _ in range(2):
@@ -269,7 +269,7 @@ def test_an_environment_that_does_not_repeat_itself_begins_afresh_where_it_was_l
 def test_a_collector_that_dies_at_every_try_is_given_up_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eagerly.collectors.recovery._TRIES", 2)
+    monkeypatch.setattr("eagerly.workers.recovery._TRIES", 2)
     environments = made()
     died = r"process of collector 1 \(exit code 7\) has died, as it did 2 times in a row"
     with pytest.raises(RunError, match=died):
@@ -313,7 +313,7 @@ def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eagerly.collectors.elsewhere.STARTING", 1.0)
+    monkeypatch.setattr("eagerly.workers.remote_workers.STARTING", 1.0)
     stuck = environment_maker(toys.Slow, {"seconds": 600.0})
     with pytest.raises(RunError, match=r"of collector 0 have not been made for 1\.2 seconds"):
         processes(stuck, 1, timeout=0.2)
@@ -366,7 +366,7 @@ def test_a_collector_that_is_stopped_does_not_keep_a_run_from_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eagerly.environments.silence._HURRIED", 2.0)
-    monkeypatch.setattr("eagerly.environments.workers._PATIENCE", 0.5)
+    monkeypatch.setattr("eagerly.environments.worker_process._PATIENCE", 0.5)
     environments = made()  # without a timeout it would be waited for as long as it is stopped
     environments.step(STILL)
     os.kill(pids(environments)[0], signal.SIGSTOP)
@@ -390,7 +390,7 @@ def test_silence_counts_ticks_beyond_the_timeout_since_the_last_sign_of_life() -
     assert [silence.tick() for _ in range(5)] == [False] * 4 + [True]
     endless = Silence(0.0)
     assert not any(endless.tick() for _ in range(1000))
-    endless.hurry()
+    endless.shorten()
     assert endless.tick()
 
 
@@ -415,7 +415,7 @@ class Mine(gymnasium.Env):
 
 gymnasium.register("Mine-v0", entry_point=Mine)
 import numpy as np
-from eagerly.collectors.environments import Environments
+from eagerly.workers.environment_groups import Environments
 from eagerly.environments.factory import environment_maker
 STILL = np.zeros((2, 1), "float32")
 every = []

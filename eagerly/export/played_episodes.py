@@ -89,7 +89,7 @@ def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
     return found if declared == kept else layout
 
 
-class Recorder:
+class EpisodeRecorder:
     """Plays episodes as a policy does, and keeps the observations and rewards that it receives.
 
     Args:
@@ -156,7 +156,7 @@ def play_episodes(
     Returns:
         The steps, and the evaluation; None if `episodes` is 0.
     """
-    recorder, found = Recorder(policy, *layout), list[Evaluation]()
+    recorder, found = EpisodeRecorder(policy, *layout), list[Evaluation]()
     for index, seed in enumerate(seeds):
         if index >= episodes and len(recorder) >= min_steps:
             break

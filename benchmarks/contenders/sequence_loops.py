@@ -1,6 +1,6 @@
 """Padding in three ways, and recurrent updates, in this process.
 
-Run as `python -m eagerly.benchmarks.contenders.sequences padding`, or `... updates SETTINGS`:
+Run as `python -m eagerly.benchmarks.contenders.sequence_loops padding`, or `... updates SETTINGS`:
 prints one line of JSON. SETTINGS are those of TD3, and `updates_per_call`.
 """
 

@@ -13,16 +13,16 @@ from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
-from eagerly.collectors.elsewhere import Elsewhere, HostMaker
-from eagerly.collectors.host import Request
-from eagerly.collectors.local_cluster import LocalCluster
-from eagerly.collectors.processes import cores
-from eagerly.collectors.versions import differences, surroundings
 from eagerly.environments.remote import STARTING
 from eagerly.environments.silence import TICK
-from eagerly.environments.workers import LostError, Served, failure, message_of, value_of
+from eagerly.environments.worker_process import LostError, WorkerLoop, failure, message_of, value_of
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_when_imported
+from eagerly.workers.local_cluster import LocalCluster
+from eagerly.workers.process_workers import cores
+from eagerly.workers.remote_workers import RemoteWorkers, WorkerMaker
+from eagerly.workers.versions import differences, surroundings
+from eagerly.workers.worker import Request
 
 _log = logging.getLogger(__name__)
 _CONNECTING = 10.0  # seconds that the head may take to answer
@@ -48,16 +48,16 @@ class CollectorActor:
     def __init__(self, content: bytes) -> None:
         quiet_when_imported()  # an environment may import TensorFlow
         self._content, self._answered = content, -1  # it does not answer before it has begun
-        self._served, self._thread = Served(content), ThreadPoolExecutor(1, "environments")
+        self._served, self._thread = WorkerLoop(content), ThreadPoolExecutor(1, "environments")
 
     def begin(self) -> dict[str, str]:
         """Begins anew, whatever was answered before, and returns what its bits depend on."""
         self.close()
-        self._served, self._answered = Served(self._content), 0
+        self._served, self._answered = WorkerLoop(self._content), 0
         return surroundings()
 
     def answer(self, number: int, message: bytes, *more: Any) -> bytes | None:
-        """Does what a message asks, see `Served`; None if it has not answered all before it."""
+        """Does what a message asks, see `WorkerLoop`; None if it has not answered all before it."""
         if number != self._answered:
             return None
         self._answered += 1
@@ -85,7 +85,7 @@ def answer_and_end_actor(what: str) -> None:
     os._exit(1)
 
 
-class OnRay(Elsewhere):
+class RayWorkers(RemoteWorkers):
     """Collectors that are actors of a Ray cluster.
 
     Args:
@@ -94,7 +94,7 @@ class OnRay(Elsewhere):
         count: How many collectors there are; 0: one for each group, at most as many as there are
             cores.
         address: HOST:PORT of the cluster's head; "" starts a cluster on this machine.
-        timeout: Seconds that a step or reset may take, see `Elsewhere`; 0: for ever.
+        timeout: Seconds that a step or reset may take, see `RemoteWorkers`; 0: for ever.
         allow_different: Whether they may have other versions or another instruction set.
 
     Raises:
@@ -103,7 +103,7 @@ class OnRay(Elsewhere):
 
     def __init__(
         self,
-        make: HostMaker,
+        make: WorkerMaker,
         groups: Sequence[range],
         count: int,
         *,

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eagerly.collectors.environments import Environments
-from eagerly.collectors.versions import differences, surroundings
 from eagerly.environments.factory import environment_maker
 from eagerly.errors import RunError
+from eagerly.workers.environment_groups import Environments
+from eagerly.workers.versions import differences, surroundings
 from tests import toys
 from tests.helpers import ROOT
 

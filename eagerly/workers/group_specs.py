@@ -10,11 +10,11 @@ from typing import Any
 
 import gymnasium
 
-from eagerly.collectors.elsewhere import Elsewhere, divided
-from eagerly.collectors.host import Host, RemoteHost
-from eagerly.collectors.processes import Processes, cores
 from eagerly.environments.watchdog import Watchdog
-from eagerly.environments.workers import answer_and_end
+from eagerly.environments.worker_process import answer_and_end
+from eagerly.workers.process_workers import ProcessWorkers, cores
+from eagerly.workers.remote_workers import RemoteWorkers, divided
+from eagerly.workers.worker import RemoteWorker, Worker
 
 HERE, PROCESSES, RAY = "here", "processes", "ray"
 _ADDRESS = re.compile(r"ray:(?P<address>(\[[0-9a-fA-F:]+\]|[^:/\s\[\]]+):\d{1,5})")
@@ -34,7 +34,7 @@ def check_collectors(kind: str) -> None:
 
 
 @dataclass(frozen=True)
-class Making:
+class GroupSpec:
     """How groups of environments are made.
 
     Attributes:
@@ -51,16 +51,18 @@ class Making:
     timeout: float
     info_keys: tuple[str, ...]
 
-    def here(self, watchdog: Watchdog | None) -> Host:
+    def here(self, watchdog: Watchdog | None) -> Worker:
         """Makes all groups in this process."""
         groups = dict(enumerate(self.groups))
-        return Host(self.make, groups, self.seed, watchdog=watchdog, info_keys=self.info_keys)
+        return Worker(self.make, groups, self.seed, watchdog=watchdog, info_keys=self.info_keys)
 
     def elsewhere(
         self, hung: Callable[[str], None], groups: Mapping[int, range]
-    ) -> Callable[[], RemoteHost]:
+    ) -> Callable[[], RemoteWorker]:
         """Returns what makes some groups in the process where it is called."""
-        return partial(RemoteHost, self.make, groups, self.seed, self.timeout, hung, self.info_keys)
+        return partial(
+            RemoteWorker, self.make, groups, self.seed, self.timeout, hung, self.info_keys
+        )
 
 
 def groups_of(num_envs: int, size: int) -> list[range]:
@@ -84,19 +86,19 @@ def stepped_groups(num_envs: int, kind: str, count: int) -> list[range]:
     return divided(range(num_envs), min(count, num_envs))
 
 
-def opened(
+def make_workers(
     kind: str,
-    making: Making,
+    spec: GroupSpec,
     count: int,
     watchdog: Watchdog | None,
     *,
     allow_different: bool = False,
-) -> tuple[Host | Elsewhere, int]:
+) -> tuple[Worker | RemoteWorkers, int]:
     """Opens collectors.
 
     Args:
         kind: Where: "here", "processes", "ray" or "ray:HOST:PORT".
-        making: How groups are made.
+        spec: How groups are made.
         count: How many collectors; 0: one for each group, at most as many as there are cores.
         watchdog: Watches environments in this process.
         allow_different: Whether collectors on other machines may have other versions.
@@ -108,23 +110,23 @@ def opened(
         RunError: If they cannot be had.
     """
     check_collectors(kind)
-    groups = making.groups
+    groups = spec.groups
     count = min(count, len(groups))
     if kind == HERE:
-        return making.here(watchdog), 1
+        return spec.here(watchdog), 1
     if kind == PROCESSES:
         count = count or min(cores(), len(groups))
-        elsewhere = partial(making.elsewhere, answer_and_end)
-        return Processes(elsewhere, groups, count, timeout=making.timeout), count
-    from eagerly.collectors.ray import OnRay, answer_and_end_actor
+        elsewhere = partial(spec.elsewhere, answer_and_end)
+        return ProcessWorkers(elsewhere, groups, count, timeout=spec.timeout), count
+    from eagerly.workers.ray_workers import RayWorkers, answer_and_end_actor
 
     address = kind.partition(":")[2]
-    on_ray = OnRay(
-        partial(making.elsewhere, answer_and_end_actor),
+    on_ray = RayWorkers(
+        partial(spec.elsewhere, answer_and_end_actor),
         groups,
         count,
         address=address,
-        timeout=making.timeout,
+        timeout=spec.timeout,
         allow_different=allow_different,
     )
     return on_ray, on_ray.count

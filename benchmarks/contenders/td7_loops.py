@@ -1,7 +1,7 @@
 """Updates of TD7 beside their matrix products alone, and acting beside TD3, in this process.
 
-Run as `python -m eagerly.benchmarks.contenders.td7 updates AGENT K`, or `... acting`: prints one
-line of JSON. AGENT is td7 or td3, K is updates per call.
+Run as `python -m eagerly.benchmarks.contenders.td7_loops updates AGENT K`, or `... acting`: prints
+one line of JSON. AGENT is td7 or td3, K is updates per call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.benchmarks.contenders.limit import SECONDS_OF_SPINNING, product_rate
-from eagerly.benchmarks.contenders.replay import steps_of
+from eagerly.benchmarks.contenders.replay_loops import steps_of
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
 
 ROWS, PART = 200_000, 10_000  # transitions in the replay buffer, and how many are added at once

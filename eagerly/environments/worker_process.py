@@ -42,7 +42,7 @@ class LostError(Exception):
     """An object does not answer, because it or its process no longer exists."""
 
 
-class Served:
+class WorkerLoop:
     """An object that is made, and whose methods are called, by messages.
 
     What it raises is an answer, too: exception classes may be unknown to whoever asked.
@@ -127,7 +127,7 @@ def sendable(make: Callable[[], Any], advice: str) -> bytes:
         ) from error
 
 
-class Worker:
+class WorkerProcess:
     """A process with an object, whose methods are called from here, one at a time.
 
     It starts at once, and makes the object when it is first asked.
@@ -266,7 +266,7 @@ class Worker:
         atexit.unregister(self.kill)
 
 
-def close_all(workers: list[Worker]) -> None:
+def close_all(workers: list[WorkerProcess]) -> None:
     """Closes workers side by side."""
     for worker in workers:
         worker.begin_to_close()
@@ -298,7 +298,7 @@ def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_p
     threading.Thread(target=give_signs, args=[signs], daemon=True).start()
     quiet_when_imported()  # an environment may import TensorFlow
     _answered.append(pipe)
-    served = Served(content)
+    served = WorkerLoop(content)
     try:
         while (message := pipe.recv_bytes()) != _CLOSE:
             pipe.send_bytes(served.answer(message))

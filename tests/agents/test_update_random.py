@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from eagerly import TD3, TD3Config
 from eagerly.agents.inputs import Batch
-from eagerly.agents.random import UpdateRandom, threefry
 from eagerly.agents.schedule import Phase
+from eagerly.agents.update_random import UpdateRandom, threefry
 from tests.agents.test_learner import buffer_of, learner_of
 from tests.helpers import filled_buffer, spaces
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eagerly.collectors.environments import Environments
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.group import FinishedEpisode
+from eagerly.workers.environment_groups import Environments
 from tests import toys
 
 toys.register()

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from eagerly.curves.statistics import (
+from eagerly.curves.estimates import (
     difference,
     format_number,
     interquartile_mean,

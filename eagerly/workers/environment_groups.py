@@ -10,14 +10,14 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from eagerly.collectors.episodes import EpisodeLog
-from eagerly.collectors.host import Request
-from eagerly.collectors.opening import HERE, Making, groups_of, opened, stepped_groups
-from eagerly.collectors.recovery import Collectors, Recovery
 from eagerly.environments.group import Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.workers.episode_log import EpisodeLog
+from eagerly.workers.group_specs import HERE, GroupSpec, groups_of, make_workers, stepped_groups
+from eagerly.workers.recovery import Recovery, Workers
+from eagerly.workers.worker import Request
 
 _NOT_REPEATED = "they did not come back to where they were"
 
@@ -88,10 +88,10 @@ class Environments:
         self._explorations: list[Any] = []  # before a rollout that has begun
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = ""
-        making = Making(make, self.groups, seed, timeout, tuple(info_keys))
-        self._collectors: Collectors
-        self._collectors, self.num_collectors = opened(
-            collectors, making, num_collectors, watchdog, allow_different=allow_different
+        spec = GroupSpec(make, self.groups, seed, timeout, tuple(info_keys))
+        self._collectors: Workers
+        self._collectors, self.num_collectors = make_workers(
+            collectors, spec, num_collectors, watchdog, allow_different=allow_different
         )
         self._recovery = Recovery(
             self._collectors, self.groups, self._episodes, restorable=restorable
@@ -118,10 +118,10 @@ class Environments:
         """The current observations, `[N, O]`, float32."""
         return self._episodes.observations
 
-    def equip(self, policies: Sequence[Acts]) -> None:
+    def set_policies(self, policies: Sequence[Acts]) -> None:
         """Takes the policy of each group, with which it acts."""
         self._policies = policies
-        self._collectors.equip(dict(enumerate(policies)))
+        self._collectors.set_policies(dict(enumerate(policies)))
 
     def explorations(self) -> list[dict[str, Any]]:
         """Returns the state of each group's exploration, before a rollout that has begun."""
@@ -259,7 +259,7 @@ class Environments:
     def close(self) -> None:
         """Closes every environment, once those of a rollout that has begun have made their step."""
         self._recovery.is_closing = True
-        patience = self._collectors.hurry()
+        patience = self._collectors.interrupt()
         if self._begun is not None:
             wait([self._begun], patience)
         self._collectors.close()

@@ -6,33 +6,33 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eagerly.collectors.elsewhere import Elsewhere, HostMaker
-from eagerly.collectors.host import Request
-from eagerly.environments.workers import Worker, close_all, message_of
+from eagerly.environments.worker_process import WorkerProcess, close_all, message_of
+from eagerly.workers.remote_workers import RemoteWorkers, WorkerMaker
+from eagerly.workers.worker import Request
 
 
-class Processes(Elsewhere):
+class ProcessWorkers(RemoteWorkers):
     """Collectors that are processes of this machine.
 
     Args:
         make: Returns what builds a collector's host.
         groups: The environments of each group.
         count: How many collectors there are.
-        timeout: Seconds that a step or reset may take, see `Elsewhere`; 0: for ever.
+        timeout: Seconds that a step or reset may take, see `RemoteWorkers`; 0: for ever.
     """
 
     def __init__(
-        self, make: HostMaker, groups: Sequence[range], count: int, *, timeout: float = 0.0
+        self, make: WorkerMaker, groups: Sequence[range], count: int, *, timeout: float = 0.0
     ) -> None:
         super().__init__(make, groups, count, timeout)
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
 
     def _is_there(self, collector: int) -> bool:
         return collector in self._workers
 
     def _start(self, collector: int, content: bytes) -> None:
         silence = self._silences[collector]
-        worker = Worker(content, f"the process of collector {collector}", silence)
+        worker = WorkerProcess(content, f"the process of collector {collector}", silence)
         self._workers[collector] = worker
         worker.send(message_of("take", None, {}, None))  # makes the environments
 

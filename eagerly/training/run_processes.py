@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagerly.storage.files import RunFiles
-from eagerly.storage.settings import flag_words
+from eagerly.storage.run_settings import flag_words
 
 # Exit codes of a run that saved itself because it was asked to end, or that was asked before it
 # could listen and had nothing to save.

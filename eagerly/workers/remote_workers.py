@@ -10,18 +10,18 @@ from typing import Any
 
 import cloudpickle
 
-from eagerly.collectors.host import RemoteHost, Request
 from eagerly.environments.group import Acts
 from eagerly.environments.remote import STARTING
 from eagerly.environments.silence import Silence
-from eagerly.environments.workers import LostError, sendable
+from eagerly.environments.worker_process import LostError, sendable
 from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
+from eagerly.workers.worker import RemoteWorker, Request
 
 _ADVICE = "or use --collectors here"  # where something cannot be sent
 _PATIENCE = 5.0  # seconds that closing waits for a rollout that has begun
 # Returns a callable that builds a host of these groups in the process where it is called.
-HostMaker = Callable[[Mapping[int, range]], Callable[[], RemoteHost]]
+WorkerMaker = Callable[[Mapping[int, range]], Callable[[], RemoteWorker]]
 
 
 def divided(numbers: range, parts: int) -> list[range]:
@@ -30,8 +30,8 @@ def divided(numbers: range, parts: int) -> list[range]:
     return [numbers[first:end] for first, end in pairwise(cuts)]
 
 
-class Elsewhere(ABC):
-    """Collectors that each have some of the groups, in processes; see `Collectors`.
+class RemoteWorkers(ABC):
+    """Collectors that each have some of the groups, in processes; see `Workers`.
 
     One that is not there, at first or because it was lost, is started when its groups are asked.
 
@@ -48,7 +48,7 @@ class Elsewhere(ABC):
     """
 
     def __init__(
-        self, make: HostMaker, groups: Sequence[range], count: int, timeout: float
+        self, make: WorkerMaker, groups: Sequence[range], count: int, timeout: float
     ) -> None:
         self.count = count
         self._groups = divided(range(len(groups)), count)
@@ -62,10 +62,10 @@ class Elsewhere(ABC):
         self._prepared: set[int] = set()
         self._actors_there: dict[int, RowPolicy] = {}  # that each has
         self._actor: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
-        self._untold: set[int] = set()  # that were asked, and of which nothing was told
+        self._unanswered: set[int] = set()  # that were asked, and of which nothing was told
         self._starting, self._closed = threading.Lock(), False
 
-    def equip(self, policies: Mapping[int, Acts]) -> None:
+    def set_policies(self, policies: Mapping[int, Acts]) -> None:
         """Takes the policy of each group; one that is lost begins with it as it is then."""
         self._acting = policies
         self._prepared.clear()
@@ -81,10 +81,10 @@ class Elsewhere(ABC):
         }
         asked = {collector: own for collector, own in asked.items() if own}
         lost: dict[int, LostError] = {}
-        for collector in self._untold & asked.keys():  # the call before raised an error
+        for collector in self._unanswered & asked.keys():  # the call before raised an error
             lost[collector] = LostError(f"collector {collector} was asked, and not waited for")
             self._forget(collector)
-        self._untold |= asked.keys()
+        self._unanswered |= asked.keys()
 
         def those(collectors: Iterable[int], what: Callable[[int], Any]) -> dict[int, Any]:
             found = {}
@@ -105,7 +105,7 @@ class Elsewhere(ABC):
         answers: dict[int, Any] = {}
         for found in those(asked, self._answer).values():
             answers |= found
-        self._untold -= asked.keys()
+        self._unanswered -= asked.keys()
         return answers | {group: why for each, why in lost.items() for group in asked[each]}
 
     def _start_unless_closed(self, collector: int) -> None:
@@ -170,7 +170,7 @@ class Elsewhere(ABC):
     def _send(
         self, collector: int, acting: bytes | None, actor: Any, requests: Mapping[int, Request]
     ) -> None:
-        """Asks what `RemoteHost.take` takes."""
+        """Asks what `RemoteWorker.take` takes."""
 
     @abstractmethod
     def _answer(self, collector: int) -> dict[int, Any]:
@@ -180,14 +180,14 @@ class Elsewhere(ABC):
     def _drop(self, collector: int) -> None:
         """Clears away what is left of a collector that was lost."""
 
-    def hurry(self) -> float | None:
+    def interrupt(self) -> float | None:
         """Says how long to wait for rollouts: no message reaches a process that is busy."""
         return _PATIENCE
 
     def expect_stop(self) -> None:
         """Counts collectors that are frozen as lost within seconds, but no collector twice."""
         for silence in list(self._silences.values()):
-            silence.hurry()
+            silence.shorten()
 
     def close(self) -> None:
         """Closes every environment and ends every collector."""

@@ -1,1 +1,0 @@
-"""Collectors: groups of environments that act and are stepped, here or elsewhere."""

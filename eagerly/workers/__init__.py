@@ -1,0 +1,1 @@
+"""Workers: groups of environments that act and are stepped, here or elsewhere."""
