@@ -125,12 +125,12 @@ class Agent(Algorithm, Saved):
         self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self._clock.count_with(self._counter)
         self.learner = Learner(
-            self._made_update,
+            self._update,
             self.inputs,
             seed=seed,
             counter=self._counter,
             mode=config.mode,
-            rhythms=self.rhythms,
+            intervals=self.intervals,
             copied=[module for module in self.modules.values() if module.copy_every],
             published=self.policy.weights,
             autograph=self._needs_autograph(),
@@ -169,7 +169,7 @@ class Agent(Algorithm, Saved):
                 )
         return modules
 
-    def _made_update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
+    def _update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         batch = batch._replace(reward=self.rewards(batch.reward))
         self._in_update = True
         try:
@@ -370,9 +370,9 @@ class Agent(Algorithm, Saved):
         agent.restore(state)
         return agent
 
-    def figures(self) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         """Returns numbers of the agent as it is now, which curves show: ranges, if it has any."""
-        return self.acting.figures() if isinstance(self.acting, Actor) else {}
+        return self.acting.scalars() if isinstance(self.acting, Actor) else {}
 
     def another_policy(self) -> Model:
         """Builds another model of the policy, which shares no variable with it.
@@ -439,7 +439,7 @@ class Agent(Algorithm, Saved):
         """
         if buffer.layout != self.inputs.layout:
             raise ValueError(f"the buffer must hold {self.layout}; got {buffer.layout}")
-        self._statistics.publish()
+        self._statistics.sync()
         metrics, weights = self.learner.learn(buffer, updates)
         self.policy.refresh(weights)
         return metrics

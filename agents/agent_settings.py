@@ -184,7 +184,7 @@ class AgentSettings(Settings):
         CONSTANT,
         "How learning rates fall over schedule_steps",
         choices=SCHEDULES,
-        fixed=True,
+        immutable=True,
         group=OPTIMIZER,
     )
     schedule_steps: int = setting(
@@ -209,7 +209,7 @@ class AgentSettings(Settings):
     normalize_rewards: bool = setting(
         False,
         "Divide rewards by the running deviation of the discounted return",
-        fixed=True,
+        immutable=True,
         group=REWARDS,
     )
     reward_scale: float = setting(
@@ -293,7 +293,7 @@ class AgentSettings(Settings):
         unit="steps",
         at_least=1,
         at_most=1000,
-        fixed=True,
+        immutable=True,
         requires=ON_ROWS,
         group=REPLAY,
     )
@@ -302,7 +302,7 @@ class AgentSettings(Settings):
         "How transitions are drawn: uniformly, or more often where their temporal-difference error "
         "was large (docs/replay.md)",
         choices=SAMPLINGS,
-        fixed=True,
+        immutable=True,
         requires=ON_ROWS,
         group=REPLAY,
     )
@@ -311,7 +311,7 @@ class AgentSettings(Settings):
         "Exponent of priorities, alpha; 0 draws uniformly (Schaul et al. 2016)",
         at_least=0,
         at_most=10,
-        fixed=True,
+        immutable=True,
         requires=when("sampling", PRIORITIZED),
         group=REPLAY,
     )
@@ -337,7 +337,7 @@ class AgentSettings(Settings):
         "Exponent of priorities, alpha; 0 draws uniformly (Fujimoto et al. 2020)",
         at_least=0,
         at_most=10,
-        fixed=True,
+        immutable=True,
         requires=when("sampling", LAP),
         group=REPLAY,
     )
@@ -346,7 +346,7 @@ class AgentSettings(Settings):
         "Also learn from each step with goals that its episode achieved: the final one, some from "
         "that step on, or some of the whole episode (docs/replay.md)",
         choices=HINDSIGHTS,
-        fixed=True,
+        immutable=True,
         requires=(*ON_ROWS, ON_GOALS),
         group=REPLAY,
     )
@@ -356,7 +356,7 @@ class AgentSettings(Settings):
         unit="goals",
         at_least=1,
         at_most=1000,
-        fixed=True,
+        immutable=True,
         requires=when("hindsight", *HINDSIGHTS[2:]),
         group=REPLAY,
     )
@@ -420,7 +420,7 @@ class AgentSettings(Settings):
         "Train the actor with fake quantization, so that it can be exported in 8-bit integers "
         "(docs/quantization.md)",
         choices=(NOT_QUANTIZED, QUANTIZED),
-        fixed=True,
+        immutable=True,
         requires=QUANTIZES,
         group=QUANTIZATION,
     )

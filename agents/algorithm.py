@@ -15,7 +15,7 @@ from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.modules import Modules
-from eagerly.agents.replay_factory import accumulator_of, critic_loss_of, sampler_of
+from eagerly.agents.replay_factory import make_accumulator, make_sampler, select_critic_loss
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
@@ -47,7 +47,7 @@ class Algorithm:
 
         Arguments are those of `losses.critic_loss`.
         """
-        return critic_loss_of(self.config)(values, target, mask, weight)
+        return select_critic_loss(self.config)(values, target, mask, weight)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
         """Makes one update of the modules.
@@ -65,8 +65,8 @@ class Algorithm:
         raise NotImplementedError
 
     @property
-    def rhythms(self) -> tuple[int, ...]:
-        """Numbers of updates after which something happens within an update; see `Phase.every`."""
+    def intervals(self) -> tuple[int, ...]:
+        """Update intervals used by `Phase.is_multiple_of`, such as `policy_delay`."""
         return ()
 
     def build(self, builder: ModelBuilder) -> Modules:
@@ -87,8 +87,8 @@ class Algorithm:
         that is stored after each copy, as in the public code of Fujimoto et al. 2023.
         """
         every = max((module.copy_every for module in self.modules.values()), default=0)
-        return sampler_of(self.config, seed, highest_every=every)
+        return make_sampler(self.config, seed, highest_every=every)
 
     def accumulator(self) -> Accumulator:
         """Returns the accumulator, which turns environment steps into transitions (`n_step`)."""
-        return accumulator_of(self.config)
+        return make_accumulator(self.config)

@@ -16,7 +16,7 @@ from eagerly.agents.agent import Agent
 from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
-from eagerly.agents.outputs import Outputs
+from eagerly.agents.outputs import ActionHeadOps
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.update_random import UpdateRandom
@@ -39,9 +39,9 @@ class DDPG(Agent):
         self.modules.update_targets(self.config.tau)
         return metrics, {"td_error": td_error}
 
-    def next_action(self, batch: Batch, outputs: Outputs) -> tf.Tensor:
+    def next_action(self, batch: Batch, outputs: ActionHeadOps) -> tf.Tensor:
         """Returns the target policy's next actions `[B, A]`, μ'(s')."""
-        return outputs.chosen(self.actor.target(batch.next_observation))
+        return outputs.greedy(self.actor.target(batch.next_observation))
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
         """Returns y `[B]`, on which the critic regresses."""
@@ -60,16 +60,16 @@ class DDPG(Agent):
         error = tf.reduce_max(tf.abs(losses.td_error(values, target)), axis=0)
         return critic_metrics(loss, values, target, batch.mask), error
 
-    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
+    def actor_step(self, batch: Batch, outputs: ActionHeadOps) -> Tensors:
         """Moves the actor by the deterministic policy gradient; returns its metrics."""
         # ∇J = mean ∇_a Q(s, a) ∇_φ μ(s) at a = μ(s): it goes through the action alone (Eq. 6)
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             scores = self.actor(batch.observation, training=True)
-            action = outputs.relaxed(scores)
+            action = outputs.differentiable(scores)
             values = outputs.values(self.value, batch.observation, action)
             loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
         self.actor.minimize(loss, tape)
-        return actor_metrics(loss, outputs.saturated(action), batch.mask)
+        return actor_metrics(loss, outputs.saturation(action), batch.mask)
 
     def value(self, *inputs: Any) -> tf.Tensor:
         """Returns Q(s, a), which the actor follows; arguments as `CriticModel.first` has them."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from eagerly.agents.inputs import Batch, Inputs
 from eagerly.agents.modules import Module
 from eagerly.agents.results import Tensors, check_draws, check_finite, check_names, checked, joined
-from eagerly.agents.schedule import MOST_RUNS, Due, Phase, Runs, due_in, parts_of
+from eagerly.agents.schedule import MOST_RUNS, Intervals, Phase, Runs, due_in, parts_of
 from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
@@ -24,9 +24,9 @@ _concat = partial(tf.concat, axis=0)
 class Learner:
     """Samples from a replay buffer and runs many updates in one call.
 
-    One program runs whole periods of the rhythms. Updates before and after them run in programs of
-    one update, one for each phase. The division of updates into calls changes no random number, and
-    no bit of the results of TD3 and DDPG unless the sampler uses feedback.
+    One program runs whole periods of the intervals. Updates before and after them run in programs
+    of one update, one for each phase. The division of updates into calls changes no random number,
+    and no bit of the results of TD3 and DDPG unless the sampler uses feedback.
 
     Args:
         update: Makes one update of a batch; returns metrics, and values for each row.
@@ -34,7 +34,7 @@ class Learner:
         seed: Seed of the random numbers of updates.
         counter: int64 variable, the number of the newest update.
         mode: "eager" (Python, for a debugger), "graph" or "xla".
-        rhythms: Numbers of updates after which something happens within an update.
+        intervals: Numbers of updates after which something happens within an update.
         copied: Modules whose targets are copied between two calls, in this order.
         published: Reads tensors at the end of a program; reading them later takes longer.
         autograph: Whether `update` may branch on tensors in Python.
@@ -54,17 +54,17 @@ class Learner:
         seed: int,
         counter: tf.Variable,
         mode: str,
-        rhythms: tuple[int, ...],
+        intervals: tuple[int, ...],
         copied: Sequence[Module],
         published: Callable[[], tuple[tf.Tensor, ...]],
         autograph: bool = True,
     ) -> None:
-        if any(every < 1 for every in rhythms):
-            raise ValueError(f"rhythms must be at least 1; got {rhythms}")
-        self._update, self._inputs, self._seed, self._rhythms = update, inputs, seed, rhythms
+        if any(every < 1 for every in intervals):
+            raise ValueError(f"intervals must be at least 1; got {intervals}")
+        self._update, self._inputs, self._seed, self._intervals = update, inputs, seed, intervals
         self._copied, self._published, self._autograph = copied, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
-        self._returned: dict[Due, tuple[str, ...]] = {}  # names of the metrics of an update
+        self._returned: dict[Intervals, tuple[str, ...]] = {}  # names of the metrics of an update
         self._programs: dict[Any, Any] = {}  # of one update
         self._calls: dict[Any, Callable[..., Any]] = {}  # of the parts of a call
         compiled = partial(tf.function, jit_compile=mode == "xla", autograph=False)
@@ -100,14 +100,14 @@ class Learner:
             samples.append(tf.constant(weights, self._inputs.dtype))
         wanted, results, before = buffer.sampler.per_row, [], 0
         most_runs = 0 if self._is_eager else MOST_RUNS
-        for runs, length, times in parts_of(self.updates, updates, self._rhythms, most_runs):
+        for runs, length, times in parts_of(self.updates, updates, self._intervals, most_runs):
             start = tf.constant((self.updates + before, before), tf.int64)
             results.append(self._call((runs, length, times, wanted), samples, start))
             before += length * times
         metrics, per_row = joined(results, np.concatenate)
         numbers = range(self.updates + 1, self.updates + updates + 1)
         self.updates += updates
-        check_finite(metrics, numbers, lambda n: self._returned[due_in(n, self._rhythms)])
+        check_finite(metrics, numbers, lambda n: self._returned[due_in(n, self._intervals)])
         if wanted:
             buffer.feedback(per_row)
         published = [tensor.numpy() for tensor in results[-1][2]]
@@ -149,7 +149,7 @@ class Learner:
         made, first = tf.unstack(start)
         self._counter.assign(made + length * times)
 
-        def update(due: Due, before: Any, k: Any) -> tuple[Tensors, Tensors]:
+        def update(due: Intervals, before: Any, k: Any) -> tuple[Tensors, Tensors]:
             program, k = self._program(due, samples, wanted), before + k
             # With `part[first + k]`, XLA would compile another program for each `first`.
             return program(made + 1 + k, *(tf.gather(part, first + k) for part in samples))
@@ -163,7 +163,7 @@ class Learner:
 
         return *_repeated(repetition, times), self._published()
 
-    def _program(self, due: Due, samples: list[tf.Tensor], wanted: tuple[str, ...]) -> Any:
+    def _program(self, due: Intervals, samples: list[tf.Tensor], wanted: tuple[str, ...]) -> Any:
         """Returns a function that runs one update; traced once, unless in eager mode."""
         one = partial(self._one, due, wanted)
         if self._is_eager:
@@ -177,11 +177,11 @@ class Learner:
         return self._programs[key]
 
     def _one(
-        self, due: Due, wanted: Sequence[str], number: tf.Tensor, *sample: tf.Tensor
+        self, due: Intervals, wanted: Sequence[str], number: tf.Tensor, *sample: tf.Tensor
     ) -> tuple[Tensors, Tensors]:
         """Runs the update with that number; returns metrics `[1]` and wanted values `[1, B]`."""
         batch, dtype = self._inputs.batch(sample[0], number, *sample[1:]), self._inputs.dtype
-        phase = Phase(number, due, self._rhythms)
+        phase = Phase(number, due, self._intervals)
         results = self._update(batch, UpdateRandom(self._seed, number, dtype), phase)
         metrics, per_row = checked(results, self._inputs.rows_per_update, dtype, wanted)
         check_names(metrics, self._returned.setdefault(due, tuple(metrics)))
@@ -190,7 +190,7 @@ class Learner:
     def graph(self) -> tf.Graph | None:
         """Traces an update in which everything happens; in eager mode nothing is traced."""
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
-        return None if self._is_eager else self._program(self._rhythms, [rows], ()).graph
+        return None if self._is_eager else self._program(self._intervals, [rows], ()).graph
 
 
 def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:

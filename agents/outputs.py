@@ -37,11 +37,11 @@ class Continuous:
     def __init__(self, random: UpdateRandom, shape: tuple[int, int]) -> None:
         self._random, self._shape = random, shape
 
-    def chosen(self, outputs: tf.Tensor) -> tf.Tensor:
+    def greedy(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the actions `[B, A]` of a target actor's outputs `[B, A]`."""
         return outputs
 
-    def smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
+    def target_smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
         """Returns target actions with clipped normal noise (TD3, Eq. 15).
 
         Args:
@@ -52,7 +52,7 @@ class Continuous:
         noise = deviation * self._random.normal(self._shape)
         return losses.smoothed_action(outputs, noise, clip)
 
-    def relaxed(self, outputs: tf.Tensor) -> tf.Tensor:
+    def differentiable(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the actions `[B, A]` through which the actor's gradient goes."""
         return outputs
 
@@ -76,7 +76,7 @@ class Continuous:
         """Returns what is added to the actor's loss: nothing."""
         return 0.0
 
-    def saturated(self, relaxed: tf.Tensor) -> tf.Tensor:
+    def saturation(self, relaxed: tf.Tensor) -> tf.Tensor:
         """Says which columns `[B, A]` of actions are at an end, ±1."""
         return tf.abs(relaxed) > 0.99
 
@@ -103,21 +103,21 @@ class Mixed:
         self._actions, self._config, self._continuous = actions, config, actions.continuous
         self._uniform, self._drawn = random.uniform_pairs(shape), set[str]()
 
-    def chosen(self, outputs: tf.Tensor) -> tf.Tensor:
+    def greedy(self, outputs: tf.Tensor) -> tf.Tensor:
         """Draws the choices of a target actor's outputs `[B, A]`."""
         self._draw_once("chosen")
         first = self._continuous
         drawn = outputs[:, first:] + _gumbel(self._uniform[0, :, first:])
         return self.hard(tf.concat([outputs[:, :first], drawn], axis=1))
 
-    def smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
+    def target_smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
         """Smooths continuous actions, and draws choices."""
         first = self._continuous
         noise = deviation * standard_normal(self._uniform[..., :first])
         box = losses.smoothed_action(outputs[:, :first], noise, clip)
-        return self.chosen(tf.concat([box, outputs[:, first:]], axis=1))
+        return self.greedy(tf.concat([box, outputs[:, first:]], axis=1))
 
-    def relaxed(self, outputs: tf.Tensor) -> tf.Tensor:
+    def differentiable(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns what carries the gradient: of each choice a softmax, `[B, A]`."""
         self._draw_once("relaxed")
         parts = [outputs[:, : self._continuous]]
@@ -195,7 +195,7 @@ class Mixed:
                 made.append(tf.concat([before, other, behind], axis=1))
         return tf.concat(made, axis=0)
 
-    def saturated(self, relaxed: tf.Tensor) -> tf.Tensor:
+    def saturation(self, relaxed: tf.Tensor) -> tf.Tensor:
         """Says which columns `[B, A]` are at an end: ±1, or a sure choice, in all its columns."""
         parts = [tf.abs(relaxed[:, : self._continuous]) > 0.99]
         for segment in self._actions.segments():
@@ -214,13 +214,13 @@ class Mixed:
         return choice_segments(0, self._actions.choices)
 
 
-Outputs = Continuous | Mixed
+ActionHeadOps = Continuous | Mixed
 
 
 def outputs_of(
     actions: Actions, config: AgentConfig, rows: int
-) -> Callable[[UpdateRandom], Outputs]:
-    """Returns a function that creates the `Outputs` of an update from its random numbers.
+) -> Callable[[UpdateRandom], ActionHeadOps]:
+    """Returns a function that creates the `ActionHeadOps` of an update from its random numbers.
 
     Args:
         actions: How actions are laid out.

@@ -23,7 +23,7 @@ from eagerly.buffers import (
 )
 
 
-def sampler_of(
+def make_sampler(
     config: AgentConfig, seed: np.random.SeedSequence, *, highest_every: int = 0
 ) -> Sampler:
     """Makes what draws from the replay buffer.
@@ -47,12 +47,12 @@ def sampler_of(
     return UniformSampler(seed)
 
 
-def accumulator_of(config: AgentConfig) -> Accumulator:
+def make_accumulator(config: AgentConfig) -> Accumulator:
     """Makes what turns steps into transitions."""
     return OneStep() if config.n_step == 1 else NStep(config.n_step)
 
 
-def critic_loss_of(config: AgentConfig) -> Callable[..., Any]:
+def select_critic_loss(config: AgentConfig) -> Callable[..., Any]:
     """Returns the loss of critics; arguments as `losses.critic_loss` has them."""
     is_huber = config.sampling == LAP  # whose priorities belong to this loss
     return partial(losses.critic_loss, loss=huber) if is_huber else losses.critic_loss

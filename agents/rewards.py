@@ -14,7 +14,7 @@ class RewardScaling:
 
     The return is that of exploration so far, discounted and running: G ← γ G + r, from 0 in each
     episode. Its mean is not subtracted: that would change which policy is best. Statistics
-    change for updates with `publish` alone, so that all updates of a call see the same ones.
+    change for updates with `sync` alone, so that all updates of a call see the same ones.
 
     Args:
         config: The settings.
@@ -45,7 +45,7 @@ class RewardScaling:
         """Returns what rewards are multiplied by, where that changes."""
         return {} if self.moments is None else {"rewards/scale": self.scale.value()}
 
-    def publish(self) -> None:
+    def sync(self) -> None:
         """Lets updates use the statistics so far; before two returns there are none."""
         if self.moments is not None and self.moments.count > 1:
             self.scale.assign(self._constant * self.moments.inverse_deviation()[0])

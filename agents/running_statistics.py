@@ -34,9 +34,9 @@ class Statistics(Saved):
             "rewards": rewards.moments,
         }
         self.moments = {name: each for name, each in moments.items() if each is not None}
-        self._publish = [rewards.publish, *([] if observations is None else [observations.publish])]
+        self._syncs = [rewards.sync, *([] if observations is None else [observations.sync])]
 
-    def publish(self) -> None:
+    def sync(self) -> None:
         """Lets networks and updates use what was counted so far.
 
         Raises:
@@ -48,8 +48,8 @@ class Statistics(Saved):
                     f"normalize_{name} is set, but no {name} were counted: collect with "
                     "agent.behavior(), which counts what it acts upon and what came of it"
                 )
-        for publish in self._publish:
-            publish()
+        for sync in self._syncs:
+            sync()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned.

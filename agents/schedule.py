@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-Due = tuple[int, ...]  # the rhythms that an update completes
-Runs = tuple[tuple[Due, int], ...]  # each: what is due, and the number of updates in a row
+Intervals = tuple[int, ...]  # the intervals that an update completes
+Runs = tuple[tuple[Intervals, int], ...]  # each: what is due, and the number of updates in a row
 # A program holds the runs of a period one after the other.
 MOST_RUNS = 64
 
@@ -25,57 +25,57 @@ class Phase:
     """
 
     update: tf.Tensor
-    _due: Due
-    _rhythms: tuple[int, ...]
+    _due: Intervals
+    _intervals: tuple[int, ...]
 
-    def every(self, updates: int) -> bool:
-        """Whether this is an update in which what happens every so many updates does.
+    def is_multiple_of(self, updates: int) -> bool:
+        """Returns whether the update number is a multiple of `updates`.
 
-        The answer is a Python truth value, so an `if` costs nothing in the compiled program.
+        It is a Python boolean, so an `if` costs nothing in the compiled program.
 
         Raises:
-            ValueError: If the algorithm has not named this number among its `rhythms`.
+            ValueError: If the number is not in the algorithm's `intervals`.
         """
-        if updates != 1 and updates not in self._rhythms:
+        if updates != 1 and updates not in self._intervals:
             raise ValueError(
-                f"nothing was said to happen every {updates} updates: add {updates} to the "
-                f"algorithm's rhythms, {self._rhythms}"
+                f"is_multiple_of({updates}) requires {updates} in the algorithm's `intervals`, got "
+                f"{self._intervals}: add {updates}"
             )
         return updates == 1 or updates in self._due
 
 
-def due_in(update: int, rhythms: tuple[int, ...]) -> Due:
-    """Returns the rhythms that divide the number of an update."""
-    return tuple(every for every in rhythms if update % every == 0)
+def due_in(update: int, intervals: tuple[int, ...]) -> Intervals:
+    """Returns the intervals that divide the number of an update."""
+    return tuple(every for every in intervals if update % every == 0)
 
 
 @functools.cache
-def _runs_of_period(rhythms: tuple[int, ...]) -> Runs:
-    updates = range(1, math.lcm(*rhythms) + 1)
-    groups = itertools.groupby(updates, lambda update: due_in(update, rhythms))
+def _runs_of_period(intervals: tuple[int, ...]) -> Runs:
+    updates = range(1, math.lcm(*intervals) + 1)
+    groups = itertools.groupby(updates, lambda update: due_in(update, intervals))
     return tuple((due, len(list(run))) for due, run in groups)
 
 
 def parts_of(
-    made: int, updates: int, rhythms: tuple[int, ...], most_runs: int = MOST_RUNS
+    made: int, updates: int, intervals: tuple[int, ...], most_runs: int = MOST_RUNS
 ) -> Iterator[tuple[Runs, int, int]]:
-    """Divides updates into parts: whole periods of the rhythms, and single updates around them.
+    """Divides updates into parts: whole periods of the intervals, and single updates around them.
 
     Args:
         made: Number of the updates before.
         updates: Number of updates to divide.
-        rhythms: Each at least 1.
+        intervals: Each at least 1.
         most_runs: Periods with more runs are divided into single updates; 0 divides every period.
 
     Yields:
         The runs of a part, how many updates they are, and how many times they are repeated.
     """
-    period, end = math.lcm(*rhythms), made + updates
+    period, end = math.lcm(*intervals), made + updates
     while made < end:
         times = 0 if made % period else (end - made) // period
-        if times and len(_runs_of_period(rhythms)) <= most_runs:
-            yield _runs_of_period(rhythms), period, times
+        if times and len(_runs_of_period(intervals)) <= most_runs:
+            yield _runs_of_period(intervals), period, times
             made += period * times
         else:
-            yield ((due_in(made + 1, rhythms), 1),), 1, 1
+            yield ((due_in(made + 1, intervals), 1),), 1, 1
             made += 1

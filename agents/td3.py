@@ -15,7 +15,7 @@ from eagerly.agents import losses
 from eagerly.agents.agent import Agent
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
-from eagerly.agents.outputs import Outputs
+from eagerly.agents.outputs import ActionHeadOps
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3_config import TD3Config
@@ -29,7 +29,7 @@ class TD3(Agent):
     config: TD3Config
 
     @property
-    def rhythms(self) -> tuple[int, ...]:
+    def intervals(self) -> tuple[int, ...]:
         """The actor and all targets move every `policy_delay` updates."""
         return (self.config.policy_delay,)
 
@@ -39,16 +39,16 @@ class TD3(Agent):
         with tf.name_scope("target"):
             target = self.target(batch, self.next_action(batch, outputs), random)
         metrics, td_error = self.critic_step(batch, target)
-        if phase.every(self.config.policy_delay):  # "if t mod d then"
+        if phase.is_multiple_of(self.config.policy_delay):  # "if t mod d then"
             metrics |= self.actor_step(batch, outputs)
             # θ' ← τ θ + (1 - τ) θ', for critics and actor
             self.modules.update_targets(self.config.tau)
         return metrics, {"td_error": td_error}
 
-    def next_action(self, batch: Batch, outputs: Outputs) -> tf.Tensor:
+    def next_action(self, batch: Batch, outputs: ActionHeadOps) -> tf.Tensor:
         """Returns the target policy's next actions `[B, A]`, smoothed."""
         # ã = clip(μ'(s') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ) (Eq. 15)
-        return outputs.smoothed(
+        return outputs.target_smoothed(
             self.actor.target(batch.next_observation),
             self.config.target_noise,
             self.config.target_noise_clip,
@@ -71,16 +71,16 @@ class TD3(Agent):
         error = tf.reduce_max(tf.abs(losses.td_error(values, target)), axis=0)
         return critic_metrics(loss, values, target, batch.mask), error
 
-    def actor_step(self, batch: Batch, outputs: Outputs) -> Tensors:
+    def actor_step(self, batch: Batch, outputs: ActionHeadOps) -> Tensors:
         """Moves the actor by the deterministic policy gradient; returns its metrics."""
         # ∇J = mean ∇_a Q_1(s, a) ∇_φ μ(s) at a = μ(s); `values` lets it go through the action alone
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             scores = self.actor(batch.observation, training=True)
-            action = outputs.relaxed(scores)
+            action = outputs.differentiable(scores)
             values = outputs.values(self.value, batch.observation, action)
             loss = losses.actor_loss(values, batch.mask) + outputs.penalty(scores, batch.mask)
         self.actor.minimize(loss, tape)
-        return actor_metrics(loss, outputs.saturated(action), batch.mask)
+        return actor_metrics(loss, outputs.saturation(action), batch.mask)
 
     def value(self, *inputs: Any) -> tf.Tensor:
         """Returns Q_1(s, a), which the actor follows; arguments as `CriticModel.first` has them."""

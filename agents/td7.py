@@ -155,7 +155,7 @@ class TD7(Agent):
     config: TD7Config
 
     @property
-    def rhythms(self) -> tuple[int, ...]:
+    def intervals(self) -> tuple[int, ...]:
         """The actor moves every `policy_delay` updates."""
         return (self.config.policy_delay,)
 
@@ -173,7 +173,7 @@ class TD7(Agent):
         zs = self.fixed.states(state)
         more, td_error = self.critic_step(batch, state, zs, target)
         metrics |= more
-        if phase.every(self.config.policy_delay):
+        if phase.is_multiple_of(self.config.policy_delay):
             metrics |= self.actor_step(state, zs)
         return metrics, {"td_error": td_error}
 
@@ -198,7 +198,7 @@ class TD7(Agent):
         encoder, values = self.modules["fixed_encoder"].target, self.modules["value_range"]
         zs = encoder.states(next_state)
         # ã = clip(π'(s', zs') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ)
-        next_action = self.outputs(random).smoothed(
+        next_action = self.outputs(random).target_smoothed(
             self.actor.target(next_state, zs),
             self.config.target_noise,
             self.config.target_noise_clip,

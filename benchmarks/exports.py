@@ -121,7 +121,7 @@ def measured(folder: Path) -> dict[str, dict[str, list[float]]]:
     alone: dict[str, Call] = {}
     for kind, run in runs.items():
         policy = load_policy(run, "latest")
-        whole[kind] = in_episode(policy, policy.begin_episodes, observation)
+        whole[kind] = in_episode(policy, policy.start_episode, observation)
     for name, (kind, form, precision) in EXPORTS.items():
         out = folder / name
         _command(

@@ -19,7 +19,7 @@ from typing import Any
 from eagerly.benchmarks.grid import Cell
 from eagerly.benchmarks.measuring import CONTENDERS, PEERS, machine
 from eagerly.errors import RunError
-from eagerly.storage.config import FREE_SETTINGS, RunConfig
+from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import seconds_at_evaluations
 from eagerly.storage.presets import OF_THE_ENVIRONMENT
@@ -227,7 +227,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
         }
     settings, _ = with_preset(cell.agent, _given(cell), cell.env, OF_THE_ENVIRONMENT)
     saved = as_saved(*build(cell.agent, settings, is_new=True))
-    found = {name: value for name, value in saved.items() if name not in FREE_SETTINGS}
+    found = {name: value for name, value in saved.items() if name not in RESUMABLE}
     return dict(json.loads(json.dumps(found)))
 
 

@@ -38,7 +38,7 @@ class Accumulator(Stateful, Protocol):
             factor on the value of the next observation, such as γ^n, or 0 after a termination.
         """
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Drops the kept steps of environments, `[N]` bool, whose episodes cannot go on.
 
         If the number of environments has changed it is true for all.
@@ -56,5 +56,5 @@ class OneStep(Saved):
         """Returns its arguments."""
         return transitions, ended
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Does nothing: no step is kept."""

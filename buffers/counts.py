@@ -13,13 +13,13 @@ def check_count(before: int, count: int) -> None:
     """
     if before != count:
         raise ValueError(
-            f"there were {before} environments, and are {count}: call begin_episodes, or add the "
+            f"there were {before} environments, and are {count}: call on_reset, or add the "
             "steps of an episode one at a time"
         )
 
 
 def check_began(began: np.ndarray, before: int) -> None:
-    """Refuses what cannot be said to `begin_episodes`.
+    """Refuses what cannot be said to `on_reset`.
 
     Args:
         began: Which environments begin an episode, `[N]` bool.

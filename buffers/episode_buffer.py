@@ -103,7 +103,7 @@ class EpisodeBuffer(Buffer):
         if different.any():
             raise ValueError(
                 f"environment {goes_on[different][0]} was not left where its step begins: say in "
-                "`ended` that its episode had ended, or call begin_episodes"
+                "`ended` that its episode had ended, or call on_reset"
             )
 
     def _differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ class EpisodeBuffer(Buffer):
         self._begins.append(numbers[self.layout.split(rows).back == 0])
         self._begins.drop_below(self._oldest)
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Ends the episodes in progress of environments, so that their next steps begin others."""
         if not len(self._last):  # nothing was added yet
             return

@@ -73,7 +73,7 @@ class Hindsight:
         """Takes one step of each of N environments; `infos` are what `outcomes` is to be given.
 
         Raises:
-            ValueError: If the number of environments changed without `begin_episodes`.
+            ValueError: If the number of environments changed without `on_reset`.
         """
         found, ends = self._inside.accumulate(transitions, ended)
         if not self._episodes:
@@ -125,9 +125,9 @@ class Hindsight:
         first = step if self._strategy == "future" else 0
         return self._generator.integers(first, count, size=len(step))
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Drops the episodes of environments, `[N]` bool, that cannot go on: they have no end."""
-        self._inside.begin_episodes(began)
+        self._inside.on_reset(began)
         if not self._episodes:  # no step was taken yet
             return
         check_began(began, len(self._episodes))

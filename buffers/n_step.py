@@ -28,7 +28,7 @@ class NStep:
     (Sutton and Barto 2018, "Reinforcement Learning: An Introduction", section 7.1). Actions after
     the first are those of the policy that collected them; nothing corrects for that.
 
-    A transition is returned n - 1 steps late. Steps that `begin_episodes` drops give none.
+    A transition is returned n - 1 steps late. Steps that `on_reset` drops give none.
 
     Args:
         steps: n, at least 1.
@@ -55,7 +55,7 @@ class NStep:
         Of an environment whose episode ended all that wait are returned, the oldest first.
 
         Raises:
-            ValueError: If the number of environments changed without `begin_episodes`.
+            ValueError: If the number of environments changed without `on_reset`.
         """
         count, steps = len(ended), self._steps
         waiting = self._room(transitions, count)
@@ -97,7 +97,7 @@ class NStep:
                 raise ValueError(f"{name} has the shape {came}; of the steps that wait {waiting}")
         return self._waiting
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Drops the steps that wait in environments, `[N]` bool, whose episodes cannot go on."""
         if self._waiting is None:
             return

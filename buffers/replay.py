@@ -1,6 +1,6 @@
 """Packed rows in a ring, which every replay buffer keeps its data in, and the buffer of rows.
 
-`Incoming` packs transitions into rows and checks them.
+`RowWriter` packs transitions into rows and checks them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Buffer(Saved):
             raise ValueError(f"capacity must be at least 1; got {capacity}")
         self.capacity, self.layout, self.added = capacity, layout, 0
         self._rows = np.empty((capacity, layout.width), np.float32)
-        self._incoming = Incoming(RowLayout(layout.observation_size, layout.action_size))
+        self._incoming = RowWriter(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler
         # Uniform sampling needs no `added` and no checks.
         self._custom_sampler = type(self.sampler) is not UniformSampler
@@ -94,7 +94,7 @@ class Buffer(Saved):
             FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
             Nothing is stored then.
         """
-        self._incoming.take(transitions)
+        self._incoming.pack(transitions)
         self._store(self._incoming.parts, ended)
 
     def _store(self, parts: Transition, ended: Any) -> None:
@@ -117,7 +117,7 @@ class Buffer(Saved):
         if self._custom_sampler:
             self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Says which environments, `[N]` bool, begin an episode though none was said to end."""
 
     def draw(self, updates: int, batch_size: int) -> Sample:
@@ -237,7 +237,7 @@ class Buffer(Saved):
         self._announce(len(kept))
 
 
-class Incoming:
+class RowWriter:
     """Takes transitions in, checked, as rows of a layout; its arrays are used again and again.
 
     Attributes:
@@ -250,7 +250,7 @@ class Incoming:
         self.rows = np.empty((0, layout.width), np.float32)
         self.parts = layout.unpack(self.rows)
 
-    def take(self, transitions: Transition) -> None:
+    def pack(self, transitions: Transition) -> None:
         """Takes transitions `[N]`.
 
         Raises:

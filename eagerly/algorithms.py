@@ -13,7 +13,7 @@ from eagerly.agents.ddpg_config import DDPGConfig
 from eagerly.agents.inputs import Batch
 from eagerly.agents.metrics import actor_metrics, critic_metrics
 from eagerly.agents.modules import Module, Modules
-from eagerly.agents.outputs import Outputs
+from eagerly.agents.outputs import ActionHeadOps
 from eagerly.agents.results import Tensors
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
@@ -46,6 +46,7 @@ __all__ = [
     "MLP",
     "TD3",
     "TD7",
+    "ActionHeadOps",
     "Actions",
     "Actor",
     "Agent",
@@ -67,7 +68,6 @@ __all__ = [
     "Module",
     "Modules",
     "Observations",
-    "Outputs",
     "Phase",
     "PolicyCheckpoints",
     "Requirement",

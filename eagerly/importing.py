@@ -128,7 +128,7 @@ def import_module(name: str) -> ModuleType:
             `SystemExit` included.
         ValueError: If the name is not that of a module.
     """
-    with while_used(name):
+    with imported_for(name):
         try:
             return importlib.import_module(name)
         except (ImportError, KeyboardInterrupt):
@@ -137,19 +137,19 @@ def import_module(name: str) -> ModuleType:
             raise ImportError(f"{type(error).__name__}: {error}") from error
 
 
-def while_used(name: str | None) -> AbstractContextManager[None]:
+def imported_for(name: str | None) -> AbstractContextManager[None]:
     """Lets a module that lies in the working directory import its neighbours, while entered.
 
     Args:
         name: Its name; None, and modules that lie elsewhere, need nothing.
 
     Raises:
-        ImportError, ValueError: As `place_of`.
+        ImportError, ValueError: As `origin_of`.
     """
-    return working_directory_last() if name and place_of(name) else nullcontext()
+    return working_directory_last() if name and origin_of(name) else nullcontext()
 
 
-def place_of(name: str) -> str:
+def origin_of(name: str) -> str:
     """Returns where a module lies if that is the working directory, else "".
 
     Nothing is executed. What is installed is found before what lies in the working directory; so a

@@ -22,7 +22,7 @@ from eagerly.buffers import (
 )
 from eagerly.environments.group import Rollout
 from eagerly.state import Saved
-from eagerly.training.goal_replay import accumulator_of as hindsight_accumulator
+from eagerly.training.goal_replay import make_hindsight
 
 __all__ = [
     "Accumulator",
@@ -41,6 +41,6 @@ __all__ = [
     "Transition",
     "UniformSampler",
     "Window",
-    "hindsight_accumulator",
+    "make_hindsight",
     "replay_buffer",
 ]

@@ -90,8 +90,8 @@ class Setting:
         longest: Most elements of a tuple; most characters of a text, which must be printable then.
         choices: The allowed words.
         names: What a text names that is imported, "module:factory" for example.
-        free: Whether it cannot change a run's result, so that a resumed run may differ in it.
-        fixed: Whether a saved run keeps it for good, because it determines what a checkpoint
+        resumable: Whether it cannot change a run's result, so that a resumed run may differ in it.
+        immutable: Whether a saved run keeps it for good, because it determines what a checkpoint
             holds; or the requirement under which it does.
         built: Whether it is read only while networks and optimizers are built. Where a custom
             `build` or `Builder` does not read it, it has no effect.
@@ -112,8 +112,8 @@ class Setting:
     longest: int | None = None
     choices: tuple[str, ...] = ()
     names: str = ""
-    free: bool = False
-    fixed: bool | Requirement = False
+    resumable: bool = False
+    immutable: bool | Requirement = False
     built: bool = False
     requires: tuple[Requirement, ...] = ()
     name: str = ""

@@ -1,8 +1,9 @@
 """What a run's next step depends on: `state` returns it, and `restore` takes it over.
 
-A state is a dictionary of numbers, text, truth values and None, of NumPy arrays, and of lists and
-dictionaries of all these. `split` takes the arrays out, so that the rest is JSON; `joined` puts
-them back. A class that derives from `Saved` only names the attributes that its state consists of.
+A state is a dictionary of numbers, text, booleans and None, of NumPy arrays, and of lists and
+dictionaries of all these. `flatten_state` takes the arrays out, so that the rest is JSON;
+`unflatten_state` puts them back. A class that derives from `Saved` only names the attributes that
+its state consists of.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def _refused(name: str, expected: str, saved: Any) -> ValueError:
     return ValueError(f"{name} must be {expected}; got {str(saved)[:200]}")
 
 
-def split(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:
+def flatten_state(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:
     """Splits a state into JSON and the arrays by name.
 
     Args:
@@ -162,8 +163,8 @@ def split(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:
     return _without(state, name), arrays
 
 
-def joined(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Puts arrays back to where `split` took them out.
+def unflatten_state(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Puts arrays back to where `flatten_state` took them out.
 
     Raises:
         KeyError: If one is missing.
@@ -171,9 +172,9 @@ def joined(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if isinstance(document, dict):
         if document.keys() == {_ARRAY}:
             return arrays[document[_ARRAY]]
-        return {key: joined(value, arrays) for key, value in document.items()}
+        return {key: unflatten_state(value, arrays) for key, value in document.items()}
     if isinstance(document, list):
-        return [joined(value, arrays) for value in document]
+        return [unflatten_state(value, arrays) for value in document]
     return document
 
 
@@ -184,9 +185,9 @@ def packed(state: Any) -> dict[str, np.ndarray]:
         The state without its arrays as JSON under "text", the content of its arrays under "values".
 
     Raises:
-        TypeError: As `split` does.
+        TypeError: As `flatten_state` does.
     """
-    document, arrays = split(state)
+    document, arrays = flatten_state(state)
     headers = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     text = json.dumps([document, headers]).encode()
     values = b"".join(array.tobytes() for array in arrays.values())
@@ -209,7 +210,7 @@ def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
         content = bytearray(values[start : start + size])  # writable, as the array was
         arrays[name] = np.frombuffer(content, kind).reshape(shape)
         start += size
-    return joined(document, arrays)
+    return unflatten_state(document, arrays)
 
 
 def _inner(state: Any, name: str) -> Iterator[tuple[Any, str, Any]]:

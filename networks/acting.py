@@ -12,7 +12,7 @@ import tensorflow as tf
 from eagerly.networks.tracing import traced
 
 
-class _Snapshots:
+class _SnapshotCache:
     """Keeps a snapshot of an actor in NumPy, where it offers one.
 
     Without weights from `refresh` it is taken when it is needed. Whether there is one is decided
@@ -62,7 +62,7 @@ class _Snapshots:
         )
 
 
-class ActingPolicy(_Snapshots):
+class KerasPolicy(_SnapshotCache):
     """Calls an actor on NumPy observations, through its snapshot where it offers one.
 
     An actor without `snapshot()` is called through one compiled function instead, at about ten
@@ -84,7 +84,7 @@ class ActingPolicy(_Snapshots):
         return cast(np.ndarray, self._concrete(tf.constant(observations, dtype)).numpy())
 
 
-class MemoryPolicy(_Snapshots):
+class MemoryPolicy(_SnapshotCache):
     """Calls an actor with a memory on NumPy arrays, one step at a time.
 
     It is an `EpisodePolicy`: `Episodes` keeps its state. An actor without `snapshot()` is called
@@ -139,8 +139,8 @@ class MemoryPolicy(_Snapshots):
         return actions.numpy(), [part.numpy() for part in after]
 
 
-def acting_policy(actor: keras.Model, action_size: int) -> ActingPolicy | MemoryPolicy:
+def acting_policy(actor: keras.Model, action_size: int) -> KerasPolicy | MemoryPolicy:
     """Makes what calls an actor at every step: one that remembers is handed its state."""
     if hasattr(actor, "initial_state"):
         return MemoryPolicy(actor, action_size)
-    return ActingPolicy(actor)
+    return KerasPolicy(actor)

@@ -22,7 +22,7 @@ from eagerly.policies.operations import LAYER_NORM_EPSILON
 from eagerly.spaces.actions import INVALID
 
 
-class InNumPy:
+class NumpySnapshot:
     """What an actor has that can act in NumPy.
 
     Attributes:
@@ -54,7 +54,7 @@ class InNumPy:
         return list(weights)
 
 
-class Actor(MLP, InNumPy):
+class Actor(MLP, NumpySnapshot):
     """Maps observations to actions in [-1, 1] through an MLP that ends in a tanh.
 
     Of discrete choices it gives scores, see `ActionHead`. The weights exist once the object does.
@@ -104,7 +104,7 @@ class Actor(MLP, InNumPy):
             quantized=quantization is not None,
         )
 
-    def figures(self) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         """Returns what curves show of it: if it is quantised, the ends of its ranges."""
         if self._quantization is None:
             return {}

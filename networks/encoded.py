@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from eagerly.networks.actor import Actor, InNumPy
+from eagerly.networks.actor import Actor, NumpySnapshot
 from eagerly.networks.critic import Critic
 
 
@@ -36,7 +36,7 @@ class _Encoded(keras.Model):
         self.built = True
 
 
-class EncodedActor(_Encoded, InNumPy):
+class EncodedActor(_Encoded, NumpySnapshot):
     """An `Actor` behind an encoder."""
 
     behind = Actor

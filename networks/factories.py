@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import tensorflow as tf
 
-from eagerly.importing import FACTORY, import_module, split_name, while_used
+from eagerly.importing import FACTORY, import_module, imported_for, split_name
 
 Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
 
@@ -91,7 +91,7 @@ def made(
     factory = factory_of(given, role)
     known = "torch" in sys.modules
     module = given.partition(":")[0] if isinstance(given, str) else None
-    with seeded(seed), while_used(module):
+    with seeded(seed), imported_for(module):
         try:
             found = factory(*spaces)
         except Exception as error:  # whatever the user's code raises

@@ -34,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
-class HalfSquares(keras.regularizers.Regularizer):
+class L2Half(keras.regularizers.Regularizer):
     """The penalty c/2 Σw², whose gradient is c w.
 
     `keras.regularizers.L2` rounds its factor to float32, also for float64 weights.
@@ -151,7 +151,7 @@ class EnsembleDense(keras.layers.Layer):
             linear_initializers(initializer, inputs, member_seed, limit=limit)
             for member_seed in weight_seeds(seed, members)
         ]
-        self._regularizer = HalfSquares(l2) if l2 else None
+        self._regularizer = L2Half(l2) if l2 else None
         self.kernel = self._stacked("kernel", [kernel for kernel, _ in pairs], (inputs, units))
         biases = [bias for _, bias in pairs]
         self.bias = self._stacked("bias", biases, (units,)) if use_bias else None

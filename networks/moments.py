@@ -32,7 +32,7 @@ class RunningMoments(Saved):
         # In float64: a million additions to a float32 lose more than they add.
         self.mean, self._squares = np.zeros(size), np.zeros(size)
 
-    def observe(self, rows: np.ndarray) -> None:
+    def update(self, rows: np.ndarray) -> None:
         """Counts rows `[N, size]`, by the pairwise update of Chan, Golub and LeVeque 1983.
 
         Raises:

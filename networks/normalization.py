@@ -14,7 +14,7 @@ class ObservationNormalization(keras.layers.Layer):
     """Maps observations o to (o - mean) / deviation, cut off at ±10 deviations.
 
     Mean and deviation are those of all observations that `observe` was told of. What the networks
-    use changes with `publish` alone: acting, evaluation and training see the same numbers until
+    use changes with `sync` alone: acting, evaluation and training see the same numbers until
     then. One such layer serves actor, critics and targets.
 
     Args:
@@ -52,16 +52,16 @@ class ObservationNormalization(keras.layers.Layer):
         """How many observations it was told of."""
         return self.moments.count
 
-    def observe(self, observations: np.ndarray) -> None:
+    def update(self, observations: np.ndarray) -> None:
         """Counts observations `[N, O]`.
 
         Raises:
             ValueError: If they have another shape; nothing is counted then.
             FloatingPointError: If one is not finite.
         """
-        self.moments.observe(observations)
+        self.moments.update(observations)
 
-    def publish(self) -> None:
+    def sync(self) -> None:
         """Lets the networks use what was observed so far; nothing happens before two are."""
         if self.count > 1:
             self.mean.assign(np.where(self._scalable, self.moments.mean, 0.0))

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from eagerly.networks.actor import InNumPy, scores
+from eagerly.networks.actor import NumpySnapshot, scores
 from eagerly.networks.initializers import linear_initializers, weight_seeds
 from eagerly.networks.layers import ACTIVATIONS, EnsembleDense, Linear, built, product
 from eagerly.networks.normalization import ObservationNormalization
@@ -213,7 +213,7 @@ class EmbeddedActor(keras.Model):
         return scores(self._head, outputs, state)
 
 
-class JoinedDense(keras.layers.Layer):
+class ConcatDense(keras.layers.Layer):
     """A linear layer of each member, of inputs of its own and inputs that all members share.
 
     Two products take the place of one, so that no member copies what is shared, and no gradient is
@@ -223,7 +223,7 @@ class JoinedDense(keras.layers.Layer):
         members: Members, C.
         own: Inputs of each member, I.
         shared: Inputs that they share, J.
-        units: Outputs of each.
+        units: ActionHeadOps of each.
         initializer, seed, name, dtype: As of an `EnsembleDense` layer.
     """
 
@@ -307,7 +307,7 @@ class EmbeddedCritic(keras.Model):
         self._features = EnsembleDense(
             n_critics, state_size + action_size, width, seed=features, name="features", **parts
         )
-        self._joined = JoinedDense(
+        self._joined = ConcatDense(
             n_critics, width, 2 * embedding_units, width, seed=first, name="hidden_0", **parts
         )
         self._linear = []
@@ -331,7 +331,7 @@ class EmbeddedCritic(keras.Model):
         return tf.cast(tf.squeeze(hidden, axis=-1), self.variable_dtype)
 
 
-class EmbeddedPolicy(keras.Model, InNumPy):
+class EmbeddedPolicy(keras.Model, NumpySnapshot):
     """An actor with the encoder of states that it takes: a policy of observations `[B, O]`.
 
     Args:

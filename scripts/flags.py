@@ -19,7 +19,7 @@ import click
 
 from eagerly.errors import RunError
 from eagerly.scripts.commands import Command
-from eagerly.scripts.output import printable
+from eagerly.scripts.output import sanitize
 from eagerly.settings import Setting, Settings, flag_name
 from eagerly.storage.run_settings import format_setting
 
@@ -121,21 +121,22 @@ def options_of(
     config: type[Settings],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     *,
-    only_free: bool = False,
+    only_resumable: bool = False,
 ) -> list[click.Option]:
     """Returns one option per setting.
 
     Args:
         config: A settings class.
         defaults: Defaults that differ from the declared ones.
-        only_free: Whether to omit settings that a resumed run may not change.
+        only_resumable: Whether to omit settings that a resumed run may not change.
     """
     return [
         _Option(
-            dataclasses.replace(each, default=defaults.get(name, each.default)), saved=only_free
+            dataclasses.replace(each, default=defaults.get(name, each.default)),
+            saved=only_resumable,
         )
         for name, each in config.SETTINGS.items()
-        if each.free or not only_free
+        if each.resumable or not only_resumable
     ]
 
 
@@ -201,7 +202,7 @@ def command(script: str, *words: str) -> str:
 def _joined(words: list[str]) -> str:
     """Joins words to a command; control characters in them are written as bash reads them."""
     return " ".join(
-        shlex.quote(word) if printable(word, lines=False) == word else _ansi_quoted(word)
+        shlex.quote(word) if sanitize(word, lines=False) == word else _ansi_quoted(word)
         for word in words
     )
 
@@ -210,7 +211,7 @@ def _ansi_quoted(word: str) -> str:
     content = os.fsencode(word).decode("utf-8", "surrogateescape")
     escaped = "".join(
         character
-        if printable(character, lines=False) == character and character not in "\\'"
+        if sanitize(character, lines=False) == character and character not in "\\'"
         else "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
         for character in content
     )

@@ -22,7 +22,7 @@ _UNPRINTABLE = re.compile(
 )
 
 
-def printable(text: str, *, lines: bool = True) -> str:
+def sanitize(text: str, *, lines: bool = True) -> str:
     """Writes control characters as escape sequences, so that they are seen and do nothing.
 
     Args:
@@ -40,7 +40,7 @@ def printable(text: str, *, lines: bool = True) -> str:
 
 def echo(text: object, *, err: bool = False) -> None:
     """Prints a line, harmless to a terminal."""
-    click.echo(printable(str(text)), err=err)
+    click.echo(sanitize(str(text)), err=err)
 
 
 say = partial(echo, err=True)
@@ -85,7 +85,7 @@ class Failure(click.ClickException):
     """Ends a command with exit code 1 and a message that is harmless to a terminal."""
 
     def __init__(self, message: object) -> None:
-        super().__init__(printable(str(message)))
+        super().__init__(sanitize(str(message)))
 
 
 def tell(text: object) -> None:
@@ -106,7 +106,7 @@ class _Terminal(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one; a terminal that has gone away must not end the run."""
         with suppress(OSError):
-            tqdm.write(printable(record.getMessage()), file=sys.stderr)
+            tqdm.write(sanitize(record.getMessage()), file=sys.stderr)
 
 
 def log_to_terminal() -> None:

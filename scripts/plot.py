@@ -12,7 +12,7 @@ import numpy as np
 
 from eagerly.errors import RunError
 from eagerly.scripts.commands import Command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, sanitize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -195,7 +195,7 @@ def _what_is_left_out(group: RunGroup, treated: str) -> str:
 
 
 def _note(line: str) -> None:
-    echo(printable(line, lines=False), err=True)
+    echo(sanitize(line, lines=False), err=True)
 
 
 def _print_scores(groups: Sequence[RunGroup]) -> None:

@@ -10,7 +10,7 @@ from eagerly.errors import RunError
 from eagerly.importing import FACTORY
 from eagerly.scripts.commands import Command
 from eagerly.scripts.flags import command
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, printable
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, sanitize
 from eagerly.storage.evaluations import format_return
 from eagerly.storage.listing import runs_below
 from eagerly.storage.run import Run, open_run
@@ -57,7 +57,7 @@ def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str)
     for run in found:
         returns = ["" if v is None else format_return(v) for v in (run.best, run.last)]
         counts = [str(run.seed), f"{run.steps:,}", f"{run.of_steps:,}"]
-        names = (printable(name, lines=False) for name in (str(run.path), run.env, run.agent))
+        names = (sanitize(name, lines=False) for name in (str(run.path), run.env, run.agent))
         rows.append([*names, *counts, *returns, run.state])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = range(3, 8)

@@ -33,7 +33,7 @@ from eagerly.scripts.flags import (
     options_of,
     read_config,
 )
-from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, printable, tell
+from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, sanitize, tell
 from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
@@ -55,7 +55,7 @@ class _Commands(CommandGroup):
             try:
                 config = config_class(cmd_name)
             except ValueError as error:
-                raise click.UsageError(printable(str(error)), ctx) from error
+                raise click.UsageError(sanitize(str(error)), ctx) from error
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
@@ -119,7 +119,7 @@ def main() -> None:
     params=[
         click.Argument(["run_dir"], type=click.Path(path_type=Path)),
         *_process_options(),
-        *options_of(RunConfig, only_free=True),
+        *options_of(RunConfig, only_resumable=True),
     ],
 )
 def resume(run_dir: Path, **given: Any) -> None:

@@ -207,7 +207,7 @@ def _policy_digest(path: Path) -> str:
 
 def _digest_of(trainer: Any) -> str:
     """Everything that the next step of a run depends on, as it is in memory."""
-    from eagerly.state import split
+    from eagerly.state import flatten_state
     from tests.helpers import weights_of
 
     digest = hashlib.sha256()
@@ -216,7 +216,7 @@ def _digest_of(trainer: Any) -> str:
     buffer = trainer.buffer
     digest.update(buffer.rows(buffer.added - len(buffer), buffer.added).tobytes())
     components = trainer.checkpoints._contents.components
-    state, arrays = split({name: part.state() for name, part in components.items()})
+    state, arrays = flatten_state({name: part.state() for name, part in components.items()})
     for name, array in sorted(arrays.items()):
         digest.update(name.encode() + array.tobytes())
     state = [state, trainer.updates, trainer.run.settings() | {"steps": 0}]

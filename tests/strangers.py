@@ -311,7 +311,7 @@ class Stranger:
                 words += ["--steps", "20", "--warmup-steps", "15", "--mode", "eager"]
             else:
                 words += ["run"]
-                options = options_of(RunConfig, only_free=True)
+                options = options_of(RunConfig, only_resumable=True)
             for option in draw.sample(options, 2):
                 flag = draw.choice([*option.opts, *option.secondary_opts])
                 words += [flag] if option.is_flag or "/" in flag else [flag, draw.choice(odd)]

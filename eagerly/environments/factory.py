@@ -24,8 +24,8 @@ from eagerly.importing import (
     FACTORY,
     check_outside,
     import_module,
-    place_of,
-    while_used,
+    imported_for,
+    origin_of,
     working_directory_last,
 )
 
@@ -101,7 +101,7 @@ class EnvironmentMaker:
         """
         kwargs = {**self.kwargs, **more}
         try:
-            with while_used(self.package):
+            with imported_for(self.package):
                 report_mujoco_warnings()
                 if isinstance(self.source, EnvSpec):
                     env = gymnasium.make(self.source, disable_env_checker=True, **kwargs)
@@ -194,7 +194,7 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
         if run_dir:
             check_outside(package, run_dir)
         import_module(package)
-        return package if place_of(package) else ""
+        return package if origin_of(package) else ""
     except (ImportError, ValueError) as error:
         raise RunError(
             f"environment {env!r} needs the package {package!r}, which cannot be imported: "

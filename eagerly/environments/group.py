@@ -133,7 +133,7 @@ class Acts(Protocol):
     def observe(self, rewards: np.ndarray, ended: np.ndarray) -> None:
         """Takes rewards `[G]`, and which episodes `[G]` ended."""
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Takes where `[G]` an episode begins although none ended."""
 
 
@@ -208,7 +208,7 @@ class EnvironmentGroup:
         """
         self._episodes = list(episodes)
         if fresh is not None and self.policy is not None:
-            self.policy.begin_episodes(fresh)
+            self.policy.on_reset(fresh)
         self.observations = np.stack([self._reset(place) for place in range(len(self.envs))])
         returns = np.zeros(len(self.envs))
         for place, log in enumerate(actions):

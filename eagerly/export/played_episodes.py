@@ -108,9 +108,9 @@ class EpisodeRecorder:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def begin_episodes(self) -> Any:
+    def start_episode(self) -> Any:
         """Returns a function that acts in one episode."""
-        act = self._policy.begin_episodes()
+        act = self._policy.start_episode()
 
         def record_and_act(observation: Any, reward: Any = None, **masked: Any) -> Any:
             if len(self._rows) < _MAX_ROWS:

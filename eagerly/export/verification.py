@@ -51,7 +51,7 @@ class _Evaluated:
     """An exported policy with the interface that `evaluate` expects."""
 
     def __init__(self, exported: Any, policy: Policy) -> None:
-        self.begin_episodes, self.parts = exported.begin_episode, policy.parts
+        self.start_episode, self.parts = exported.begin_episode, policy.parts
 
 
 def run_export(

@@ -19,7 +19,7 @@ from eagerly.state import Saved
 class CountsObservations(Protocol):
     """The running mean and deviation by which observations are normalised."""
 
-    def observe(self, observations: np.ndarray) -> None:
+    def update(self, observations: np.ndarray) -> None:
         """Counts observations `[N, O]`."""
 
 
@@ -99,7 +99,7 @@ class BehaviorPolicy(Saved):
                 "actions before"
             )
         if self._normalization is not None:
-            self._normalization.observe(observations)
+            self._normalization.update(observations)
         scores = None
         if self._remembering is not None:
             if self._episodes is None or len(self._episodes) != len(observations):
@@ -144,7 +144,7 @@ class BehaviorPolicy(Saved):
             self._episodes.acted(self._acted if actions is None else actions, rewards, ended)
         self._acted = None
         if self._returns is not None:
-            self._returns.observe(rewards, ended)
+            self._returns.update(rewards, ended)
         self.exploration.stepped(ended)
 
     def count(self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
@@ -156,18 +156,18 @@ class BehaviorPolicy(Saved):
             ended: `[N]` bool.
         """
         if self._normalization is not None:
-            self._normalization.observe(observations)
+            self._normalization.update(observations)
         if self._returns is not None:
-            self._returns.observe(rewards, ended)
+            self._returns.update(rewards, ended)
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Marks the environments, `[N]` bool, where an episode begins although none ended."""
         self._acted = None
         if self._episodes is not None and len(began) == len(self._episodes):
             self._episodes.begin(began)
         if self._returns is not None:
-            self._returns.begin_episodes(began)
-        self.exploration.begin_episodes(began)
+            self._returns.on_reset(began)
+        self.exploration.on_reset(began)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned.

@@ -154,9 +154,9 @@ class Exploration(Saved):
         """Goes on to the next step; `[G]` bool says which episodes ended."""
         self.step += 1
         if ended.any():
-            self.begin_episodes(ended)
+            self.on_reset(ended)
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Resets the processes of the environments `[G]` that begin an episode to 0."""
         if len(began) == len(self._process):
             self._process[began] = 0.0

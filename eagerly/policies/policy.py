@@ -33,7 +33,7 @@ class Policy:
         action_size: A.
         steps: Environment steps that it was trained for.
         which: "best" or "latest".
-        remembers: Whether it has a memory: then it acts in episodes, see `begin_episodes`.
+        remembers: Whether it has a memory: then it acts in episodes, see `start_episode`.
     """
 
     def __init__(
@@ -72,13 +72,15 @@ class Policy:
         """
         if self.remembers:
             raise ValueError(
-                "this policy has a memory: begin an episode with act = policy.begin_episodes(), "
+                "this policy has a memory: begin an episode with act = policy.start_episode(), "
                 "then call act(observation), and act(observation, reward) after each step"
             )
         rows, single = self._rows(observation, action_mask)
-        return self._made(self._actions.decided(finite_scores(self.actor(rows), rows)), single)
+        return self._to_environment(
+            self._actions.decided(finite_scores(self.actor(rows), rows)), single
+        )
 
-    def begin_episodes(self, count: int | None = None) -> PlayedEpisodes:
+    def start_episode(self, count: int | None = None) -> PlayedEpisodes:
         """Begins an episode, or N side by side; call the result at every step to get actions.
 
         Without a memory, these are the actions of the policy itself.
@@ -112,7 +114,7 @@ class Policy:
         single = rows.ndim == 1
         return rows[np.newaxis] if single else rows, single
 
-    def _made(self, actions: np.ndarray, single: bool) -> Any:
+    def _to_environment(self, actions: np.ndarray, single: bool) -> Any:
         """Converts actions `[N, A]` to what the environment takes."""
         rows = self._actions.to_environment(actions)
         return self._actions.unflatten(rows[0] if single else rows)
@@ -125,7 +127,7 @@ class Policy:
 class PlayedEpisodes:
     """Acts in one episode, or in N side by side, based on what it has seen of them.
 
-    `Policy.begin_episodes` creates it.
+    `Policy.start_episode` creates it.
 
     Args:
         policy: The policy.
@@ -152,7 +154,7 @@ class PlayedEpisodes:
                 episodes. Omit it for the first observation. Without a memory it has no effect.
             ended: Which of N episodes ended before this observation, `[N]` bool. In these it is the
                 first observation of the next episode. After a single episode, call
-                `begin_episodes` again instead.
+                `start_episode` again instead.
             action_mask: As for `Policy`.
 
         Returns:
@@ -181,4 +183,4 @@ class PlayedEpisodes:
         elif reward is not None or ended is not None:
             raise ValueError("reward and ended belong to observations after the first one")
         self._acted = policy._actions.decided(finite_scores(episodes.act(rows), rows))
-        return policy._made(self._acted, single)
+        return policy._to_environment(self._acted, single)

@@ -34,7 +34,7 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
 
     Returns:
         `quantization/low` and `quantization/high`, `[L + 3]` float32 each. All ranges contain 0.
-        Outputs that the actor does not have, or that are always 0, get -1 to 1.
+        ActionHeadOps that the actor does not have, or that are always 0, get -1 to 1.
     """
     recorder = RangeRecorder()
     outputs = network.outputs(recorder, rows)

@@ -12,7 +12,7 @@ from eagerly.state import Saved
 class CountsRows(Protocol):
     """Running statistics of rows of numbers."""
 
-    def observe(self, rows: np.ndarray) -> None:
+    def update(self, rows: np.ndarray) -> None:
         """Counts rows `[N, size]`."""
 
 
@@ -30,15 +30,15 @@ class DiscountedReturns(Saved):
         self._statistics, self._discount = statistics, discount
         self._returns = np.zeros(0)
 
-    def observe(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+    def update(self, rewards: np.ndarray, ended: np.ndarray) -> None:
         """Takes the rewards `[N]` of a step, and which episodes `[N]` ended with it."""
         if len(self._returns) != len(rewards):
             self._returns = np.zeros(len(rewards))
         self._returns = self._discount * self._returns + rewards
-        self._statistics.observe(self._returns[:, np.newaxis])
+        self._statistics.update(self._returns[:, np.newaxis])
         self._returns[ended] = 0.0
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         """Resets the returns of the environments `[N]` that begin an episode to 0."""
         if len(began) == len(self._returns):
             self._returns[began] = 0.0

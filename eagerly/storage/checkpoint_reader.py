@@ -13,7 +13,7 @@ import numpy as np
 
 from eagerly.buffers import Buffer
 from eagerly.errors import RunError
-from eagerly.state import joined
+from eagerly.state import unflatten_state
 from eagerly.storage.arrays import read_npy, read_npz
 from eagerly.storage.checkpoint_writer import Contents
 from eagerly.storage.files import RunFiles
@@ -81,7 +81,7 @@ class Checkpoint:
             with self.files.open(part) as file:
                 arrays = read_npz(file, part)
         try:
-            return joined(self.manifest.state[component], arrays)
+            return unflatten_state(self.manifest.state[component], arrays)
         except (KeyError, TypeError) as error:
             raise ValueError(f"it has no state of {component}: {error!r}") from error
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from eagerly.buffers import Buffer
 from eagerly.errors import RunError
-from eagerly.state import Stateful, split
+from eagerly.state import Stateful, flatten_state
 from eagerly.storage.arrays import npy_chunks, npz_chunks
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import (
@@ -114,7 +114,7 @@ class CheckpointWriter:
                 return
             revision = previous[-1].revision + 1
         folder = folder_name(steps, updates, revision)
-        states = {name: split(part.state()) for name, part in contents.components.items()}
+        states = {name: flatten_state(part.state()) for name, part in contents.components.items()}
         arrays = {name: arrays for name, (_, arrays) in states.items() if arrays}
         try:
             parts = self._write_parts(folder, contents.variables, arrays)

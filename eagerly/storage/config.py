@@ -81,7 +81,10 @@ class RunConfig(Settings):
         group=ENVIRONMENT,
     )
     check_env: bool = setting(
-        True, "Run Gymnasium's environment checker before a new run", free=True, group=ENVIRONMENT
+        True,
+        "Run Gymnasium's environment checker before a new run",
+        resumable=True,
+        group=ENVIRONMENT,
     )
     num_envs: int = setting(
         1, "Stepped side by side", unit="environments", at_least=1, at_most=4096, group=ENVIRONMENT
@@ -92,7 +95,7 @@ class RunConfig(Settings):
         unit="seconds",
         at_least=0,
         at_most=10**6,
-        free=True,
+        resumable=True,
         group=ENVIRONMENT,
     )
 
@@ -102,14 +105,14 @@ class RunConfig(Settings):
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
-        free=True,
+        resumable=True,
         group=RUN,
     )
     stop_at_return: float | None = setting(
         None,
         "Finish the run once an evaluation has this mean return, before its steps are done",
         unit="mean return",
-        free=True,
+        resumable=True,
         group=RUN,
     )
     seed: int = setting(
@@ -161,7 +164,7 @@ class RunConfig(Settings):
         "starts here and ray:HOST:PORT finds there; the run is the same",
         unit="here|processes|ray|ray:HOST:PORT",
         longest=300,
-        free=True,
+        resumable=True,
         group=COLLECTION,
     )
     num_collectors: int = setting(
@@ -171,14 +174,14 @@ class RunConfig(Settings):
         unit="collectors",
         at_least=0,
         at_most=4096,
-        free=True,
+        resumable=True,
         group=COLLECTION,
     )
     allow_different_collectors: bool = setting(
         False,
         "Take collectors whose versions or instruction set differ from this machine's; then the "
         "run depends on which of them collected what",
-        free=True,
+        resumable=True,
         group=COLLECTION,
     )
 
@@ -195,7 +198,7 @@ class RunConfig(Settings):
         "Updates made in one call of the train body, as soon as they are owed",
         at_least=1,
         at_most=10**5,
-        fixed=BY_PRIORITY,  # which change between calls
+        immutable=BY_PRIORITY,  # which change between calls
         group=UPDATES,
     )
     replay_capacity: int = setting(
@@ -204,7 +207,7 @@ class RunConfig(Settings):
         unit="transitions",
         at_least=1,
         at_most=10**12,
-        fixed=BY_PRIORITY,  # which belong to places in it
+        immutable=BY_PRIORITY,  # which belong to places in it
         group=UPDATES,
     )
 
@@ -212,7 +215,7 @@ class RunConfig(Settings):
         False,
         "Evaluate and save a copy of the policy whose worst episode was the best, and make updates "
         "only at the ends of episodes (TD7 paper)",
-        fixed=True,
+        immutable=True,
         group=POLICY_CHECKPOINTS,
     )
     checkpoint_untrained: bool = setting(
@@ -291,7 +294,10 @@ class RunConfig(Settings):
         group=CURVES,
     )
     histograms: bool = setting(
-        False, "Write histograms of all weights at each of these points", free=True, group=CURVES
+        False,
+        "Write histograms of all weights at each of these points",
+        resumable=True,
+        group=CURVES,
     )
     video_every_steps: int = setting(
         0,
@@ -299,7 +305,7 @@ class RunConfig(Settings):
         unit="steps",
         at_least=0,
         at_most=MOST_STEPS,
-        free=True,
+        resumable=True,
         group=CURVES,
     )
 
@@ -309,7 +315,7 @@ class RunConfig(Settings):
         unit="steps",
         at_least=1,
         at_most=MOST_STEPS,
-        free=True,
+        resumable=True,
         group=CHECKPOINTS,
     )
     checkpoint_every_minutes: float = setting(
@@ -318,7 +324,7 @@ class RunConfig(Settings):
         unit="minutes",
         at_least=0,
         at_most=10**6,
-        free=True,
+        resumable=True,
         group=CHECKPOINTS,
     )
     keep_checkpoints: int = setting(
@@ -327,7 +333,7 @@ class RunConfig(Settings):
         unit="checkpoints",
         at_least=1,
         at_most=MOST_STEPS,
-        free=True,
+        resumable=True,
         group=CHECKPOINTS,
     )
     restore_episodes: str = setting(
@@ -335,7 +341,7 @@ class RunConfig(Settings):
         "Whether a continued run brings episodes back by repeating their actions; no: begins "
         "fresh ones",
         choices=("yes", "no"),
-        free=True,
+        resumable=True,
         group=CHECKPOINTS,
     )
 
@@ -412,4 +418,4 @@ class RunConfig(Settings):
 
 
 # Settings that cannot change a run's result, so that a continued run may differ in them.
-FREE_SETTINGS = frozenset(name for name, each in RunConfig.SETTINGS.items() if each.free)
+RESUMABLE = frozenset(name for name, each in RunConfig.SETTINGS.items() if each.resumable)

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from eagerly.agents import agent_class
-from eagerly.importing import while_used
+from eagerly.importing import imported_for
 from eagerly.networks import acting_policy
 from eagerly.networks.models import assign_weights
 from eagerly.quiet import find_devices
@@ -35,7 +35,7 @@ def custom_actor(
     least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
     if least > count:  # not even made, as large as it may be
         raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
-    with while_used(run.agent_module):
+    with imported_for(run.agent_module):
         actor = builder.policy_actor()
     assign_weights(actor, weights)
     return acting_policy(actor, builder.actions.size)

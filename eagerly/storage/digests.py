@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from eagerly.state import split
+from eagerly.state import flatten_state
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.run import open_run
 
@@ -92,7 +92,7 @@ def _of_points(points: dict[Point, list[np.ndarray]], prefix: str) -> str:
 
 
 def _of_state(state: Any) -> str:
-    document, arrays = split(state)
+    document, arrays = flatten_state(state)
     return _of_json([document, _of_arrays(arrays[name] for name in sorted(arrays))])
 
 

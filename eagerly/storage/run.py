@@ -17,7 +17,7 @@ from eagerly.environments.factory import EnvironmentMaker, environment_maker, en
 from eagerly.errors import RunError
 from eagerly.importing import FACTORY, check_outside
 from eagerly.settings import Requirement, flag_name
-from eagerly.storage.config import FREE_SETTINGS, RunConfig
+from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.documents import check_format, read_document, unsealed, write_document
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
@@ -35,7 +35,7 @@ from eagerly.storage.trust import (
     described,
     is_trusted,
     modules_of,
-    named_by,
+    outside_settings,
     trust,
 )
 
@@ -64,7 +64,7 @@ class Run:
         history: What was overridden before, and when: kept in `config.json`.
         preset: Which preset stands under the settings of a new run, in words.
         trusts_init_from: Whether the user trusts the run directory that `init_from` names.
-        untrusted: Settings that reach outside the process (`trust.named_by`), that only its
+        untrusted: Settings that reach outside the process (`trust.outside_settings`), that only its
             directory sets, and that the user has not vouched for.
     """
 
@@ -106,18 +106,18 @@ class Run:
             RunError: If nobody has vouched for what the directory names, or there is no such
                 environment.
         """
-        self.check_vouched_for("env", "env_kwargs")
+        self.check_trusted("env", "env_kwargs")
         config, run_dir = self.config, None if self.is_new else self.path
         return environment_maker(config.env, config.env_kwargs, run_dir=run_dir)
 
-    def check_vouched_for(self, *settings: str) -> None:
+    def check_trusted(self, *settings: str) -> None:
         """Checks that these settings may take effect.
 
         Raises:
             RunError: If one of them is `untrusted`.
         """
         if asked := self.untrusted.keys() & set(settings):
-            raise _untrusted(self.path, self.untrusted, asked)
+            raise _trust_error(self.path, self.untrusted, asked)
 
     def trust(self) -> None:
         """Remembers the run as the user's own; logs a warning if that is impossible.
@@ -125,7 +125,7 @@ class Run:
         A run with settings that the user has not vouched for, because they had no effect, is not
         remembered.
         """
-        named = named_by(self.document())
+        named = outside_settings(self.document())
         try:
             if named and not self.untrusted and not is_trusted(self.path, named):
                 trust(self.path, named)
@@ -319,7 +319,7 @@ def _continued(
             f"{path} is a run of {saved_agent}, not of {agent}: choose another --run-dir"
         )
     mine = given.keys() | ({"agent"} if agent else set())
-    untrusted = _unvouched(path, saved_agent, named_by(document), mine, trusted)
+    untrusted = _untrusted_settings(path, saved_agent, outside_settings(document), mine, trusted)
     config, agent_config = build(saved_agent, document["settings"])
     saved = as_saved(config, agent_config)
     settings, _ = with_preset(saved_agent, given, saved["env"], None)
@@ -327,7 +327,7 @@ def _continued(
     config, agent_config = build(saved_agent, saved | settings)
     _check_effect(config, agent_config, given)
     wanted = as_saved(config, agent_config)
-    unequal = {name for name in wanted if wanted[name] != saved[name]} - FREE_SETTINGS
+    unequal = {name for name in wanted if wanted[name] != saved[name]} - RESUMABLE
     changed = {name: [saved[name], wanted[name]] for name in wanted if name in unequal}
     if changed and not override:
         lines = "".join(
@@ -358,7 +358,7 @@ def _check_fixed(
     """Raises a `RunError` if a setting that a saved run keeps for good has another value."""
     known, values = declared_settings(agent), SimpleNamespace(**saved)
     for name in given.keys() & known.keys():
-        why, fixed = "its checkpoints depend on it", known[name].fixed
+        why, fixed = "its checkpoints depend on it", known[name].immutable
         if isinstance(fixed, Requirement):
             why = f"{fixed.text} it is part of the algorithm"
             fixed = fixed.unmet(values, None) is None
@@ -370,7 +370,7 @@ def _check_fixed(
             )
 
 
-def _unvouched(
+def _untrusted_settings(
     path: Path, agent: str, named: Mapping[str, Any], given: Collection[str], trusted: bool
 ) -> dict[str, Any]:
     """Decides which settings of a run directory may take effect, before anything is imported.
@@ -406,7 +406,7 @@ def _unvouched(
     if asked and "agent" not in alone:
         asked &= _unbounded(agent, alone)
     if asked:
-        raise _untrusted(path, alone, asked)
+        raise _trust_error(path, alone, asked)
     return {name: value for name, value in alone.items() if name in _CHECKED_LATER}
 
 
@@ -424,8 +424,8 @@ def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _untrusted(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunError:
-    flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= FREE_SETTINGS)
+def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunError:
+    flags = ", ".join(flag_name(name) for name in sorted(asked) if asked <= RESUMABLE)
     instead = f", or set {flags} yourself" if flags else ""
     return RunError(
         f"{path} was not trained here by you, and would {described(named)}: add --trust (in Python "
@@ -458,7 +458,7 @@ def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
 
 
 def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {"agent": agent} | {n: v for n, v in settings.items() if n not in FREE_SETTINGS}
+    return {"agent": agent} | {n: v for n, v in settings.items() if n not in RESUMABLE}
 
 
 def read_document_of(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import platformdirs
 
-from eagerly.importing import FACTORY, place_of
+from eagerly.importing import FACTORY, origin_of
 from eagerly.storage.files import RunFiles
 from eagerly.workers.group_specs import HERE, PROCESSES, RAY
 
@@ -55,7 +55,7 @@ checkpoint_episodes_after checkpoint_reset
 INSIDE = frozenset(_INSIDE.split())
 
 
-def named_by(document: Mapping[str, Any]) -> dict[str, Any]:
+def outside_settings(document: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a run that reach outside the process, so that someone must vouch.
 
     A setting that is in neither table belongs to a custom agent, and its effect is unknown.
@@ -153,7 +153,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
     places = {}
     for role, module in modules_of(named).items():
         try:
-            places[role] = place_of(module)
+            places[role] = origin_of(module)
         except (ImportError, ValueError):
             places[role] = "nowhere"
     return places

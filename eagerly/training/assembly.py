@@ -23,15 +23,15 @@ from eagerly.environments.flattening import make_flat
 from eagerly.environments.guard import GuardedEnvironment, close_with_warning
 from eagerly.environments.watchdog import Watchdog
 from eagerly.errors import RunError
-from eagerly.importing import while_used
+from eagerly.importing import imported_for
 from eagerly.seeding import Stream, seed_sequence
 from eagerly.state import Stateful
 from eagerly.storage.config import RunConfig
 from eagerly.storage.manifest import published
 from eagerly.storage.run import Run
-from eagerly.training.best_policy import Policies
+from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.collector import Collector
-from eagerly.training.goal_replay import accumulator_of
+from eagerly.training.goal_replay import make_hindsight
 from eagerly.training.hardware import (
     available_memory,
     check_memory,
@@ -69,7 +69,7 @@ class Assembly:
     buffer: Buffer
     collector: Collector
     budget: UpdateBudget
-    policies: Policies
+    policies: BestPolicyTracker
     summaries: Summaries
     evaluation_env: GuardedEnvironment
     camera: Camera | None
@@ -99,7 +99,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             setting needs the user's consent.
     """
     config = run.config
-    run.check_vouched_for("collectors", "num_collectors")
+    run.check_trusted("collectors", "num_collectors")
     set_device(config.device)
     set_threads(config.intra_op_threads, config.inter_op_threads)
     check_precision(run.agent_config.precision, run.agent_config.mode)
@@ -128,7 +128,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     _check_memory(run, spaces)
     _check_buffer(config, run.agent_config, run.agent_config.layout(observations, actions))
     try:
-        with while_used(run.agent_module):
+        with imported_for(run.agent_module):
             agent = agent_class(run.agent)(*spaces, run.agent_config, seed=config.seed)
             kept = PolicyCheckpoints(agent, config) if config.policy_checkpoints else None
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
@@ -150,7 +150,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         )
     buffer = _buffer(config, agent)
     with watchdog.calling(f"looking at the goals of environment {make.name!r}", patience=100):
-        accumulator, info_keys = accumulator_of(agent, guarded, make.name, seed=config.seed)
+        accumulator, info_keys = make_hindsight(agent, guarded, make.name, seed=config.seed)
     if config.policy_lag:  # then a thread of its own steps them
         watchdog = watchdog.another()
         opened.callback(watchdog.close)
@@ -190,7 +190,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
         buffer,
         collector,
         budget,
-        Policies(agent, kept),
+        BestPolicyTracker(agent, kept),
         Summaries(config),
         guarded,
         camera,

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.networks.acting import ActingPolicy, MemoryPolicy
+from eagerly.networks.acting import KerasPolicy, MemoryPolicy
 from eagerly.training.policy_checkpoints import PolicyCheckpoints
 
 Weights = dict[str, np.ndarray]
 
 
-class Policies:
+class BestPolicyTracker:
     """The policy that is evaluated: its weights as they are, and as they were at their best.
 
     Args:
@@ -34,7 +34,7 @@ class Policies:
         self.best_return = -math.inf
 
     @property
-    def evaluated(self) -> dict[str, ActingPolicy | MemoryPolicy]:
+    def evaluated(self) -> dict[str, KerasPolicy | MemoryPolicy]:
         """What is evaluated: the policy under "", and one that is not kept under "current"."""
         if self._kept is None:
             return {"": self._agent.policy}

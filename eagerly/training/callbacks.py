@@ -21,7 +21,7 @@ from eagerly.errors import RunError
 from eagerly.policies.policy import Policy
 from eagerly.storage.evaluations import SUCCESS, format_return
 from eagerly.storage.run import Run
-from eagerly.training.best_policy import Policies
+from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.evaluation import Evaluation
 from eagerly.training.update_budget import UpdateBudget
 
@@ -41,7 +41,7 @@ class TrainerView(Protocol):
     agent: Agent
     buffer: Buffer
     budget: UpdateBudget
-    policies: Policies
+    policies: BestPolicyTracker
 
     @property
     def steps(self) -> int:

@@ -19,7 +19,7 @@ from eagerly.storage.manifest import has_evaluation_at_end
 from eagerly.storage.run import Run
 from eagerly.training.assembly import Assembly
 from eagerly.training.hardware import conditions, differing
-from eagerly.training.warm_start import begin_with_policy_of
+from eagerly.training.warm_start import warm_start
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Checkpoints:
             _restore(newest, self._contents, None if run.overridden else self._spaces)
             self._after_restoring()
         elif run.config.init_from:
-            begin_with_policy_of(run, parts.agent, self._spaces)
+            warm_start(run, parts.agent, self._spaces)
             parts.policies.begin_with_given()
         try:
             parts.agent.learner.check_call(run.config.updates_per_call)

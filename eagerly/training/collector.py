@@ -13,7 +13,7 @@ import numpy as np
 from eagerly.agents.agent import Agent
 from eagerly.agents.requirements import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
-from eagerly.buffers.replay import Incoming
+from eagerly.buffers.replay import RowWriter
 from eagerly.environments.factory import environment_maker
 from eagerly.environments.flattening import make_flat
 from eagerly.environments.group import Rollout
@@ -23,7 +23,7 @@ from eagerly.policies.architecture import check_weights
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import NumpyActor, RowPolicy
-from eagerly.training.goal_replay import accumulator_of
+from eagerly.training.goal_replay import make_hindsight
 from eagerly.workers.environment_groups import Environments
 
 
@@ -74,7 +74,7 @@ class Collector:
             if agent.config.hindsight != NO_HINDSIGHT:
                 raise ValueError(
                     "hindsight needs an environment with goals: use Collector.make, or give an "
-                    "accumulator from eagerly.training.goal_replay.accumulator_of"
+                    "accumulator from eagerly.training.goal_replay.make_hindsight"
                 )
             accumulator = agent.accumulator()
         self._accumulator = accumulator
@@ -85,9 +85,9 @@ class Collector:
                 "images"
             )
         # The buffer checks values, but an accumulator may first keep them through a checkpoint.
-        self._checked: Incoming | None = None
+        self._checked: RowWriter | None = None
         if not accumulator.one_to_one and isinstance(buffer.layout, RowLayout):
-            self._checked = Incoming(buffer.layout)
+            self._checked = RowWriter(buffer.layout)
         self._agent, self._behavior = agent, agent.behavior()
         self._rollout_steps = rollout_steps
         policy = agent.rollout_policy()
@@ -153,7 +153,7 @@ class Collector:
                 name = f"environment {make.name!r}"
                 asked = GuardedEnvironment(make(), name, observations=agent.observations)
                 goals = opened.enter_context(closing(asked))  # and not acted in
-                more["accumulator"], info_keys = accumulator_of(agent, goals, make.name, seed=seed)
+                more["accumulator"], info_keys = make_hindsight(agent, goals, make.name, seed=seed)
             environments = Environments(
                 flat, num_envs, seed, group_size=group_size, info_keys=info_keys
             )
@@ -201,7 +201,7 @@ class Collector:
                 self._actor = self._agent.rollout_policy()
             rollout = environments.rollout(self._actor, self._rollout_steps, self._random_steps())
         if environments.lost.any():
-            behavior.begin_episodes(environments.lost)
+            behavior.on_reset(environments.lost)
             self._begin_in_buffer(environments.lost)
         if behavior.counts:
             for step, rewards in enumerate(rollout.rewards):
@@ -233,8 +233,8 @@ class Collector:
 
     def _begin_in_buffer(self, lost: np.ndarray) -> None:
         """Says where episodes begin although none ended, to what makes and keeps transitions."""
-        self._accumulator.begin_episodes(lost)
-        self._buffer.begin_episodes(lost)
+        self._accumulator.on_reset(lost)
+        self._buffer.on_reset(lost)
 
     def _random_steps(self) -> int:
         """Returns how many steps of each environment are still random, in the next round."""
@@ -260,7 +260,7 @@ class Collector:
             details = () if rollout.kept is None else (rollout.kept[t],)
             try:
                 if self._checked is not None:
-                    self._checked.take(step)
+                    self._checked.pack(step)
                 transitions, ends = self._accumulator.accumulate(step, ended, *details)
                 if len(ends) > self._buffer.capacity and not self._accumulator.one_to_one:
                     # Of a long episode there may be more at once: the oldest would be overwritten.
@@ -320,11 +320,11 @@ class Collector:
         for policy, own in zip(self._policies, environments.groups, strict=False):
             places = slice(own.start, own.stop)
             policy.exploration.restore({"step": exploration["step"], "process": process[places]})
-            policy.begin_episodes(lost[places])
+            policy.on_reset(lost[places])
         if self._policies:
             environments.set_policies(self._policies)
         self._begun = True
-        self._behavior.begin_episodes(lost)
+        self._behavior.on_reset(lost)
         self._begin_in_buffer(lost)
         if self._policy_lag and "in_flight" in state:
             acting = self._agent.rollout_policy()

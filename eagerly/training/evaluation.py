@@ -129,7 +129,7 @@ Act = Callable[..., Any]
 class PlaysEpisodes(Protocol):
     """A policy that may remember: it is told where an episode begins, and of rewards."""
 
-    def begin_episodes(self) -> Act:
+    def start_episode(self) -> Act:
         """Returns what acts in one episode.
 
         It is called with an observation and the reward that came with it, None at first; where
@@ -270,5 +270,5 @@ def _whole(observation: Any) -> Any:
 
 def _acting(policy: PolicyLike) -> Act:
     if isinstance(policy, PlaysEpisodes):
-        return policy.begin_episodes()
+        return policy.start_episode()
     return lambda observation, reward, **masked: policy(observation)

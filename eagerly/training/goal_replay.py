@@ -13,7 +13,7 @@ from eagerly.environments.goals import Goals
 from eagerly.seeding import Stream, seed_sequence
 
 
-def accumulator_of(
+def make_hindsight(
     agent: Agent, env: gymnasium.Env[Any, Any], name: str, *, seed: int
 ) -> tuple[Accumulator, tuple[str, ...]]:
     """Makes what turns steps into transitions, with other goals where settings ask for them.

@@ -80,7 +80,7 @@ class PolicyCheckpoints(UpdateBudget):
         copy_variables(self._agent.acting, self._model)
         self.policy.refresh()
 
-    def collected(self, rollout: Rollout, steps: int) -> None:
+    def record_rollout(self, rollout: Rollout, steps: int) -> None:
         """Counts the steps of a round, and where episodes ended judges the policy.
 
         Raises:
@@ -118,7 +118,7 @@ class PolicyCheckpoints(UpdateBudget):
             self.take_policy()
         self._worst, self._judged = None, 0
         self._mark(rollout)
-        super().collected(rollout, self._waiting)
+        super().record_rollout(rollout, self._waiting)
         self._waiting = 0
 
     @property
@@ -144,7 +144,7 @@ class PolicyCheckpoints(UpdateBudget):
         """Marks the environments within an episode, which the next policy will not have begun."""
         self._stale = ~rollout.ended[-1]
 
-    def figures(self) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         """Returns how many policies were kept, and the worst return of the one that is."""
         found = {"checkpoints/kept": float(self.kept)}
         return found if self.best is None else found | {"checkpoints/worst_return": self.best}

@@ -23,7 +23,7 @@ from eagerly.agents.agent import Agent
 from eagerly.environments.group import Rollout
 from eagerly.state import Saved
 from eagerly.storage.checkpoint_reader import Checkpoint
-from eagerly.storage.config import FREE_SETTINGS, RunConfig
+from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.evaluations import EvaluationTable
 from eagerly.storage.event_log import EventLog
 from eagerly.storage.run import Run
@@ -128,7 +128,7 @@ class Summaries(Callback, Saved):
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
         idle = agent.config.without_effect((agent.observations, agent.actions))
         idle |= run.config.without_effect()
-        left_out = {*idle, *FREE_SETTINGS} - {"steps"}
+        left_out = {*idle, *RESUMABLE} - {"steps"}
         acting = {name: value for name, value in settings.items() if name not in left_out}
         known = {"agent": run.agent} | acting
         self._add_all(
@@ -208,7 +208,7 @@ class Summaries(Callback, Saved):
         means = {tag: total / count for tag, (total, count) in self._sums.items() if count}
         means["speed/steps_per_second"] = (steps - last_steps) / elapsed
         means["speed/updates_per_second"] = (updates - last_updates) / elapsed
-        self._scalars(means | training.agent.figures() | training.budget.figures(), steps)
+        self._scalars(means | training.agent.scalars() | training.budget.scalars(), steps)
         self._sums.clear()
         self._last = (now, steps, updates)
         if self._histograms:

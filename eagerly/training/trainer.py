@@ -228,7 +228,7 @@ class Trainer:
             self._due_at = self.config.next_due(self.collector.steps)
         rollout = self.collector.collect()
         try:
-            self.budget.collected(rollout, self.collector.steps_owing_updates)
+            self.budget.record_rollout(rollout, self.collector.steps_owing_updates)
         except RunStoppedError as error:
             self.stop(str(error))
         self._evaluator.pending.add("round")
@@ -241,7 +241,7 @@ class Trainer:
         """Makes the updates of one call of the train body."""
         with self._profile.call():
             metrics = self.agent.train(self.buffer, self.config.updates_per_call)
-        self.budget.paid()
+        self.budget.record_updates()
         self._tell("on_update", metrics)
 
     def _tell(self, event: str, *about: Any) -> None:

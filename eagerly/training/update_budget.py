@@ -17,10 +17,11 @@ _LARGEST = 10**9
 class UpdateBudget(Saved):
     """Updates that the steps done allow and that are not yet made, in calls of a fixed size.
 
-    The trainer calls `collected` after every round, then makes calls while `is_call_due`, and only
-    then collects again. It saves the state, so that a run that was stopped between two calls makes
-    the rest of them first. A subclass changes when updates are made: it overrides `collected` to
-    count steps later, and names its own attributes in `_saved`, beside those of this class.
+    The trainer calls `record_rollout` after every round, then makes calls while `is_call_due`, and
+    only then collects again. It saves the state, so that a run that was stopped between two calls
+    makes the rest of them first. A subclass changes when updates are made: it overrides
+    `record_rollout` to count steps later, and names its own attributes in `_saved`, beside those of
+    this class.
 
     It counts in whole numbers of a fraction of an update: Python's fractions would cost more in
     every step than storing the transition does.
@@ -57,7 +58,7 @@ class UpdateBudget(Saved):
         self._step, self._call = int(self._ratio * self._unit), self._per_call * self._unit
         self.is_call_due = self._owed >= self._call
 
-    def collected(self, rollout: Rollout, steps: int) -> None:
+    def record_rollout(self, rollout: Rollout, steps: int) -> None:
         """Counts the steps of a round.
 
         Args:
@@ -70,11 +71,11 @@ class UpdateBudget(Saved):
         self._owed += self._step * steps
         self.is_call_due = self._owed >= self._call
 
-    def paid(self) -> None:
+    def record_updates(self) -> None:
         """Counts a call."""
         self._owed -= self._call
         self.is_call_due = self._owed >= self._call
 
-    def figures(self) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         """Returns numbers that curves show."""
         return {}

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "attention_heads")
 
 
-def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
+def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
     """Gives the policy the weights of the policy of the run that is named.
 
     Targets of the networks that it consists of get the same weights, and so do networks whose
@@ -49,7 +49,7 @@ def begin_with_policy_of(run: Run, agent: Agent, spaces: dict[str, Any]) -> None
         RunError: If the directory is no run with a checkpoint, or its actor is another one.
     """
     run_dir = run.config.init_from
-    run.check_vouched_for("init_from")
+    run.check_trusted("init_from")
     try:
         other = open_run(Path(run_dir), None, {}, trust=run.trusts_init_from)
         saved = required_checkpoint(other.path, with_replay=False)

@@ -232,7 +232,7 @@ def test_targets_begin_as_copies_and_follow_by_tau(make_pair: Make) -> None:
         for weight, copy in zip(model.get_weights(), target.get_weights(), strict=True):
             np.testing.assert_array_equal(weight, copy)
     before = [target.get_weights() for _, target in pairs]
-    agent.train(filled_buffer(), math.lcm(*agent.rhythms))
+    agent.train(filled_buffer(), math.lcm(*agent.intervals))
     for (model, target), old in zip(pairs, before, strict=True):
         for weight, new, was in zip(model.get_weights(), target.get_weights(), old, strict=True):
             np.testing.assert_allclose(new, 0.25 * weight + 0.75 * was, rtol=1e-5, atol=1e-7)
@@ -273,7 +273,7 @@ def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
     of_actor = {"losses/actor", "actions/saturation"}
     assert set(metrics) == of_critics | of_actor
     for name, values in metrics.items():
-        assert len(values) == (5 // math.lcm(*agent.rhythms) if name in of_actor else 5), name
+        assert len(values) == (5 // math.lcm(*agent.intervals) if name in of_actor else 5), name
     assert agent.updates == 5
 
 
@@ -340,7 +340,7 @@ def test_correlated_noise_begins_anew_with_an_episode(make: Make) -> None:
             each.act(observations)
             ended = [each is behavior and last, False]
             each.observe(np.zeros(2), np.array(ended))
-    told.begin_episodes(np.array([True, False]))
+    told.on_reset(np.array([True, False]))
     for each in (behavior, told):
         current = each.state()["exploration"]["process"]
         assert not np.any(current[0])
@@ -454,13 +454,13 @@ def test_weights_go_out_and_in_by_name(agent: Agent, make: Make, tmp_path: Path)
 
 def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
     agent, other = (make(seed=seed, normalize_observations=True) for seed in (0, 1))
-    agent.normalization.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
+    agent.normalization.update(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
     agent.train(filled_buffer(), 2)
-    other.normalization.observe(np.ones((1, 4)))
+    other.normalization.update(np.ones((1, 4)))
     weights = agent.get_weights()
     other.set_weights(weights)
     assert equal_weights(other.get_weights(), weights)
-    other.normalization.publish()
+    other.normalization.sync()
     assert equal_weights(other.get_weights(), weights)
     for name, value in (("observations/mean", np.ones(3)), ("actor/x", np.ones(3))):
         with pytest.raises(ValueError, match=r"shape \(4,\); got|unknown: actor/x"):
@@ -696,7 +696,7 @@ def test_normalised_observations_train_like_observations_in_other_units(
     settings |= {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
     plain = small_agent(name, **settings)
     scaled = small_agent(name, normalize_observations=True, mode=mode, **settings)
-    scaled.normalization.observe(
+    scaled.normalization.update(
         np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4])
     )  # mean 7, deviation 50
     transitions = random_transitions(200)
@@ -731,7 +731,7 @@ def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_trainin
 ) -> None:
     agent = small_agent(name, normalize_observations=True)
     assert agent.normalization is not None
-    agent.normalization.observe(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
+    agent.normalization.update(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
     agent.train(filled_buffer(), 4)
     mean, scale = agent.normalization.mean.numpy(), agent.normalization.scale.numpy()
     means = [
@@ -744,7 +744,7 @@ def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_trainin
     assert all(mean is agent.normalization.mean for mean in means)
     row = np.ones((1, 4))
     acted = agent.act(row)
-    agent.normalization.observe(np.full((1000, 4), 100.0))
+    agent.normalization.update(np.full((1000, 4), 100.0))
     np.testing.assert_array_equal(agent.act(row), acted)
     np.testing.assert_array_equal(agent.normalization.mean.numpy(), mean)
     np.testing.assert_array_equal(agent.normalization.scale.numpy(), scale)

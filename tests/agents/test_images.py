@@ -14,7 +14,7 @@ from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
 from eagerly.agents.augmentation import RandomShift
 from eagerly.buffers import PixelReplayBuffer, Transition, replay_buffer
-from eagerly.networks import ActingPolicy
+from eagerly.networks import KerasPolicy
 from eagerly.spaces import Observations
 from tests.helpers import equal_weights, restore_networks, weights_of
 
@@ -135,7 +135,7 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
     for mode in ("eager", *compiled):
         agents[mode] = agent = agent_of(space, name, mode=mode, **settings)
         if agent.normalization is not None:
-            agent.normalization.observe(filled(agent).sample(1, 8).observation[0])
+            agent.normalization.update(filled(agent).sample(1, 8).observation[0])
         for _ in range(2):
             metrics = agent.train(filled(agent), 1)
             assert all(np.isfinite(values).all() for values in metrics.values())
@@ -167,7 +167,7 @@ def test_an_actor_alone_is_that_of_the_agent() -> None:
     alone = agent.Builder(agent.config, CAMERA, ACTIONS, seed=0).actor()
     assert [v.path for v in alone.variables] == [v.path for v in agent.actor.network.variables]
     rows = filled(agent).sample(1, 3).observation[0]
-    np.testing.assert_allclose(ActingPolicy(alone)(rows), agent.act(rows), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(KerasPolicy(alone)(rows), agent.act(rows), rtol=1e-5, atol=1e-6)
 
 
 def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
@@ -232,8 +232,8 @@ def test_normalised_observations_leave_pixels_and_choices_as_they_are() -> None:
     rows = np.stack([agent.observations.flatten(agent.observations.space.sample())] * 2)
     rows[1] += 1000.0
     speeds = agent.observations.scalable
-    agent.normalization.observe(rows)
-    agent.normalization.publish()
+    agent.normalization.update(rows)
+    agent.normalization.sync()
     scaled = agent.normalization(rows[:1]).numpy()
     np.testing.assert_array_equal(scaled[:, ~speeds], rows[:1, ~speeds])
     np.testing.assert_allclose(scaled[:, speeds], -1.0, 1e-4)
@@ -243,8 +243,8 @@ def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
     space = Dict({"far": Box(-np.inf, np.inf, (1,)), "near": Box(-1, 1, (1,))})
     agent = agent_of(space, precision="mixed_bfloat16", normalize_observations=True)
     rows = np.array([[998.5, 0], [999.5, 0], [1000.5, 0], [1001.5, 0]], np.float32)
-    agent.normalization.observe(rows)
-    agent.normalization.publish()
+    agent.normalization.update(rows)
+    agent.normalization.sync()
     actions = agent.act(rows)
     assert len(np.unique(actions, axis=0)) > 2
     # Acting computes in float32; rounded first, observations would differ by more than 0.1.

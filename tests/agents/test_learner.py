@@ -57,7 +57,7 @@ def learner_of(
     mode: str = "eager",
     *,
     seed: int = 0,
-    rhythms: tuple[int, ...] = (),
+    intervals: tuple[int, ...] = (),
     copied: Sequence[Any] = (),
 ) -> Learner:
     inputs = Inputs(buffer_of().layout, ROWS, tf.float32)
@@ -67,7 +67,7 @@ def learner_of(
         seed=seed,
         counter=tf.Variable(0, dtype=tf.int64),
         mode=mode,
-        rhythms=rhythms,
+        intervals=intervals,
         copied=copied,
         published=lambda: (),
         autograph=False,  # tests/agents/test_own_models.py has code that needs it
@@ -103,13 +103,13 @@ def test_metrics_are_whatever_an_update_returns_also_others_in_other_phases(
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         number = number_of(phase)
         metrics = {"mine/number": number}
-        if phase.every(2):
+        if phase.is_multiple_of(2):
             metrics["second"] = 10 * number
-        if phase.every(3):
+        if phase.is_multiple_of(3):
             metrics = {"third": tf.cast(phase.update, tf.int32), **metrics}
         return metrics, {}
 
-    learner, buffer = learner_of(update, mode, rhythms=(2, 3)), buffer_of()
+    learner, buffer = learner_of(update, mode, intervals=(2, 3)), buffer_of()
     found: dict[str, list[float]] = {}
     for updates in calls:
         for name, values in learner.learn(buffer, updates)[0].items():
@@ -133,10 +133,10 @@ def test_an_update_may_return_nothing(mode: str) -> None:
 def test_what_is_not_finite_is_named_with_its_update_also_where_it_is_seldom(mode: str) -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         number = number_of(phase)
-        rare = {"rare": 1.0 / (4.0 - number)} if phase.every(2) else {}
+        rare = {"rare": 1.0 / (4.0 - number)} if phase.is_multiple_of(2) else {}
         return {"update": number} | rare, {}
 
-    learner = learner_of(update, mode, rhythms=(2,))
+    learner = learner_of(update, mode, intervals=(2,))
     with pytest.raises(FloatingPointError, match="rare became inf in update 4"):
         learner.learn(buffer_of(), 6)
 
@@ -196,7 +196,7 @@ def test_a_sampler_hears_what_it_wants_of_the_rows_that_it_drew_in_their_order(
         return {"weights": weighed}, {"other": -marked, "marked": marked, "weight": batch.weight}
 
     sampler = InOrder("marked", "weight")
-    learner, buffer = learner_of(update, mode, rhythms=(4,)), buffer_of(sampler)
+    learner, buffer = learner_of(update, mode, intervals=(4,)), buffer_of(sampler)
     for call in range(2):
         metrics, _ = learner.learn(buffer, updates)
         places, per_row = sampler.told[call]
@@ -276,18 +276,18 @@ def test_a_call_that_would_step_over_a_copy_is_refused() -> None:
 
 
 @MODES
-@pytest.mark.parametrize("rhythms", [(), (7,), (2, 4)])
+@pytest.mark.parametrize("intervals", [(), (7,), (2, 4)])
 def test_every_update_knows_its_number_however_updates_are_cut_into_calls(
-    mode: str, rhythms: tuple[int, ...]
+    mode: str, intervals: tuple[int, ...]
 ) -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         number = number_of(phase)
-        due = sum((every * phase.every(every) for every in rhythms), start=0)
+        due = sum((every * phase.is_multiple_of(every) for every in intervals), start=0)
         return {"number": number, "due": due * tf.ones(()), "first": batch.reward[0]}, {}
 
     expected = {
         "number": list(range(1, 17)),
-        "due": [sum(every for every in rhythms if n % every == 0) for n in range(1, 17)],
+        "due": [sum(every for every in intervals if n % every == 0) for n in range(1, 17)],
         "first": [ROWS * n % 7 for n in range(16)],
     }
     cuts = {
@@ -296,7 +296,7 @@ def test_every_update_knows_its_number_however_updates_are_cut_into_calls(
         "xla": [(16,), (1, 8, 7)],
     }[mode]
     for calls in cuts:
-        learner, buffer = learner_of(update, mode, rhythms=rhythms), buffer_of(InOrder())
+        learner, buffer = learner_of(update, mode, intervals=intervals), buffer_of(InOrder())
         parts = [learner.learn(buffer, updates)[0] for updates in calls]
         for name, values in expected.items():
             np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), values)
@@ -307,10 +307,10 @@ def test_an_update_is_traced_once_for_each_phase_whatever_the_calls(mode: str) -
     traced: list[bool] = []
 
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
-        traced.append(phase.every(3))
+        traced.append(phase.is_multiple_of(3))
         return {"number": number_of(phase)}, {}
 
-    learner, buffer = learner_of(update, mode, rhythms=(3,)), buffer_of()
+    learner, buffer = learner_of(update, mode, intervals=(3,)), buffer_of()
     for updates in (2, 5, 1, 4):
         learner.learn(buffer, updates)
     assert sorted(traced) == [False, True]
@@ -319,10 +319,10 @@ def test_an_update_is_traced_once_for_each_phase_whatever_the_calls(mode: str) -
     assert sorted(traced) == [False, False, True, True]
 
 
-@pytest.mark.parametrize("rhythms", [(0,), (2, -1)])
-def test_rhythms_below_1_are_refused(rhythms: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="rhythms must be at least 1; got"):
-        learner_of(nothing, rhythms=rhythms)
+@pytest.mark.parametrize("intervals", [(0,), (2, -1)])
+def test_rhythms_below_1_are_refused(intervals: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="intervals must be at least 1; got"):
+        learner_of(nothing, intervals=intervals)
 
 
 def test_in_eager_mode_updates_meet_real_tensors_and_have_no_graph() -> None:
@@ -341,11 +341,11 @@ def test_in_eager_mode_updates_meet_real_tensors_and_have_no_graph() -> None:
 @pytest.mark.usefixtures("with_graph")
 def test_the_graph_is_that_of_an_update_in_which_everything_happens() -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
-        if phase.every(2) and phase.every(6):
+        if phase.is_multiple_of(2) and phase.is_multiple_of(6):
             tf.identity(batch.reward, name="everything")
         return {"update": number_of(phase)}, {}
 
-    learner = learner_of(update, "graph", rhythms=(2, 6))
+    learner = learner_of(update, "graph", intervals=(2, 6))
     graph = learner.graph()
     assert graph is not None
     assert "everything" in {operation.name for operation in graph.get_operations()}

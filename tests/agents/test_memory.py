@@ -108,7 +108,7 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
     results = []
     agent = agent_with(name, memory, mode=mode, normalize_observations=mode == "eager")
     if agent.normalization is not None:
-        agent.normalization.observe(np.arange(8.0).reshape(2, 4))
+        agent.normalization.update(np.arange(8.0).reshape(2, 4))
     agent.checkpoint.write(str(tmp_path / "networks"))
     for value in (0.0, FILLS[fill]):
         agent.checkpoint.read(str(tmp_path / "networks"))  # what was compiled stays
@@ -333,7 +333,7 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
     observations = random.normal(size=(2, 4))
     both = []
     for each, began in ((behavior, np.array([False, True])), (other, np.array([0, 1]))):
-        each.begin_episodes(began)
+        each.on_reset(began)
         both.append(each.act(observations, explore=False))
     np.testing.assert_array_equal(*both)
     new = agent.behavior().act(observations, explore=False)

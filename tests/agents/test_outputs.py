@@ -45,13 +45,13 @@ def mixed(space: gymnasium.Space[Any], uniform: Any, **settings: float) -> Mixed
 def test_continuous_actions_are_as_they_are_or_smoothed_by_clipped_noise() -> None:
     random = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32)
     outputs, scores = Continuous(random, (500, 2)), tf.fill((500, 2), 0.75)
-    assert outputs.chosen(scores) is outputs.relaxed(scores) is scores
+    assert outputs.greedy(scores) is outputs.differentiable(scores) is scores
     assert outputs.penalty(scores, None) == 0.0
-    smoothed = outputs.smoothed(scores, 10.0, 0.5).numpy()
+    smoothed = outputs.target_smoothed(scores, 10.0, 0.5).numpy()
     assert smoothed.min() == 0.25  # the noise is at most 0.5, and an action at most 1
     assert smoothed.max() == 1.0
     ends = tf.constant([[1.0, -1.0], [0.5, -0.995]])
-    np.testing.assert_array_equal(outputs.saturated(ends), [[True, True], [False, True]])
+    np.testing.assert_array_equal(outputs.saturation(ends), [[True, True], [False, True]])
 
 
 def test_choices_are_drawn_by_their_probabilities() -> None:
@@ -60,14 +60,14 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
     several = tf.tile(scores[np.newaxis], [20_000, 1])
     uniform = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32).uniform_pairs((20_000, 9))
     outputs = mixed(MIXED, uniform)
-    drawn = outputs.smoothed(several, 0.0, 0.0).numpy()
+    drawn = outputs.target_smoothed(several, 0.0, 0.0).numpy()
     np.testing.assert_allclose(drawn[:, :2], several[:, :2])
     np.testing.assert_allclose(drawn[:, 2:].mean(axis=0), shares, atol=0.02)
-    np.testing.assert_array_equal(mixed(MIXED, uniform).chosen(several), drawn)
-    for again in (outputs.chosen, lambda scores: outputs.smoothed(scores, 0.0, 0.0)):
+    np.testing.assert_array_equal(mixed(MIXED, uniform).greedy(several), drawn)
+    for again in (outputs.greedy, lambda scores: outputs.target_smoothed(scores, 0.0, 0.0)):
         with pytest.raises(ValueError, match="would draw the same numbers again"):
             again(several)
-    other = outputs.hard(outputs.relaxed(several)).numpy()
+    other = outputs.hard(outputs.differentiable(several)).numpy()
     np.testing.assert_allclose(other[:, 2:].mean(axis=0), shares, atol=0.02)
     same = (drawn[:, 2:5] == other[:, 2:5]).all(axis=1).mean()
     np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent
@@ -77,8 +77,8 @@ def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
     outputs = mixed(Discrete(2), [[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
     scores = tf.zeros((1, 2))
     # The greater uniform has the greater noise, and neither is infinite.
-    np.testing.assert_array_equal(outputs.chosen(scores), [[0, 1]])
-    relaxed = outputs.relaxed(scores)
+    np.testing.assert_array_equal(outputs.greedy(scores), [[0, 1]])
+    relaxed = outputs.differentiable(scores)
     assert np.isfinite(relaxed).all()
     np.testing.assert_array_equal(outputs.hard(relaxed), [[1, 0]])
     assert np.isfinite(_gumbel(tf.constant([2.0**-25, 1.0]))).all()
@@ -176,7 +176,7 @@ def test_the_slope_is_that_of_the_chain_rule_through_the_action_alone(mode: str)
 
     def through() -> Any:
         with tf.GradientTape() as tape:
-            action = outputs.relaxed(networks.score(ROWS))
+            action = outputs.differentiable(networks.score(ROWS))
             values = outputs.values(networks.value, ROWS, action)
             loss = tf.reduce_sum(values * [1.0, 2.0, 3.0])
         found = tape.gradient(loss, [networks.w, networks.k, networks.c])
@@ -239,4 +239,4 @@ def test_what_is_at_an_end_is_said_of_all_columns_of_a_choice() -> None:
     outputs = mixed(MIXED, np.ones((2, 1, 9)))
     relaxed = tf.constant([[0.5, -0.995, 0.995, 0.005, 0.0, 0.6, 0.4, 0.001, 0.999]])
     expected = [False, True, True, True, True, False, False, True, True]
-    np.testing.assert_array_equal(outputs.saturated(relaxed), [expected])
+    np.testing.assert_array_equal(outputs.saturation(relaxed), [expected])

@@ -144,12 +144,12 @@ def test_curves_show_the_ends_of_its_ranges() -> None:
     agent.train(filled_buffer(), 2)
     low, high = ranges_of(agent)
     names = ["input", "hidden_1", "hidden_2", "action"]  # there are no choices, so no logits
-    assert agent.figures() == {
+    assert agent.scalars() == {
         f"ranges/{name}_{end}": values[index]
         for end, values in (("low", low), ("high", high))
         for index, name in enumerate(names)
     }
-    assert small_agent("td3").figures() == {}
+    assert small_agent("td3").scalars() == {}
 
 
 @pytest.mark.long

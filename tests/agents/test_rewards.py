@@ -99,7 +99,7 @@ def test_returns_in_progress_and_statistics_come_back_exactly() -> None:
     other.restore(saved["behavior"])
     observe(other, REWARDS[2:], ENDED[2:])
     np.testing.assert_equal(agent.state(), whole.state())
-    other.begin_episodes(np.array([False, True]))  # one that did not come back
+    other.on_reset(np.array([False, True]))  # one that did not come back
     assert other.state()["returns"]["returns"].tolist() == [8.0, 0.0]
     with pytest.raises(ValueError, match=r"returns of DiscountedReturns must be a finite array"):
         other.restore(saved["behavior"] | {"returns": {"returns": [None]}})

@@ -38,7 +38,7 @@ def test_whole_periods_stay_together_and_the_updates_around_them_are_single(
 
 
 @pytest.mark.parametrize(
-    ("rhythms", "parts"),
+    ("intervals", "parts"),
     [
         ((), [((((), 1),), 1, 90)]),
         ((1,), [((((1,), 1),), 1, 90)]),
@@ -55,9 +55,9 @@ def test_whole_periods_stay_together_and_the_updates_around_them_are_single(
     ],
 )
 def test_runs_are_updates_in_a_row_in_which_the_same_is_due(
-    rhythms: tuple[int, ...], parts: list[tuple[Runs, int, int]]
+    intervals: tuple[int, ...], parts: list[tuple[Runs, int, int]]
 ) -> None:
-    assert list(parts_of(0, 90, rhythms)) == parts
+    assert list(parts_of(0, 90, intervals)) == parts
 
 
 def test_periods_of_too_many_runs_are_divided_into_single_updates() -> None:
@@ -70,13 +70,13 @@ def test_a_phase_says_what_happens_as_a_python_truth_value() -> None:
     number = tf.constant(4, tf.int64)
     phase = Phase(number, due_in(4, (2, 3)), (2, 3))
     assert phase.update is number
-    assert phase.every(1) is True
-    assert phase.every(2) is True
-    assert phase.every(3) is False
+    assert phase.is_multiple_of(1) is True
+    assert phase.is_multiple_of(2) is True
+    assert phase.is_multiple_of(3) is False
 
 
 def test_what_was_not_declared_is_refused_and_every_update_needs_no_declaration() -> None:
     phase = Phase(tf.constant(1, tf.int64), (), (2,))
-    with pytest.raises(ValueError, match=r"every 3 updates: add 3 to .* rhythms, \(2,\)"):
-        phase.every(3)
-    assert phase.every(1)
+    with pytest.raises(ValueError, match=r"requires 3 in .* `intervals`, got \(2,\): add 3"):
+        phase.is_multiple_of(3)
+    assert phase.is_multiple_of(1)

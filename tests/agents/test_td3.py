@@ -196,7 +196,7 @@ class Numbered(TD3):
     """Learns nothing, and reports each update's number: only who moves when is left of TD3."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
-        moves = phase.every(self.config.policy_delay)
+        moves = phase.is_multiple_of(self.config.policy_delay)
         names = ("losses/critic", "losses/actor") if moves else ("losses/critic",)
         return dict.fromkeys(names, tf.cast(phase.update, tf.float32)), {}
 

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from eagerly.algorithms import (
     TD3,
+    ActionHeadOps,
     Actions,
     Batch,
     CriticModel,
@@ -30,7 +31,6 @@ from eagerly.algorithms import (
     ModelBuilder,
     Modules,
     Observations,
-    Outputs,
     Phase,
     Stream,
     TD3Config,
@@ -143,13 +143,13 @@ class CrossQ(TD3):
         """Makes one update."""
         outputs = self.outputs(random)
         metrics, td_error = self.joint_step(batch, self.next_action(batch, outputs))
-        if phase.every(self.config.policy_delay):
+        if phase.is_multiple_of(self.config.policy_delay):
             metrics |= self.actor_step(batch, outputs)
         return metrics, {"td_error": td_error}
 
-    def next_action(self, batch: Batch, outputs: Outputs) -> tf.Tensor:
+    def next_action(self, batch: Batch, outputs: ActionHeadOps) -> tf.Tensor:
         """Returns the next actions `[B, A]` of the actor itself, smoothed."""
-        return outputs.smoothed(
+        return outputs.target_smoothed(
             self.actor(batch.next_observation),
             self.config.target_noise,
             self.config.target_noise_clip,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eagerly.benchmarks import inside, measuring, td7, whole_runs
-from eagerly.benchmarks.contenders import td7 as td7_contender
+from eagerly.benchmarks import inside, measuring, td7_speed, whole_runs
+from eagerly.benchmarks.contenders import td7_loops as td7_contender
 from eagerly.benchmarks.contenders.budget import Clocks
 from eagerly.benchmarks.contenders.limit import flops_per_update
 from eagerly.benchmarks.contenders.ours import timed_run
@@ -178,14 +178,14 @@ def test_the_table_of_td7_is_made_of_stored_results() -> None:
 
     spent = {"seconds_per_update": 0.01, "processor_seconds_per_update": 0.02}
     shares = {"seconds_of_products": 0.008, "share_of_products": 0.25, "share": 0.2}
-    found = {f"TD7, K = {count}": runs(**spent, **shares) for count in td7.UPDATES_PER_CALL}
+    found = {f"TD7, K = {count}": runs(**spent, **shares) for count in td7_speed.UPDATES_PER_CALL}
     found |= {
         "PyTorch, as in the article": runs(seconds_per_update=0.04, processor_seconds_per_update=1),
         "PyTorch, at its best": runs(seconds_per_update=0.02, processor_seconds_per_update=1),
         "TD3, K = 50": runs(seconds_per_update=0.002, processor_seconds_per_update=1),
         "acting": runs(td7=6e-5, td3=2e-5),
     }
-    lines = td7.td7_table({"runs": found})
+    lines = td7_speed.td7_table({"runs": found})
     (line,) = (line for line in lines if line.startswith("| TD7, K = 50 |"))
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[1].startswith("20 [10, 30]")
@@ -200,5 +200,5 @@ def test_the_cost_of_a_return_is_that_of_the_updates_made_until_then(tmp_path: P
         rows = ["steps,updates,return_mean", "5000,0,9.5", f"10000,4000,{best}", "15000,9000,9999"]
         rows = rows[: 4 - seed]
         (tmp_path / f"td7-HalfCheetah-v5-{seed}.csv").write_text("\n".join(rows) + "\n")
-    row = td7.cost_table({"td7": [0.02, 0.03, 0.04]}, tmp_path)[2]
+    row = td7_speed.cost_table({"td7": [0.02, 0.03, 0.04]}, tmp_path)[2]
     assert row == "| TD7, 2 runs | 10,000, 10,000 | 120, 120 | 10,000, 1 never | 120 |"

@@ -13,7 +13,7 @@ import pytest
 
 from eagerly import TD3, Collector, TD3Config
 from eagerly.buffers import Buffer, OneStep, Transition, replay_buffer
-from eagerly.state import joined, split
+from eagerly.state import flatten_state, unflatten_state
 from tests.toys import Counting
 
 LENGTH, DISCOUNT = 5, 0.5
@@ -49,7 +49,7 @@ class TwoSteps:
             return transitions, np.zeros(0, bool)
         return Transition(*map(np.stack, zip(*made, strict=True))), np.array(ends)
 
-    def begin_episodes(self, began: np.ndarray) -> None:
+    def on_reset(self, began: np.ndarray) -> None:
         for index in np.flatnonzero(began):
             self.kept.pop(int(index), None)
 
@@ -106,7 +106,9 @@ def test_transitions_are_what_the_accumulator_makes_of_the_steps() -> None:
 def test_its_state_goes_on_in_the_middle_of_an_episode() -> None:
     (buffer, collector), (other_buffer, other) = (collector_of(TwoSteps()) for _ in range(2))
     collect(collector, 3)
-    state = joined(*split({"collector": collector.state(), "buffer": buffer.state()}))
+    state = unflatten_state(
+        *flatten_state({"collector": collector.state(), "buffer": buffer.state()})
+    )
     assert [index for index, _ in state["collector"]["accumulator"]["kept"]] == [0, 1]
     other_buffer.restore_rows(0, buffer.rows(0, buffer.added))
     other_buffer.restore(state["buffer"])

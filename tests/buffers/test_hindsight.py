@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from eagerly.buffers import Hindsight, NStep, OneStep, Transition
-from eagerly.state import joined, split
+from eagerly.state import flatten_state, unflatten_state
 
 GAMMA, FAR = 0.5, 99.0
 
@@ -130,9 +130,9 @@ def test_episodes_in_progress_and_draws_are_restored() -> None:
     played(through, 5)
     for place in range(4):
         through.accumulate(step(place, 1), np.array([False]), [(place, np.arange(2.0), "on")])
-    document, arrays = split(through.state())
+    document, arrays = flatten_state(through.state())
     continued = hindsight(steps=3, seed=7)
-    continued.restore(joined(document, arrays))
+    continued.restore(unflatten_state(document, arrays))
     for each in (through, continued):
         assert each._episodes[0][3][3][0] == 3
     one, other = (
@@ -146,10 +146,10 @@ def test_episodes_in_progress_and_draws_are_restored() -> None:
 def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
     accumulator = hindsight("final")
     accumulator.accumulate(step(5, 2), np.zeros(2, bool))
-    accumulator.begin_episodes(np.array([True, False]))
+    accumulator.on_reset(np.array([True, False]))
     found, _ = accumulator.accumulate(step(0, 2), np.ones(2, bool))
     assert found.observation[2:, 0].tolist() == [0, 15, 10]
-    accumulator.begin_episodes(np.ones(3, bool))
+    accumulator.on_reset(np.ones(3, bool))
     accumulator.accumulate(step(0, 3), np.zeros(3, bool))
     with pytest.raises(ValueError, match="there were 3 environments, and are 1"):
         accumulator.accumulate(step(0), np.zeros(1, bool))
@@ -174,9 +174,9 @@ def test_infos_of_episodes_in_progress_are_arrays_in_a_checkpoint(infos: list[An
     through = hindsight()
     for place, info in enumerate(infos):
         through.accumulate(step(place), np.array([False]), [info])
-    document, arrays = split(through.state())
+    document, arrays = flatten_state(through.state())
     assert len(arrays) == 3 + 2  # however much they hold: the JSON of a manifest has a limit
     continued = hindsight()
-    continued.restore(joined(json.loads(json.dumps(document)), arrays))
+    continued.restore(unflatten_state(json.loads(json.dumps(document)), arrays))
     kept = [each[3] for each in continued._episodes[0]]
     assert repr(kept) == repr(infos)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eagerly.buffers import NStep, Transition
-from eagerly.state import joined, split
+from eagerly.state import flatten_state, unflatten_state
 
 GAMMA = 0.5
 
@@ -101,9 +101,9 @@ def test_arrays_that_are_used_again_change_nothing() -> None:
 
 def restored(n_step: NStep) -> NStep:
     """Returns another one with the state of `n_step`."""
-    document, arrays = split(n_step.state())
+    document, arrays = flatten_state(n_step.state())
     found = NStep(3)
-    found.restore(joined(document, arrays))
+    found.restore(unflatten_state(document, arrays))
     return found
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_kept_of_episodes_that_are_over() -> None:
 def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
     n_step = NStep(3)
     n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
-    n_step.begin_episodes(np.array([True, False]))
+    n_step.on_reset(np.array([True, False]))
     transitions, _ = n_step.accumulate(step(1, 2, count=2), np.ones(2, bool))
     assert rows(transitions) == [
         (100, -100, 2, 0.25, 102),
@@ -185,11 +185,11 @@ def test_other_numbers_of_environments_or_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="there were 1 environments, and are 2"):
         n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
     with pytest.raises(ValueError, match=r"began must have shape \[1\]"):
-        n_step.begin_episodes(np.array([True, False]))
+        n_step.on_reset(np.array([True, False]))
     n_step.accumulate(step(1, 1), np.zeros(1, bool))
     with pytest.raises(ValueError, match="at most 1 steps of each environment wait for n = 2"):
         NStep(2).restore(n_step.state())
-    n_step.begin_episodes(np.array([True, True]))
+    n_step.on_reset(np.array([True, True]))
     assert n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))[1].tolist() == []
     with pytest.raises(ValueError, match="at least 1; got 0"):
         NStep(0)

@@ -153,7 +153,7 @@ def test_a_capacity_of_too_few_rows_is_refused() -> None:
 def test_samples_are_right_where_there_were_more_environments_before() -> None:
     buffer, many = filled(16, 40, 500)
     one = Player(1, seed=1, mean_length=50.0)
-    buffer.begin_episodes(np.ones(1, bool))
+    buffer.on_reset(np.ones(1, bool))
     made = {float(step[2]): step for step in many.made}
     for count, (step, ended) in enumerate(one.steps(700)):
         buffer.add(step, ended)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eagerly.buffers import LAPSampler, ProportionalSampler, ReplayBuffer, Transition
-from eagerly.state import joined, split
+from eagerly.state import flatten_state, unflatten_state
 
 SAMPLERS = [ProportionalSampler, LAPSampler]
 
@@ -187,12 +187,12 @@ def test_draws_go_on_bit_for_bit_after_restoring(kind: Any) -> None:
 
     through = fed(kind(3), (10 * random.random(500)).tolist())
     go_on(through)
-    document, arrays = split(through.state())
+    document, arrays = flatten_state(through.state())
     assert {name: array.nbytes for name, array in arrays.items()} == {"priorities": 4 * 500}
     continued = kind(4)
     for start in (0, 200):  # as rows are put back
         continued.added(np.arange(start, start + 300))
-    continued.restore(joined(document, arrays))
+    continued.restore(unflatten_state(document, arrays))
     seed = random.bit_generator.state
     first = go_on(through)
     random.bit_generator.state = seed

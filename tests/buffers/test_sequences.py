@@ -183,7 +183,7 @@ def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> No
 def test_episodes_that_begin_anew_are_not_joined_to_those_before() -> None:
     feeder = Feeder(empty(100, length=6), (50, 50))
     feeder.feed(3)
-    feeder.buffer.begin_episodes(np.array([True, False]))
+    feeder.buffer.on_reset(np.array([True, False]))
     feeder.episode[0], feeder.step[0] = 1, 0
     feeder.feed(3)
     for window in windows(feeder.buffer):
@@ -196,9 +196,9 @@ def test_the_number_of_environments_may_change_where_all_begin_anew() -> None:
     with pytest.raises(ValueError, match="there were 2 environments, and are 3"):
         other.feed(1)
     with pytest.raises(ValueError, match=r"began must have shape \[2\]"):
-        buffer.begin_episodes(np.array([True, False, True]))
+        buffer.on_reset(np.array([True, False, True]))
     other = Feeder(buffer, (50, 50, 50))
-    buffer.begin_episodes(np.ones(3, bool))
+    buffer.on_reset(np.ones(3, bool))
     for window in windows(other.feed(5)):
         check(window, other.lengths)
 

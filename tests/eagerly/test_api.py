@@ -107,7 +107,7 @@ def test_an_agent_is_created_for_an_environment_or_for_spaces() -> None:
 def test_a_loaded_agent_makes_the_same_next_update(tmp_path: Path) -> None:
     config = small_config("td3", normalize_rewards=True, schedule="linear", schedule_steps=9)
     agent, buffer = TD3(*spaces(), config, seed=2), filled_buffer()
-    agent.rewards.moments.observe(np.array([[1.0], [4.0]]))
+    agent.rewards.moments.update(np.array([[1.0], [4.0]]))
     agent.train(buffer, 3)
     agent.save(tmp_path / "agent")
     agent.save(tmp_path / "agent")  # replaced

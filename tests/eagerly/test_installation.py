@@ -8,11 +8,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+import lazy_loader
 import pytest
 
 from tests.eagerly.test_imports import CORE, FOLDERS, HOMES, ROOT
 
-# With -S there are no site-packages, as if nothing but `eagerly` were installed.
+# With -S there are no site-packages, as if nothing but `eagerly` and `lazy_loader` were installed.
 PROGRAM = """
 import site, sys
 site.addsitedir(sys.argv[1])
@@ -40,6 +41,8 @@ def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("editable")
     with zipfile.ZipFile(_built("build_editable", folder)) as wheel:
         wheel.extractall(folder / "site-packages")
+    place = Path(lazy_loader.__file__).parent
+    (folder / "site-packages" / "lazy_loader").symlink_to(place, target_is_directory=True)
     return folder / "site-packages"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.networks import ActingPolicy, Actor, Critic
+from eagerly.networks import Actor, Critic, KerasPolicy
 from eagerly.networks.initializers import INITIALIZERS, linear_initializers
 from eagerly.networks.layers import EnsembleDense, elu, product
 from eagerly.policies.operations import ACTIVATIONS
@@ -78,9 +78,9 @@ def test_a_snapshot_does_not_follow_the_actor() -> None:
 
 def test_an_actor_without_a_snapshot_is_called_and_gives_the_same() -> None:
     actor = perturbed(Actor(5, 3))
-    with_snapshot = ActingPolicy(actor)
+    with_snapshot = KerasPolicy(actor)
     inputs = keras.Input((5,))
-    without = ActingPolicy(keras.Model(inputs, actor(inputs)))
+    without = KerasPolicy(keras.Model(inputs, actor(inputs)))
     np.testing.assert_allclose(without(OBSERVATION), with_snapshot(OBSERVATION), rtol=0, atol=1e-6)
     actor.set_weights([w * 0.5 for w in actor.get_weights()])
     with_snapshot.refresh()

@@ -14,8 +14,8 @@ from eagerly.state import packed, unpacked
 def _observed(*batches: np.ndarray) -> ObservationNormalization:
     made = ObservationNormalization(batches[0].shape[1])
     for batch in batches:
-        made.observe(batch)
-    made.publish()
+        made.update(batch)
+    made.sync()
     return made
 
 
@@ -32,17 +32,17 @@ def test_networks_see_new_statistics_only_when_they_are_published() -> None:
     made = _observed(np.array([[0.0], [2.0]]))
     before = made(np.array([[5.0]])).numpy()
     assert before == [[4.0]]  # mean 1, deviation 1
-    made.observe(np.full((100, 1), 50.0))
+    made.update(np.full((100, 1), 50.0))
     np.testing.assert_array_equal(made(np.array([[5.0]])).numpy(), before)
-    made.publish()
+    made.sync()
     assert made(np.array([[5.0]])).numpy() != before
 
 
 def test_nothing_is_scaled_before_two_observations_and_what_never_moves_is_shifted() -> None:
     made = ObservationNormalization(2)
-    made.publish()
-    made.observe(np.array([[3.0, 4.0]]))
-    made.publish()
+    made.sync()
+    made.update(np.array([[3.0, 4.0]]))
+    made.sync()
     np.testing.assert_array_equal(made(np.array([[3.0, 4.0]])).numpy(), [[3.0, 4.0]])
     # A dimension of small numbers moves, too.
     made = _observed(np.array([[-1e-7], [1e-7]]))
@@ -65,12 +65,12 @@ def test_what_was_observed_comes_back_exactly_and_goes_on() -> None:
     rows = random.normal(size=(50, 3)) * 1e5
     whole, begun, continued = (ObservationNormalization(3) for _ in range(3))
     for row in rows[:20]:
-        whole.observe(row[np.newaxis])
-        begun.observe(row[np.newaxis])
+        whole.update(row[np.newaxis])
+        begun.update(row[np.newaxis])
     continued.moments.restore(unpacked(packed(begun.moments.state())))
     for row in rows[20:]:
-        whole.observe(row[np.newaxis])
-        continued.observe(row[np.newaxis])
+        whole.update(row[np.newaxis])
+        continued.update(row[np.newaxis])
     np.testing.assert_equal(whole.moments.state(), continued.moments.state())
 
 
@@ -90,7 +90,7 @@ def test_statistics_of_something_else_are_refused() -> None:
 def test_observations_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     layer = ObservationNormalization(3)
     with pytest.raises(ValueError, match=r"must have shape \[N, 3\], got .*array\[np"):
-        layer.observe(np.zeros(shape))
+        layer.update(np.zeros(shape))
     with pytest.raises(FloatingPointError, match=r"must be finite; got .*nan"):
-        layer.observe(np.array([[0.0, np.nan, 0.0]]))
+        layer.update(np.array([[0.0, np.nan, 0.0]]))
     assert layer.count == 0

@@ -21,7 +21,7 @@ from eagerly.networks.quantization import (
     quantized_tanh,
     quantized_weights,
 )
-from eagerly.policies import quantization as in_numpy
+from eagerly.policies import integer_grids as in_numpy
 from eagerly.policies.heads import ActionHead
 
 # A range of 0 to 255 has steps of 1.

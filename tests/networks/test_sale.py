@@ -11,7 +11,7 @@ import tensorflow as tf
 from eagerly.agents.td7 import TD7Builder
 from eagerly.agents.td7_config import TD7Config
 from eagerly.networks.layers import EnsembleDense
-from eagerly.networks.sale import EmbeddedPolicy, JoinedDense, ValueRange, average_l1_norm
+from eagerly.networks.sale import ConcatDense, EmbeddedPolicy, ValueRange, average_l1_norm
 from tests.helpers import spaces
 
 SMALL: dict[str, Any] = {
@@ -39,7 +39,7 @@ def test_a_vector_of_almost_nothing_is_not_blown_up_to_size_1() -> None:
 
 
 def test_what_members_share_is_multiplied_once_and_the_sum_is_that_of_one_layer() -> None:
-    layer = JoinedDense(
+    layer = ConcatDense(
         3, 4, 5, 2, initializer="torch_linear", seed=1, name="joined", dtype="float32"
     )
     own, shared = rows(3, 7, 4), rows(7, 5, seed=1)
@@ -54,7 +54,7 @@ def test_what_members_share_is_multiplied_once_and_the_sum_is_that_of_one_layer(
 def test_members_of_a_joined_layer_begin_as_those_of_a_whole_one() -> None:
     given: dict[str, Any] = {"initializer": "torch_linear", "seed": 5, "dtype": "float32"}
     joined, whole = (
-        JoinedDense(2, 3, 4, 6, name="a", **given),
+        ConcatDense(2, 3, 4, 6, name="a", **given),
         EnsembleDense(2, 7, 6, name="b", **given),
     )
     np.testing.assert_array_equal(joined.kernel.numpy(), whole.kernel.numpy()[:, :3])

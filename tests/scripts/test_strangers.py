@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from eagerly.scripts import evaluate, flags, plot, runs, train
-from eagerly.scripts.output import log_to_terminal, printable
+from eagerly.scripts.output import log_to_terminal, sanitize
 from eagerly.storage.run import open_run
 from tests.helpers import ROOT, edit_sealed
 from tests.small_runs import SMALL, train_in
@@ -131,7 +131,7 @@ def test_names_reach_the_terminal_as_text(finished: Path, tmp_path: Path) -> Non
         assert "Traceback" not in result.output
         assert not set(ESCAPES[:1] + "\x07\x9b\u202e\u2028") & set(result.output), result.output
     assert r"name\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2028\n" in results[0].output
-    assert printable("\N{HOT BEVERAGE} é\n\tx\r") == "\N{HOT BEVERAGE} é\n\tx\\r"
+    assert sanitize("\N{HOT BEVERAGE} é\n\tx\r") == "\N{HOT BEVERAGE} é\n\tx\\r"
 
 
 def test_a_warning_is_printed_once_and_escaped_whatever_handler_the_root_logger_has(
@@ -268,7 +268,7 @@ def test_names_are_no_formulas(finished: Path, tmp_path: Path) -> None:
 def test_a_command_that_is_printed_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = "a 'b'\n\x1b[2J\\é"
     printed = flags.command("evaluate.py", odd)
-    assert printable(printed, lines=False) == printed
+    assert sanitize(printed, lines=False) == printed
     words = subprocess.run(
         ["bash", "-c", f"printf %s {printed.rpartition('evaluate.py ')[2]}"],
         capture_output=True,

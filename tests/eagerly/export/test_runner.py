@@ -136,7 +136,7 @@ def test_it_remembers_as_the_policy_does(
     found = exported(tmp_path, policy, network, layout, monkeypatch)
     observation.seed(3)
     random, reward = np.random.default_rng(4), None
-    mine, others = found.begin_episode(), policy.begin_episodes()
+    mine, others = found.begin_episode(), policy.start_episode()
     state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
     for _ in range(12):
         each = observation.sample()
@@ -227,7 +227,7 @@ def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
         ]
         for each, mask, reward in zip(shown, masked, rewards, strict=True):
             if reward is None:
-                mine, others = found.begin_episode(), policy.begin_episodes()
+                mine, others = found.begin_episode(), policy.start_episode()
                 state, before = found.initial_state(), np.zeros(found.action_size, np.float32)
             expected = others(each, reward, action_mask=mask)
             assert_same(mine(each, reward, mask), expected)

@@ -87,7 +87,7 @@ def test_it_begins_at_zero_in_every_episode_of_its_own_environment() -> None:
     noise, twin = (process(0.05) for _ in range(2))
     walk(noise, 20)
     before = walk(twin, 20)[-1]
-    noise.begin_episodes(np.array([False, True, False]))
+    noise.on_reset(np.array([False, True, False]))
     difference = walk(twin, 1)[0] - walk(noise, 1)[0]
     np.testing.assert_allclose(difference[1], (1 - 0.15) * before[1], rtol=1e-4)
     assert not difference[[0, 2]].any()
@@ -121,7 +121,7 @@ def test_neither_company_nor_repetition_changes_a_bit(kind: str, space: Any) -> 
 def test_another_number_of_environments_begins_at_zero() -> None:
     noise = process(0.05)
     walk(noise, 50)
-    noise.begin_episodes(np.array([True] * 5))  # of no concern: it has three
+    noise.on_reset(np.array([True] * 5))  # of no concern: it has three
     assert np.abs(walk(noise, 1, 5)).max() < 5 * 0.05
 
 

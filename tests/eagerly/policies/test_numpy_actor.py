@@ -15,7 +15,7 @@ from eagerly.agents.builder import ModelBuilder
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.td7 import TD7Builder
 from eagerly.agents.td7_config import TD7Config
-from eagerly.networks import ActingPolicy
+from eagerly.networks import KerasPolicy
 from eagerly.policies.architecture import named
 from eagerly.policies.numpy_actor import numpy_actor
 
@@ -107,7 +107,7 @@ def test_an_actor_in_numpy_equals_its_model(name: str, settings: dict[str, Any])
     actor, builder = built(name, settings)
     rows = observed(builder, 5)
     scores = actor(tf.constant(rows, actor.variable_dtype)).numpy()
-    found = ActingPolicy(actor)(rows)
+    found = KerasPolicy(actor)(rows)
     assert found.dtype == scores.dtype
     exact = 1e-12 if settings.get("precision") == "float64" else 2e-6
     np.testing.assert_allclose(found, scores, rtol=exact, atol=exact)

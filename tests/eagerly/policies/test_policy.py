@@ -41,7 +41,7 @@ def policy_of(observation: gymnasium.Space, action: gymnasium.Space, memory: str
 
 def played(policy: Policy, seed: int) -> list[Any]:
     """What it does in an episode of random observations and rewards."""
-    random, act = np.random.default_rng(seed), policy.begin_episodes()
+    random, act = np.random.default_rng(seed), policy.start_episode()
     policy.observation_space.seed(seed)
     done = [act(policy.observation_space.sample())]
     for _ in range(30):
@@ -97,6 +97,6 @@ def test_a_policy_that_acts_through_tensorflow_says_how_to_ship_it(
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "tanh")])
     actions = Actions(spaces.Box(-1, 1, (2,)))
     policy = Policy(acting_policy(model, 2), Observations(BOX), actions, 0)
-    for held in (policy, [policy], policy.begin_episodes()):
+    for held in (policy, [policy], policy.start_episode()):
         with pytest.raises(TypeError, match=r"Send the run directory instead, and call eag"):
             duplicate(held)

@@ -218,19 +218,19 @@ def test_a_policy_with_a_memory_repeats_the_recorded_evaluation_and_acts_in_epis
     observations = np.random.default_rng(0).uniform(-1, 1, (5, 3, 2)).astype(np.float32)
     rewards = np.arange(15.0).reshape(5, 3)
     ended = np.array([[False, t == 2, False] for t in range(5)])
-    together = policy.begin_episodes(3)
+    together = policy.start_episode(3)
     many = [together(observations[0])]
     many += [together(observations[t], rewards[t], ended[t]) for t in range(1, 5)]
     for row in range(3):
-        act, alone = policy.begin_episodes(), []
+        act, alone = policy.start_episode(), []
         for t in range(5):
             if t and ended[t, row]:
-                act = policy.begin_episodes()
+                act = policy.start_episode()
             known = () if t == 0 or ended[t, row] else (rewards[t, row],)
             alone.append(act(observations[t, row], *known))
         np.testing.assert_allclose(alone, [actions[row] for actions in many], 1e-5, 1e-5)
     assert len({tuple(np.ravel(a)) for a in many}) == 5
-    flipped = policy.begin_episodes(3)
+    flipped = policy.start_episode(3)
     flipped(observations[0])
     assert not np.allclose(flipped(observations[1], rewards[1] + 5.0), many[1])
 
@@ -240,7 +240,7 @@ def test_a_policy_with_a_memory_says_what_it_must_be_told(remembering: Path) -> 
     assert policy.remembers
     with pytest.raises(ValueError, match=r"has a memory: begin an episode with act = pol"):
         policy(observation)
-    act = policy.begin_episodes()
+    act = policy.start_episode()
     with pytest.raises(ValueError, match="reward and ended belong to observations after the first"):
         act(observation, 1.0)
     with pytest.raises(ValueError, match=r"observation must have shape \[2\]; got \(3, 2\)"):
@@ -249,9 +249,9 @@ def test_a_policy_with_a_memory_says_what_it_must_be_told(remembering: Path) -> 
     with pytest.raises(ValueError, match="reward is missing: a policy with a memory is told"):
         act(observation)
     with pytest.raises(FloatingPointError, match="observation must be finite"):
-        policy.begin_episodes()(np.array([0.0, np.nan]))
+        policy.start_episode()(np.array([0.0, np.nan]))
     with pytest.raises(ValueError, match=r"observation must have shape \[4, 2\]; got \(3, 2\)"):
-        policy.begin_episodes(4)(np.zeros((3, 2)))
+        policy.start_episode(4)(np.zeros((3, 2)))
 
 
 def test_a_policy_without_a_memory_can_be_called_in_episodes_too(
@@ -259,7 +259,7 @@ def test_a_policy_without_a_memory_can_be_called_in_episodes_too(
 ) -> None:
     train(steps=50)
     policy, observation = load_policy(tmp_path / "run"), np.ones(3)
-    act = policy.begin_episodes()
+    act = policy.start_episode()
     assert not policy.remembers
     np.testing.assert_array_equal(act(observation), policy(observation))
     np.testing.assert_array_equal(act(observation, -3.0), policy(observation))

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from eagerly import Trainer, load_policy, open_run
 from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
-from eagerly.importing import import_module, place_of
+from eagerly.importing import import_module, origin_of
 from eagerly.scripts import evaluate, plot, train
 from eagerly.storage import trust
 from eagerly.storage.config import RunConfig
@@ -336,9 +336,9 @@ def test_what_installed_distributions_register_needs_no_trust(
         "[gymnasium.envs]\n__root__ = gymnasium_robotics.__init__:register\nx = plugin.envs:go\n"
     )
     document = {"agent": "td3", "settings": {"env": env}}
-    assert trust.named_by(document) == {"env": env}
+    assert trust.outside_settings(document) == {"env": env}
     monkeypatch.syspath_prepend(tmp_path)
-    assert trust.named_by(document) == {}
+    assert trust.outside_settings(document) == {}
 
 
 # Modules that TensorFlow, Keras, Gymnasium and Python's own processes look for, or might.
@@ -383,13 +383,13 @@ def test_what_is_installed_is_found_before_what_lies_in_the_working_directory(
     (stage.folder / "installed").mkdir()
     (stage.folder / "installed" / "evil.py").write_text("where = 'installed'")
     monkeypatch.setattr(sys, "path", [*sys.path, str(stage.folder / "installed")])
-    assert place_of("evil") == ""
+    assert origin_of("evil") == ""
     assert import_module("evil").where == "installed"
     assert not stage.ran
 
 
 def _named(**settings: Any) -> dict[str, Any]:
-    return trust.named_by({"agent": "td3", "settings": settings})
+    return trust.outside_settings({"agent": "td3", "settings": settings})
 
 
 def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> None:

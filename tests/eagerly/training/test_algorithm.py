@@ -36,16 +36,16 @@ class CollectedSinceTheLastEnd(UpdateBudget):
         self.heard: list[tuple[int, ...]] = []
         self.totals: list[float] = []
 
-    def collected(self, rollout: Rollout, steps: int) -> None:
+    def record_rollout(self, rollout: Rollout, steps: int) -> None:
         self.waiting += steps
         if rollout.episodes:
             for episode in rollout.episodes:
                 self.heard.append((self.waiting, episode.environment, episode.length))
                 self.totals.append(episode.total_reward)
-            super().collected(rollout, self.waiting)
+            super().record_rollout(rollout, self.waiting)
             self.waiting = 0
 
-    def figures(self) -> dict[str, float]:
+    def scalars(self) -> dict[str, float]:
         return {"schedule/waiting": float(self.waiting)}
 
 

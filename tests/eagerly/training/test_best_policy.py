@@ -15,7 +15,7 @@ from eagerly.storage.evaluations import EvaluationTable, read_results
 from eagerly.storage.files import RunFiles
 from eagerly.storage.listing import summary
 from eagerly.storage.manifest import is_finished
-from eagerly.training.best_policy import Policies
+from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.evaluator import Evaluator
 from eagerly.training.summaries import BEST
 from tests.eagerly.training.test_callbacks import Diary, trained
@@ -28,7 +28,7 @@ SHORT: dict[str, Any] = {"evaluate_every_steps": 1000, "steps": 200, "hidden_siz
 
 def test_an_evaluation_before_the_first_update_is_never_the_best() -> None:
     agent: Any = SimpleNamespace(updates=0, policy_weights=dict)
-    policies = Policies(agent)
+    policies = BestPolicyTracker(agent)
     assert not policies.compare(100, 5.0)
     assert policies.state()["best"] is None
     agent.updates = 1

@@ -11,7 +11,7 @@ import pytest
 from eagerly import TD3, Collector, TD3Config
 from eagerly.buffers import replay_buffer
 from eagerly.errors import RunError
-from eagerly.state import joined, split
+from eagerly.state import flatten_state, unflatten_state
 from tests.small_runs import TrainRun
 from tests.toys import Counting
 
@@ -43,8 +43,8 @@ def test_its_state_goes_on_exactly(settings: dict[str, Any]) -> None:
     (_, buffer, collector), (_, other_buffer, other) = both
     for _ in range(30):
         collector.collect()
-    document, arrays = split({"c": collector.state(), "b": buffer.state()})
-    state = joined(document, arrays)
+    document, arrays = flatten_state({"c": collector.state(), "b": buffer.state()})
+    state = unflatten_state(document, arrays)
     other_buffer.restore_rows(0, buffer.rows(0, buffer.added))
     other_buffer.restore(state["b"])
     other.restore(state["c"])
@@ -117,8 +117,8 @@ def test_a_warm_up_that_was_stopped_goes_on_to_the_end_of_its_episode(rounds: in
     (agent, buffer, collector), (_, other_buffer, other) = made
     for _ in range(rounds):
         collector.collect()
-    document, arrays = split({"c": collector.state(), "b": buffer.state()})
-    state = joined(document, arrays)
+    document, arrays = flatten_state({"c": collector.state(), "b": buffer.state()})
+    state = unflatten_state(document, arrays)
     assert state["c"]["warming_up"] == (rounds == 6)
     other_buffer.restore_rows(0, buffer.rows(0, buffer.added))
     other_buffer.restore(state["b"])
@@ -148,18 +148,18 @@ def test_an_environment_may_be_a_factory_or_unknown() -> None:
 
 def test_states_are_split_into_json_and_arrays() -> None:
     state = {"a": np.arange(3), "b": [1, {"c": np.zeros((2, 0))}, None], "d": {}, "e": (True, "x")}
-    document, arrays = split(state, "part")
+    document, arrays = flatten_state(state, "part")
     assert document == {
         "a": {"__array__": "part.a"},
         "b": [1, {"c": {"__array__": "part.b.1.c"}}, None],
         "d": {},
         "e": [True, "x"],
     }
-    again = joined(document, arrays)
+    again = unflatten_state(document, arrays)
     np.testing.assert_array_equal(again["a"], [0, 1, 2])
     assert again["b"][1]["c"].shape == (2, 0)
     with pytest.raises(KeyError):
-        joined(document, {})
+        unflatten_state(document, {})
 
 
 @pytest.mark.parametrize("env", ["Reach-v0", "ReachScaled-v0"])

@@ -11,7 +11,7 @@ import pytest
 from eagerly.environments.group import FinishedEpisode, Rollout
 from eagerly.errors import RunStoppedError
 from eagerly.storage.config import RunConfig
-from eagerly.training.best_policy import Policies
+from eagerly.training.best_policy import BestPolicyTracker
 from eagerly.training.policy_checkpoints import LONGEST_EPISODE, PolicyCheckpoints
 from tests.helpers import small_agent
 
@@ -53,10 +53,10 @@ class Play:
 
     def steps(self, ended: Sequence[tuple[int, int, float]], steps: int, owing: int) -> int:
         """Collects a round; returns how many updates it was followed by."""
-        self.checkpoints.collected(rollout(ended, steps, self.count), owing)
+        self.checkpoints.record_rollout(rollout(ended, steps, self.count), owing)
         before = self.agent.updates
         while self.checkpoints.is_call_due:
-            self.checkpoints.paid()
+            self.checkpoints.record_updates()
             self.agent.learner.updates += PER_CALL
         return int(self.agent.updates - before)
 
@@ -73,7 +73,7 @@ def test_a_policy_is_kept_if_it_is_no_worse_and_trained_either_way() -> None:
     assert play(-40.0) == (2, -40.0, 10)
     assert play(-41.0) == (2, -40.0, 10)
     assert play(-40.0) == (3, -40.0, 10)  # equal is good enough
-    assert play.checkpoints.figures() == {"checkpoints/kept": 3.0, "checkpoints/worst_return": -40}
+    assert play.checkpoints.scalars() == {"checkpoints/kept": 3.0, "checkpoints/worst_return": -40}
 
 
 @pytest.mark.parametrize("name", ["td3", "ddpg", "td7"])
@@ -96,7 +96,7 @@ def test_the_policy_that_is_kept_is_the_one_that_collected(name: str) -> None:
 
 def test_the_untrained_policy_may_be_judged_too_and_does_not_count_as_learned() -> None:
     play = Play(checkpoints_of(checkpoint_untrained=True))
-    policies = Policies(play.agent, play.checkpoints)
+    policies = BestPolicyTracker(play.agent, play.checkpoints)
     assert play(-30.0) == (1, -30.0, 10)
     assert play(-50.0) == (1, -30.0, 10)
     assert (play.agent.updates, policies.updates) == (20, 0)
@@ -107,7 +107,7 @@ def test_the_untrained_policy_may_be_judged_too_and_does_not_count_as_learned() 
 
 def test_the_policy_of_another_run_is_judged_before_the_first_update() -> None:
     checkpoints = checkpoints_of()
-    policies = Policies(checkpoints._agent, checkpoints)
+    policies = BestPolicyTracker(checkpoints._agent, checkpoints)
     policies.begin_with_given()
     play = Play(checkpoints)
     assert play(100.0) == (1, 100.0, 10)

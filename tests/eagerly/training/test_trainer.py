@@ -25,7 +25,7 @@ from eagerly.environments.guard import GuardedEnvironment
 from eagerly.errors import RunError
 from eagerly.export.played_episodes import play_episodes
 from eagerly.storage.checkpoint_writer import CheckpointWriter
-from eagerly.storage.config import FREE_SETTINGS, RunConfig
+from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.files import RunFiles
 from eagerly.storage.manifest import published, write_manifest
@@ -683,7 +683,7 @@ def test_free_settings_do_not_change_the_result(train: TrainRun) -> None:
         "environment_timeout_seconds": 100.0,
         "stop_at_return": 1e9,
     }
-    assert {"steps", *changed} == FREE_SETTINGS
+    assert {"steps", *changed} == RESUMABLE
     _same(train("one", **UNCHANGED | changed), train("other", **UNCHANGED))
 
 

@@ -16,9 +16,9 @@ NO_ROLLOUT: Any = None  # which this budget does not look at
 def test_what_is_paid_and_what_is_owed_make_what_the_steps_owe(ratio: str) -> None:
     budget, paid = UpdateBudget(Fraction(ratio), 7), 0
     for rounds in range(1, 2000):
-        budget.collected(NO_ROLLOUT, 3)
+        budget.record_rollout(NO_ROLLOUT, 3)
         while budget.is_call_due:
-            budget.paid()
+            budget.record_updates()
             paid += 7
         assert budget.owed + paid == Fraction(ratio) * 3 * rounds
         assert 0 <= budget.owed < 7
@@ -26,14 +26,14 @@ def test_what_is_paid_and_what_is_owed_make_what_the_steps_owe(ratio: str) -> No
 
 def test_a_budget_of_another_ratio_is_taken_over_exactly() -> None:
     before = UpdateBudget(Fraction("0.3"), 2)
-    before.collected(NO_ROLLOUT, 1)
+    before.record_rollout(NO_ROLLOUT, 1)
     budget = UpdateBudget(Fraction("0.5"), 2)
     budget.restore(before.state())
-    budget.collected(NO_ROLLOUT, 1)
+    budget.record_rollout(NO_ROLLOUT, 1)
     assert budget.owed == Fraction(8, 10)
-    budget.collected(NO_ROLLOUT, 3)
+    budget.record_rollout(NO_ROLLOUT, 3)
     assert budget.is_call_due
-    budget.paid()
+    budget.record_updates()
     assert budget.owed == Fraction(3, 10)
 
 

@@ -224,7 +224,7 @@ def test_what_fails_in_a_checkpoint_during_a_video_is_no_matter_of_the_video(
     tmp_path: Path,
 ) -> None:
     camera = Camera(environment_maker("Pendulum-v1"))
-    policy: Any = SimpleNamespace(steps=7, begin_episodes=lambda: lambda *_: np.zeros(1))
+    policy: Any = SimpleNamespace(steps=7, start_episode=lambda: lambda *_: np.zeros(1))
     (tmp_path / "run").mkdir()
 
     def fails() -> None:
