@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import eagerly
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -38,11 +40,10 @@ BLOCKS = [
 SMALL = {"mode": "eager", "hidden_sizes": (8, 8), "evaluation_episodes": 1}
 SMALL |= {"replay_ratio": 0.02, "updates_per_call": 1}
 SMALLER = {
-    '{"env": ': '{**SMALL, "env": ',  # what a block sets itself takes precedence
     '"mode": "graph"': '"mode": "eager"',
-    '"memory": "gru"': '"memory": "gru", "memory_units": 8, "sequence_length": 3',
-    "TD3Config(": 'TD3Config(mode="eager", ',
-    "sequence_length=8": "sequence_length=3",
+    '"memory": "gru", "steps"': '"memory": "gru", "memory_units": 8, "sequence_length": 3, "steps"',
+    '"sequence_length": 8': '"sequence_length": 3',
+    "TD3(env, ": 'TD3(env, mode="eager", ',
     "updates=50": "updates=2",
     "updates=10)": "updates=2)",
 }
@@ -59,7 +60,12 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
         block = block.replace(text, smaller)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
-    exec(compile(block, "block", "exec"), {"SMALL": SMALL})
+    train = eagerly.train
+    # What a block sets itself takes precedence.
+    monkeypatch.setattr(
+        eagerly, "train", lambda agent, env, **more: train(agent, env, **SMALL | more)
+    )
+    exec(compile(block, "block", "exec"), {})
 
 
 def test_code_that_is_quoted_stands_in_its_file() -> None:

@@ -38,7 +38,7 @@ def tables(tmp_path: Path) -> Path:
 @pytest.fixture
 def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes longest of a picture, where only what is printed is looked at."""
-    monkeypatch.setattr("eagerly.scripts.plot._save", lambda figure, path: None)
+    monkeypatch.setattr("eagerly.curves.figures.save", lambda figure, path: None)
 
 
 def _plot(*words: object) -> Result:
@@ -200,8 +200,8 @@ def test_labels_can_be_renamed(tables: Path) -> None:
     result = _plot(*words, "sb3-td3", "Stable-Baselines3", "--baseline", "sb3-td3")
     assert "| Walker2d-v5 | Stable-Baselines3 | 0, 1, 2 |" in result.output
     assert "Beside Stable-Baselines3;" in result.output
-    assert "different runs one name" in _plot(*words, "td3", "sb3-td3").output
-    assert "--rename must be one of ['sb3-td3'," in _plot(*words, "x", "y").output
+    assert "different runs would have the same name" in _plot(*words, "td3", "sb3-td3").output
+    assert "the label to rename must be one of ['sb3-td3'," in _plot(*words, "x", "y").output
 
 
 def test_time_is_an_axis_where_it_was_kept(tables: Path) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eagerly import Actions, load_policy
+from eagerly import load_policy
 from eagerly.environments.factory import environment_maker
 from eagerly.errors import RunError
 from eagerly.networks.models import assign_weights
+from eagerly.spaces import Actions
 from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from tests import toys
 from tests.helpers import edit_sealed, spaces
