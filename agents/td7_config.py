@@ -38,10 +38,16 @@ class TD7Config(AgentConfig):
             "models",
             "shared_gradient",
             "memory",
+            "memory_units",
+            "attention_heads",
+            "sequence_length",
+            "burn_in",
+            "sequences_per_update",
             "gumbel_temperature",
             "logit_penalty",
             "action_masks",
             "quantize",
+            "quantize_freeze_steps",
         ]
     )
 

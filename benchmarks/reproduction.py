@@ -22,8 +22,8 @@ from eagerly.errors import RunError
 from eagerly.storage.config import RESUMABLE, RunConfig
 from eagerly.storage.evaluations import read_results
 from eagerly.storage.event_log import seconds_at_evaluations
-from eagerly.storage.presets import OF_THE_ENVIRONMENT
-from eagerly.storage.run_settings import as_saved, build, with_preset
+from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
+from eagerly.storage.run_settings import as_saved, build
 from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.run_processes import STOPPED, TrainingProcess, train_command
 from eagerly.version import __version__

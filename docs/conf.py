@@ -51,7 +51,7 @@ def _tables(config: Any, known: Collection[str] = ()) -> list[str]:
 
 def _row(each: Any) -> str:
     allowed = ", ".join(each.choices)
-    if each.kind in (int, float, tuple) and each.range() != "finite":
+    if each.kinds[0] in (int, float, tuple) and each.range() != "finite":
         allowed = each.range()
     notes = "; ".join(filter(None, (allowed, *(needed.text for needed in each.requires))))
     unit = ", ".join(filter(None, (each.unit, notes)))

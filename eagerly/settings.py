@@ -1,13 +1,10 @@
 """Settings: fields that carry their help, range, source and requirements.
 
-One declaration supplies the check, the command-line option and the documentation. Settings are flat
-everywhere: each has one name, in Python, as an option, in a preset, in a file and in a run
-directory. Groups are headings of `--help` and the documentation.
+One declaration supplies the check, the command-line option and the documentation. A setting has one
+flat name everywhere: in Python, as an option, in a preset, in a file and in a run directory.
 
-pydantic, attrs and msgspec were tried in place of `Setting.check`. pydantic comes closest and would
-save some 40 lines, but the range in the message would still be ours to write, and importing it
-adds a quarter to the CPU time of every command; attrs accepts True as a number and infinity as a
-float; msgspec checks what it reads from a file, not what a program constructs.
+pydantic comes closest, and importing it adds a quarter to the CPU time of every command. attrs
+accepts True as a number and infinity as a float; msgspec does not check what a program constructs.
 """
 
 from __future__ import annotations
@@ -18,22 +15,21 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from eagerly.importing import FACTORY, split_name
 
-_FAR = 10**9
 _SHOWN = 200  # characters of a value in a message: a file may hold any
-_KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
-_UNIONS = types.UnionType, typing.Union
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, bool, str, tuple, dict)}
+_KINDS |= {"None": type(None), "Callable": Callable}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Settings that share a heading.
+    """Settings that share a heading of `--help` and the documentation.
 
     Attributes:
-        heading: Heading in `--help` and the documentation.
+        heading: The heading.
         check: Called with all settings once each value is valid. Raises a `ValueError` if values
             exclude each other.
     """
@@ -42,8 +38,7 @@ class Group:
     check: Callable[[Any], None] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """A condition without which a setting has no effect.
 
     Attributes:
@@ -77,52 +72,29 @@ def when(name: str, *values: Any) -> Requirement:
     return Requirement(f"with {flag} {' or '.join(map(str, values))}".strip(), unmet, name)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The declaration of a setting.
+    """The declaration of a setting, as `setting` makes it."""
 
-    Attributes:
-        default: Its default; `dataclasses.MISSING` makes it required. A dict is copied.
-        help: Its meaning and the source of the default, in one line.
-        group: Its group; None for the group of the class that declares it.
-        unit: Its unit.
-        at_least, above, at_most, below: Ends of its range; of a tuple, those of each element.
-        longest: Most elements of a tuple; most characters of a text, which must be printable then.
-        choices: The allowed words.
-        names: What a text names that is imported, "module:factory" for example.
-        resumable: Whether it cannot change a run's result, so that a resumed run may differ in it.
-        immutable: Whether a saved run keeps it for good, because it determines what a checkpoint
-            holds; or the requirement under which it does.
-        built: Whether it is read only while networks and optimizers are built. Where a custom
-            `build` or `Builder` does not read it, it has no effect.
-        requires: Conditions without which it has no effect.
-        name: Its name, from its field.
-        kinds: The types of its values, the main one first, from its annotation.
-    """
-
-    default: Any
-    help: str
-    _: dataclasses.KW_ONLY
-    group: Any = None
+    default: Any  # `dataclasses.MISSING` makes it required
+    help: str  # its meaning and the source of the default, in one line
+    group: Any = None  # None: that of the class that declares it
     unit: str = ""
-    at_least: float | None = None
+    at_least: float | None = None  # ends of the range, of each element of a tuple
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
-    longest: int | None = None
+    longest: int | None = None  # most elements of a tuple, most printable characters of a text
     choices: tuple[str, ...] = ()
-    names: str = ""
-    resumable: bool = False
+    names: str = ""  # what a text names that is imported, such as "module:factory"
+    resumable: bool = False  # cannot change a run's result: a resumed run may differ in it
+    # A saved run keeps it for good, because it determines what a checkpoint holds.
     immutable: bool | Requirement = False
+    # Read only while networks are built: without effect if a custom builder does not read it.
     built: bool = False
-    requires: tuple[Requirement, ...] = ()
-    name: str = ""
-    kinds: tuple[Any, ...] = ()
-
-    @property
-    def kind(self) -> Any:
-        """The main type of its values: int, float, bool, str, tuple (of int) or dict."""
-        return self.kinds[0]
+    requires: tuple[Requirement, ...] = ()  # without them it has no effect
+    name: str = ""  # that of the field
+    kinds: tuple[Any, ...] = ()  # the types of its values, the main one first
 
     def idle_because(self, config: Any, spaces: Any = None) -> str:
         """Returns why it has no effect with these settings and spaces, "" if it has one."""
@@ -132,81 +104,67 @@ class Setting:
         return ""
 
     def check(self, value: Any) -> None:
-        """Checks a value against the declaration.
-
-        Raises:
-            ValueError: Naming the setting, the value and the allowed range.
-        """
-        kind, wrong = self.kinds[0], ""
+        """Raises a `ValueError` that names the setting, the value and the allowed range."""
         if (value is None and type(None) in self.kinds) or (
             callable(value) and Callable in self.kinds
         ):
             return
+        if expected := self._expected(self.kinds[0], value):
+            shown = repr(value)
+            shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+            raise ValueError(f"{self.name} must {expected}; got {shown}")
+
+    def _expected(self, kind: Any, value: Any) -> str:
+        """Returns what a wrong value must be, "" if it is right."""
         if kind is tuple:
             if not isinstance(value, tuple):
-                wrong = "be a tuple of int"
-            elif self.longest is not None and len(value) > self.longest:
-                raise ValueError(
-                    f"{self.name} must have at most {self.longest} elements; got {len(value)}"
-                )
-            else:
-                for element in value:
-                    dataclasses.replace(self, kinds=(int,), longest=None).check(element)
-        elif kind is dict:
-            wrong = _not_json(value)
-        elif not isinstance(value, (int, float) if kind is float else kind) or (
-            kind is not bool and isinstance(value, bool)
-        ):
-            wrong = f"be of type {kind.__name__}"
-        elif kind is str:
-            wrong = self._wrong_text(value)
-        elif not (
+                return "be a tuple of int"
+            if self.longest is not None and len(value) > self.longest:
+                return f"have at most {self.longest} elements"
+            return next(filter(None, (self._expected(int, element) for element in value)), "")
+        if kind is dict:
+            return _expected_json(value)
+        allowed: Any = (int, float) if kind is float else kind
+        if not isinstance(value, allowed) or (kind is not bool and isinstance(value, bool)):
+            return f"be of type {kind.__name__}"
+        if kind is str:
+            if value.encode("utf-8", "ignore").decode() != value:
+                return "be text that UTF-8 can hold"
+            if self.choices and value not in self.choices:
+                return f"be one of {', '.join(self.choices)}"
+            if self.longest is not None and not (
+                len(value) <= self.longest and value.isprintable()
+            ):
+                return f"be at most {self.longest} printable characters"
+            if self.names and value and not value.startswith(FACTORY):
+                split_name(value, self.name, self.names)
+            return ""
+        is_within = (
             (kind is int or abs(value) <= sys.float_info.max)
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
             and (self.below is None or value < self.below)
-        ):
-            wrong = f"be {self.range()}"
-        if wrong:
-            shown = repr(value)
-            shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-            raise ValueError(f"{self.name} must {wrong}; got {shown}")
+        )
+        return "" if is_within else f"be {self.range()}"
 
-    def _wrong_text(self, value: Any) -> str:
-        if value.encode("utf-8", "ignore").decode() != value:
-            return "be text that UTF-8 can hold"
-        if self.choices and value not in self.choices:
-            return f"be one of {', '.join(self.choices)}"
-        if self.longest is not None and not (len(value) <= self.longest and value.isprintable()):
-            return f"be at most {self.longest} printable characters"
-        if self.names and value and not value.startswith(FACTORY):
-            split_name(value, self.name, self.names)
-        return ""
-
-    def range(self, *, brief: bool = False) -> str:
-        """Returns the range of a number as text, such as "in [0, 1)", or "finite" if open.
+    def range(self, far: float = float("inf")) -> str:
+        """Returns the range of a number, such as "in [0, 1)" or "at least 1", "finite" if open.
 
         Args:
-            brief: Whether to omit an upper end that is out of reach in practice.
+            far: An inclusive upper end beyond this is omitted.
         """
-        low, above, high, below = (
-            None if end is None else f"{end:g}" if float(f"{end:g}") == end else str(end)
-            for end in (self.at_least, self.above, self.at_most, self.below)
-        )
-        if brief and high and float(high) > _FAR:
-            high = None
-        left = f"[{low}" if low else f"({above}" if above else ""
-        right = f"{high}]" if high else f"{below})" if below else ""
-        if left and right:
-            return f"in {left}, {right}"
-        if left:
-            return f"at least {low}" if low else f"above {above}"
-        return (f"at most {high}" if high else f"below {below}") if right else "finite"
+        at_most = None if self.at_most is None or self.at_most > far else self.at_most
+        ends = {"[": self.at_least, "(": self.above, "]": at_most, ")": self.below}
+        given = [(bracket, end) for bracket, end in ends.items() if end is not None]
+        shown = [f"{end:g}" if float(f"{end:g}") == end else str(end) for _, end in given]
+        if len(given) == 2:
+            return f"in {given[0][0]}{shown[0]}, {shown[1]}{given[1][0]}"
+        words = {"[": "at least", "(": "above", "]": "at most", ")": "below"}
+        return f"{words[given[0][0]]} {shown[0]}" if given else "finite"
 
 
-def _not_json(value: Any) -> str:
-    """Returns what is wrong with a value that must be a JSON object, "" if nothing is."""
+def _expected_json(value: Any) -> str:
     expected = "be a dictionary of JSON values"
     try:
         written = json.dumps(value, allow_nan=False, ensure_ascii=False)
@@ -217,16 +175,17 @@ def _not_json(value: Any) -> str:
 
 
 def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) -> Any:
-    """Declares a field of a settings class. Further arguments are those of `Setting`.
+    """Declares a field of a settings class.
 
     Args:
-        default: As in `Setting`.
-        help: As in `Setting`.
+        default: Its default.
+        help: Its meaning and the source of the default, in one line.
         requires: A `Requirement`, or a tuple of them.
-        **declaration: As in `Setting`.
+        **declaration: `group`, `unit`, `at_least`, `above`, `at_most`, `below`, `choices`,
+            `longest`, `names`, `resumable`, `immutable` and `built`, as in `Setting`.
     """
-    requires = requires if isinstance(requires, tuple) else (requires,)
-    return _field(Setting(default, help, requires=requires, **declaration))
+    requires = (requires,) if isinstance(requires, Requirement) else requires
+    return _field(Setting(default=default, help=help, requires=requires, **declaration))
 
 
 def _field(declared: Setting) -> Any:
@@ -244,8 +203,8 @@ class Settings:
 
     Attributes:
         DEFAULTS: Other defaults of inherited settings, by name.
-        WITHOUT: Names of inherited settings that this class does not have. They keep their
-            defaults. Settings that have no effect without them are left out, too.
+        WITHOUT: Names of inherited settings that this class does not have; they keep their
+            defaults.
         SETTINGS: The declarations of all settings that the class has, by name.
         GROUPS: Their groups, in order.
     """
@@ -268,9 +227,8 @@ class Settings:
         super().__init_subclass__()
         if not declares:
             return
-        inherited, own = cls._declared, cls.__annotations__.keys()
-        group = Group(cls.__name__.removesuffix("Config"))
-        declared = {name: each for name, each in inherited.items() if name not in own}
+        own, group = dict(cls.__annotations__), Group(cls.__name__.removesuffix("Config"))
+        declared = {name: each for name, each in cls._declared.items() if name not in own}
         for name, value in vars(cls).get("DEFAULTS", {}).items():
             if name not in declared:
                 raise TypeError(f"{cls.__name__}.DEFAULTS: {name!r} is not an inherited setting")
@@ -278,29 +236,18 @@ class Settings:
             setattr(cls, name, _field(declared[name]))
             cls.__annotations__[name] = Any
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        hints = typing.get_type_hints(cls)
-        fields = dataclasses.fields(typing.cast(Any, cls))
-        cls._declared = {
-            field.name: declared.get(field.name) or _declaration(field, hints[field.name], group)
-            for field in fields
-        }
-        at_default = types.SimpleNamespace(**{n: s.default for n, s in cls._declared.items()})
-        out = set(cls.WITHOUT)
-        for name, each in cls._declared.items() if out else ():
-            idle = (n for n in each.requires if n.setting in out and n.unmet(at_default, None))
-            out |= {name} if any(idle) else set()
-        cls.SETTINGS = {name: each for name, each in cls._declared.items() if name not in out}
-        for name, each in cls.SETTINGS.items() if out else ():
-            requires = tuple(needed for needed in each.requires if needed.setting not in out)
-            cls.SETTINGS[name] = dataclasses.replace(each, requires=requires)
+        for field in dataclasses.fields(typing.cast(Any, cls)):
+            if field.name in own:
+                declared[field.name] = _declaration(field, own[field.name], group)
+        cls._declared = declared
+        cls.SETTINGS = {n: each for n, each in declared.items() if n not in cls.WITHOUT}
+        for name, each in cls.SETTINGS.items() if cls.WITHOUT else ():
+            kept = tuple(needed for needed in each.requires if needed.setting not in cls.WITHOUT)
+            cls.SETTINGS[name] = dataclasses.replace(each, requires=kept)
         cls.GROUPS = tuple(dict.fromkeys(each.group for each in cls.SETTINGS.values()))
 
     def __post_init__(self) -> None:
-        """Checks each value, then each group.
-
-        Raises:
-            ValueError: Naming the setting, the value and what is allowed.
-        """
+        """Checks each value, then each group, which raise a `ValueError`."""
         for name, each in self._declared.items():
             value = getattr(self, name)
             if name in self.SETTINGS:
@@ -329,19 +276,26 @@ class Settings:
         return {name: reason for name, reason in found.items() if reason}
 
     def check_effect(self, names: Iterable[str], spaces: Any = None) -> None:
-        """Checks that settings have an effect.
-
-        Args:
-            names: Names of the settings; others than this class's are skipped.
-            spaces: As in `without_effect`.
-
-        Raises:
-            ValueError: Naming the setting, what it requires, and what is there instead.
-        """
+        """Raises a `ValueError` if a setting of this class among `names` has no effect."""
         reasons = self.without_effect(spaces)
         for name in names:
             if name in reasons:
                 raise ValueError(reasons[name])
+
+
+def _declaration(field: Any, hint: Any, group: Group) -> Setting:
+    """Returns the declaration of a field, complete with its name, types and group."""
+    found = field.metadata.get("setting")
+    # An annotation is text with `from __future__ import annotations`, and a type without.
+    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    words = [part.partition("[")[0].rpartition(".")[2] for part in text.split(" | ")]
+    if found is None or not set(words) <= _KINDS.keys():
+        raise TypeError(
+            f"{field.name} must be an int, float, bool, str or tuple of int that is declared with "
+            f"eagerly.algorithms.setting; got {text}"
+        )
+    kinds = tuple(_KINDS[word] for word in words)
+    return dataclasses.replace(found, name=field.name, kinds=kinds, group=found.group or group)
 
 
 def recorded(config: Any) -> tuple[Any, set[str]]:
@@ -352,26 +306,10 @@ def recorded(config: Any) -> tuple[Any, set[str]]:
         read.add(name)
         return object.__getattribute__(self, name)
 
+    bases, body = (type(config),), {"__getattribute__": get}
     kind = types.new_class(
-        type(config).__name__,
-        (type(config),),
-        {"declares": False},
-        lambda body: body.update(__getattribute__=get),
+        type(config).__name__, bases, {"declares": False}, lambda b: b.update(body)
     )
     copied: Any = object.__new__(kind)
     vars(copied).update(vars(config))
     return copied, read
-
-
-def _declaration(field: Any, hint: Any, group: Group) -> Setting:
-    """Returns the declaration of a field, complete with its name, types and group."""
-    found = field.metadata.get("setting")
-    parts = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
-    kinds = tuple(typing.get_origin(part) or part for part in parts)
-    if found is None or not set(kinds) <= _KINDS:
-        raise TypeError(
-            f"{field.name} must be an int, float, bool, str or tuple of int that is declared with "
-            f"eagerly.settings.setting; got {field.type}"
-        )
-    group = found.group or group
-    return dataclasses.replace(found, name=field.name, kinds=kinds, group=group)

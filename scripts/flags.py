@@ -21,6 +21,7 @@ from eagerly.errors import RunError
 from eagerly.scripts.commands import Command
 from eagerly.scripts.output import sanitize
 from eagerly.settings import Setting, Settings, flag_name
+from eagerly.storage.config import RunConfig
 from eagerly.storage.run_settings import format_setting
 
 
@@ -93,20 +94,20 @@ class SettingsCommand(Command):
                 formatter.write_dl(records)
 
 
+_FAR = 10**9  # upper ends beyond this are not shown
+
+
 class _Option(click.Option):
     """The option of a setting; its value is None if it was not typed."""
 
-    def __init__(self, setting: Setting, *, saved: bool) -> None:
-        flag, kind = flag_name(setting.name), setting.kind
+    def __init__(self, setting: Setting, default: Any) -> None:
+        flag, kind = flag_name(setting.name), setting.kinds[0]
         notes = [setting.unit] if setting.unit else []
         if kind in (int, float, tuple) and setting.range() != "finite":
-            notes.append(setting.range(brief=True))
+            notes.append(setting.range(_FAR))
         notes += [needed.text for needed in setting.requires]
-        if saved:
-            notes.append("default as saved")
-        elif setting.default is not dataclasses.MISSING:
-            default = format_setting("" if setting.default is None else setting.default) or "none"
-            notes.append(f"default {default.lower() if kind is bool else default}")
+        if default is not dataclasses.MISSING:
+            notes.append(f"default {default}")
         super().__init__(
             [f"{flag}/--no-{flag[2:]}" if kind is bool else flag],
             type=click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind),
@@ -118,26 +119,27 @@ class _Option(click.Option):
 
 
 def options_of(
-    config: type[Settings],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    only_resumable: bool = False,
+    config: type[Settings], defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> list[click.Option]:
     """Returns one option per setting.
 
     Args:
         config: A settings class.
         defaults: Defaults that differ from the declared ones.
-        only_resumable: Whether to omit settings that a resumed run may not change.
     """
-    return [
-        _Option(
-            dataclasses.replace(each, default=defaults.get(name, each.default)),
-            saved=only_resumable,
-        )
-        for name, each in config.SETTINGS.items()
-        if each.resumable or not only_resumable
-    ]
+    shown = {name: each.default for name, each in config.SETTINGS.items()} | dict(defaults)
+    for name, value in shown.items():
+        if isinstance(value, bool):
+            shown[name] = str(value).lower()
+        elif value is not dataclasses.MISSING:
+            shown[name] = format_setting(value if value is not None else "") or "none"
+    return [_Option(each, shown[name]) for name, each in config.SETTINGS.items()]
+
+
+def resumable_options() -> list[click.Option]:
+    """Returns the options of settings that a resumed run may change."""
+    settings = RunConfig.SETTINGS.values()
+    return [_Option(each, "as saved") for each in settings if each.resumable]
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from eagerly.scripts.flags import (
     interpreter,
     options_of,
     read_config,
+    resumable_options,
 )
 from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, sanitize, tell
 from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
@@ -119,7 +120,7 @@ def main() -> None:
     params=[
         click.Argument(["run_dir"], type=click.Path(path_type=Path)),
         *_process_options(),
-        *options_of(RunConfig, only_resumable=True),
+        *resumable_options(),
     ],
 )
 def resume(run_dir: Path, **given: Any) -> None:

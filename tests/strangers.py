@@ -295,7 +295,7 @@ class Stranger:
     def command_line(self, stage: Path, draw: random.Random) -> list[str]:
         """Makes up a command line: flags that exist, values that are odd."""
         from eagerly.agents.td3_config import TD3Config
-        from eagerly.scripts.flags import options_of
+        from eagerly.scripts.flags import options_of, resumable_options
         from eagerly.storage.config import RunConfig
 
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
@@ -311,7 +311,7 @@ class Stranger:
                 words += ["--steps", "20", "--warmup-steps", "15", "--mode", "eager"]
             else:
                 words += ["run"]
-                options = options_of(RunConfig, only_resumable=True)
+                options = resumable_options()
             for option in draw.sample(options, 2):
                 flag = draw.choice([*option.opts, *option.secondary_opts])
                 words += [flag] if option.is_flag or "/" in flag else [flag, draw.choice(odd)]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from eagerly.agents import config_class
+from eagerly.errors import RunError
+from eagerly.storage.run_settings import declared_settings
 
 OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
 
@@ -106,30 +108,44 @@ def preset_names(agent: str) -> list[str]:
     return [OF_THE_ENVIRONMENT, DEFAULTS, *config_class(agent).PRESETS, *ENVIRONMENTS]
 
 
-def preset_settings(agent: str, name: str, env: str) -> tuple[Mapping[str, Any], str]:
-    """Finds the settings of a preset.
+def with_preset(
+    agent: str, given: Mapping[str, Any], env: str, preset: str | None
+) -> tuple[dict[str, Any], str]:
+    """Adds the settings of a preset to those that were given, which take precedence.
+
+    Preset settings that have no effect beside the given ones are left out.
 
     Args:
         agent: Name of the agent.
-        name: One of `preset_names`.
-        env: The environment of the run, by its name.
+        given: Settings by name; `preset` among them names a preset.
+        env: The environment, by its name.
+        preset: The preset where none is given; None for none.
 
     Returns:
-        The settings, and what the preset is called.
+        The settings, and a line that describes the preset, "" without one.
 
     Raises:
-        ValueError: If there is no such preset.
+        RunError: If there is no such preset.
     """
-    if name == OF_THE_ENVIRONMENT:
-        if env not in ENVIRONMENTS:
-            return {}, f"none for {env}"
-        name = env
-    if name == DEFAULTS:
-        return {}, "none"
-    presets = config_class(agent).PRESETS
-    if name in presets:
-        return presets[name], f"{name} of {agent}"
-    if name not in ENVIRONMENTS:
-        raise ValueError(f"preset must be one of {', '.join(preset_names(agent))}; got {name!r}")
-    found, taken = ENVIRONMENTS[name].settings, config_class(agent).FROM_ENVIRONMENTS
-    return {n: value for n, value in found.items() if taken is None or n in taken}, name
+    settings = dict(given)
+    name = settings.pop("preset", preset)
+    if name is None:
+        return settings, ""
+    config, known = config_class(agent), declared_settings(agent)
+    title = env if name == OF_THE_ENVIRONMENT else name
+    if name in (OF_THE_ENVIRONMENT, DEFAULTS) and title not in ENVIRONMENTS:
+        title, under = "none" if name == DEFAULTS else f"none for {env}", {}
+    elif name in config.PRESETS:
+        title, under = f"{name} of {agent}", dict(config.PRESETS[name])
+    elif title in ENVIRONMENTS:
+        found, taken = ENVIRONMENTS[title].settings, config.FROM_ENVIRONMENTS
+        under = {n: value for n, value in found.items() if taken is None or n in taken}
+    else:
+        names = ", ".join(preset_names(agent))
+        raise RunError(f"preset must be one of {names}; got {name!r}")
+    both = SimpleNamespace(**{n: each.default for n, each in known.items()} | under | settings)
+    others = {n: value for n, value in under.items() if n not in settings}
+    acting = {n: value for n, value in others.items() if not known[n].idle_because(both)}
+    line = f"{title}: {', '.join(f'{n} {value}' for n, value in acting.items()) or 'the defaults'}"
+    other = ", ".join(f"{n} {settings[n]}" for n in under if n in settings)
+    return acting | settings, line + (f"; given: {other}" if other else "")

@@ -22,14 +22,13 @@ from eagerly.storage.documents import check_format, read_document, unsealed, wri
 from eagerly.storage.files import LINK, RunFiles
 from eagerly.storage.lock import RunLock
 from eagerly.storage.manifest import folders_of, published
-from eagerly.storage.presets import OF_THE_ENVIRONMENT
+from eagerly.storage.presets import OF_THE_ENVIRONMENT, with_preset
 from eagerly.storage.run_settings import (
     as_saved,
     build,
     check_saved,
     declared_settings,
     format_setting,
-    with_preset,
 )
 from eagerly.storage.trust import (
     described,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 from eagerly.agents import agent_names, config_class
@@ -15,7 +14,6 @@ from eagerly.errors import RunError
 from eagerly.importing import split_name
 from eagerly.settings import Setting, flag_name
 from eagerly.storage.config import RunConfig
-from eagerly.storage.presets import preset_settings
 from eagerly.storage.trust import FACTORIES
 
 _RESERVED = {"agent", "preset"}
@@ -49,41 +47,6 @@ def as_saved(*configs: Any) -> dict[str, Any]:
         for config in configs
         for name, value in config.flat().items()
     }
-
-
-def with_preset(
-    agent: str, given: Mapping[str, Any], env: str, preset: str | None
-) -> tuple[dict[str, Any], str]:
-    """Adds the settings of a preset to those that were given, which take precedence.
-
-    Preset settings that have no effect beside the given ones are left out.
-
-    Args:
-        agent: Name of the agent.
-        given: Settings by name; `preset` among them names a preset.
-        env: The environment, by its name.
-        preset: The preset where none is given; None for none.
-
-    Returns:
-        The settings, and a line that describes the preset, "" without one.
-    """
-    settings = dict(given)
-    name = settings.pop("preset", preset)
-    if name is None:
-        return settings, ""
-    try:
-        under, title = preset_settings(agent, name, env)
-    except ValueError as error:
-        raise RunError(str(error)) from error
-    known = declared_settings(agent)
-    values = {name: each.default for name, each in known.items()} | {**under, **settings}
-    others = {n: v for n, v in under.items() if n not in settings}
-    acting = {
-        n: v for n, v in others.items() if not known[n].idle_because(SimpleNamespace(**values))
-    }
-    line = f"{title}: {', '.join(f'{n} {v}' for n, v in acting.items()) or 'the defaults'}"
-    other = ", ".join(f"{name} {settings[name]}" for name in under if name in settings)
-    return acting | settings, line + (f"; given: {other}" if other else "")
 
 
 def build(

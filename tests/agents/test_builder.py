@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from eagerly import TD3, TD3Config
 from eagerly.agents.builder import ModelBuilder
+from eagerly.agents.modules import Module, Modules
 from eagerly.networks import Critic
 from tests.helpers import spaces
 
@@ -25,6 +27,30 @@ def test_an_actor_to_act_with_begins_as_the_one_that_learns(memory: str) -> None
     assert [v.path for v in alone.variables] == [v.path for v in agent.actor.network.variables]
     for one, other in zip(alone.get_weights(), agent.actor.network.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+class Bare(TD3):
+    """An algorithm whose networks have one layer, whatever the settings say."""
+
+    def build(self, builder: ModelBuilder) -> Modules:
+        rate, modules = self.config.actor_learning_rate, []
+        sizes = builder.observations.size, builder.actions.size
+        for name, inputs, outputs in (("actor", *sizes), ("critic", sum(sizes), 1)):
+            layers = [keras.Input((inputs,)), keras.layers.Dense(outputs, name="only")]
+            optimizer = builder.rates.optimizer(rate, f"{name}_optimizer")
+            modules.append(Module(name, keras.Sequential(layers), optimizer=optimizer))
+        return Modules(*modules)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"normalize_observations": True}, {"hidden_sizes": (8,)}, {"critic_learning_rate": 1e-3}],
+)
+def test_a_setting_that_building_does_not_read_is_refused(settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(ValueError, match=f"{name} has no effect, because building .* of Bare"):
+        Bare(*spaces(), **settings)
+    assert Bare(*spaces(), actor_learning_rate=1e-3, adam_epsilon=1e-7).config.tau == 0.005
 
 
 class WithDeepCritics(ModelBuilder):

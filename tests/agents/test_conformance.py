@@ -619,7 +619,7 @@ def test_presets_are_settings(name: str) -> None:
         ({"actor_learning_rate": -1.0}, r"actor_learning_rate must be above 0; got -1.0"),
         ({"actor_learning_rate": float("nan")}, r"actor_learning_rate must be above 0; got nan"),
         ({"activation": "sine"}, r"activation must be one of relu, .*; got 'sine'"),
-        ({"hidden_sizes": (16, 0)}, r"hidden_sizes must be in \[1, 16384\]; got 0"),
+        ({"hidden_sizes": (16, 0)}, r"hidden_sizes must be in \[1, 16384\]; got \(16, 0\)"),
         ({"hidden_sizes": 16}, r"hidden_sizes must be a tuple of int; got 16"),
         ({"layer_norm": 1}, r"layer_norm must be of type bool; got 1"),
         ({"mode": "jit"}, r"mode must be one of eager, graph, xla; got 'jit'"),

@@ -23,9 +23,9 @@ Weights = Mapping[str, np.ndarray]
 
 
 class LeastConfig(AgentConfig):
-    """Goes without a memory, and so without all that acts with one alone."""
+    """Goes without a memory."""
 
-    WITHOUT = frozenset({"memory"})
+    WITHOUT = frozenset({"memory", "memory_units"})
 
 
 def small(**settings: Any) -> TD7:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,10 +19,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eagerly import Trainer, open_run
-from eagerly.scripts import runs
+from eagerly.scripts import runs, train
 from eagerly.scripts.main import main
 from eagerly.storage.listing import runs_below
 from tests.helpers import script
+from tests.small_runs import SMALL as SMALL_RUN
 
 EAGERLY = Path(sys.executable).with_name("eagerly")
 SMALL = {
@@ -160,6 +162,24 @@ def test_states_of_runs(tmp_path: Path) -> None:
     ]
     planned.unlock()
     assert runs_below(tmp_path / "runs" / "planned")[0].state == "not begun"
+
+
+def test_the_command_of_a_run_trains_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {**SMALL_RUN, "preset": "environment", "env_kwargs": {"g": 9.0}, "seed": 3}
+    open_run(Path("run"), "td3", given).write()
+    printed = CliRunner().invoke(runs.main, ["--command", "run"]).output
+    words = shlex.split(printed)
+    again = CliRunner().invoke(train.main, [*words[words.index("td3") :], "--print-config"])
+    saved = CliRunner().invoke(train.main, ["td3", "--run-dir", "run", "--print-config"])
+    assert again.exit_code == 0
+    assert again.output == saved.output
+    open_run(Path("made"), "td3", {"env": lambda: None}).write()
+    result = CliRunner().invoke(runs.main, ["--command", "made"])
+    assert result.exit_code == 1
+    assert "which passed env: no command can do that" in result.output
 
 
 def test_no_runs_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

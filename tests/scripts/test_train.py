@@ -137,6 +137,8 @@ def test_every_setting_is_a_flag_with_help_and_default(agent: str) -> None:
     assert code == 0
     words = " ".join(output.split())
     for config in (RunConfig, agent_class(agent).Config):
+        for group in config.GROUPS:
+            assert f"\n{group.heading}:\n" in output
         for name in config.SETTINGS:
             assert f"{flag_name(name)} " in words, name
     assert words.count("default") >= 25
@@ -161,6 +163,41 @@ def test_flags_become_settings_of_the_right_type(tmp_path: Path) -> None:
         "policy_delay": 3,
         "activation": "tanh",
     }
+
+
+def test_a_file_holds_settings_and_options_take_precedence(tmp_path: Path) -> None:
+    words = ["td3", "--env", "Pendulum-v1", "--memory", "gru", "--hidden-sizes", "8,8"]
+    words += ["--env-kwargs", '{"g": 9.81}', "--steps", "30000"]
+    code, printed = invoke(train.main, *words, "--print-config")
+    assert code == 0
+    assert '\n# Recurrent networks\nmemory = "gru"\n' in printed
+    assert "# batch_size has an effect only with --memory none; got --memory gru" in printed
+    file = tmp_path / "config.toml"
+    file.write_text(printed)
+    code, again = invoke(train.main, "td3", "--config", str(file), "--print-config")
+    assert (code, again) == (0, printed)
+    words = ["td3", "--config", str(file), "--steps", "40000", "--print-config"]
+    assert invoke(train.main, *words) == (0, printed.replace("steps = 30000", "steps = 40000", 1))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("env = ", "--config config.toml cannot be read: Invalid value"),
+        ("n_steps = 3", "unknown settings: n_steps (did you mean n_step?)"),
+        ("n_step = 2.5", "n_step must be of type int; got 2.5"),
+        ("[run]\nsteps = 3", "unknown settings: run"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_text(content)
+    words = ["td3", "--env", "Pendulum-v1", "--config", "config.toml", "--run-dir", "run"]
+    code, output = invoke(train.main, *words)
+    assert (code, Path("run").exists()) == (1, False)
+    assert message in output
 
 
 def test_help_is_quiet(tmp_path: Path) -> None:

@@ -398,7 +398,9 @@ def test_every_setting_either_stays_inside_the_process_or_needs_consent() -> Non
     listed = trust.INSIDE | trust.OUTSIDE.keys() - {"agent"}
     assert declared.keys() == listed, "storage/trust.py must list each setting in one table"
     assert not trust.INSIDE & trust.OUTSIDE.keys()
-    texts = {n for n in trust.INSIDE if declared[n].kind in (str, dict) and not declared[n].choices}
+    texts = {
+        n for n in trust.INSIDE if declared[n].kinds[0] in (str, dict) and not declared[n].choices
+    }
     assert texts == {"ignore_entries"}  # names of entries of the observation
 
 
