@@ -65,6 +65,7 @@ class Agent(Algorithm, Saved):
         **settings: Settings by name, which take precedence over those of `config`.
 
     Attributes:
+        seed: As given.
         Config: The dataclass of its settings.
         Builder: What builds actor and critics.
         observations: How observations are laid out as rows.
@@ -272,7 +273,7 @@ class Agent(Algorithm, Saved):
         return policy
 
     def behavior(self) -> BehaviorPolicy:
-        """Makes the policy that collects: the acting model with exploration noise.
+        """Returns the policy that collects: the acting model with exploration noise.
 
         Each one begins with the noise of the agent's seed. Where this method is overridden, what it
         returns acts in all environments together.

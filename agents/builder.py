@@ -74,12 +74,15 @@ class ModelBuilder:
 
     @cached_property
     def rates(self) -> LearningRates:
-        """Makes the optimisers."""
+        """Creates optimizers, `rates.optimizer(learning_rate, "actor_optimizer")`.
+
+        They clip, decay and follow the schedule as the settings say.
+        """
         return LearningRates(self.config, self.clock)
 
     @cached_property
     def normalization(self) -> ObservationNormalization | None:
-        """What all models scale observations by, if the settings ask for it."""
+        """Normalizes observations `[B, O]` of all networks; None without that setting."""
         return self.new_normalization()
 
     def new_normalization(self) -> ObservationNormalization | None:

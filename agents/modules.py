@@ -25,6 +25,10 @@ class Module:
         copy_every: 0 where the algorithm moves the target, with `Modules.update_targets`; n where
             it is a copy of the network, taken between calls after every n updates.
 
+    Attributes:
+        name, network, target, optimizer, copy_every: As given.
+        learned: The variables that `minimize` moves.
+
     Raises:
         ValueError: If the target has other variables, or `copy_every` has no target.
     """

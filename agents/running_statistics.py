@@ -46,7 +46,8 @@ class Statistics(Saved):
             if not moments.count:
                 raise ValueError(
                     f"normalize_{name} is set, but no {name} were counted: collect with "
-                    "agent.behavior(), which counts what it acts upon and what came of it"
+                    "agent.behavior(). If it returns a BehaviorPolicy of your own, create that "
+                    "with normalization=agent.normalization and returns=agent.rewards.returns()"
                 )
         for sync in self._syncs:
             sync()

@@ -30,9 +30,10 @@ from eagerly.networks.layers import (
     EnsembleDense,
     EnsembleLayerNormalization,
     Linear,
+    Scalar,
 )
 from eagerly.networks.mlp import MLP
-from eagerly.networks.models import CriticModel, repeated
+from eagerly.networks.models import CriticModel, Model, repeated
 from eagerly.networks.quantization import fake_quantized, grid
 from eagerly.policies.behavior import BehaviorPolicy
 from eagerly.seeding import Stream, seed_word
@@ -64,6 +65,7 @@ __all__ = [
     "Group",
     "History",
     "Linear",
+    "Model",
     "ModelBuilder",
     "Module",
     "Modules",
@@ -72,6 +74,7 @@ __all__ = [
     "PolicyCheckpoints",
     "Requirement",
     "RunStoppedError",
+    "Scalar",
     "Stream",
     "TD3Config",
     "TD7Config",

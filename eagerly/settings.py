@@ -204,7 +204,7 @@ class Settings:
     Attributes:
         DEFAULTS: Other defaults of inherited settings, by name.
         WITHOUT: Names of inherited settings that this class does not have; they keep their
-            defaults.
+            defaults. Subclasses do not have them either.
         SETTINGS: The declarations of all settings that the class has, by name.
         GROUPS: Their groups, in order.
     """
@@ -239,7 +239,8 @@ class Settings:
         for field in dataclasses.fields(typing.cast(Any, cls)):
             if field.name in own:
                 declared[field.name] = _declaration(field, own[field.name], group)
-        cls._declared = declared
+        base: Any = cls.__mro__[1]
+        cls._declared, cls.WITHOUT = declared, {*base.WITHOUT, *cls.WITHOUT}
         cls.SETTINGS = {n: each for n, each in declared.items() if n not in cls.WITHOUT}
         for name, each in cls.SETTINGS.items() if cls.WITHOUT else ():
             kept = tuple(needed for needed in each.requires if needed.setting not in cls.WITHOUT)

@@ -111,6 +111,28 @@ def built(layer: Any, *shape: int) -> Any:
     return layer
 
 
+class Scalar:
+    """A learned number as the network of a `Module`, such as the logarithm of SAC's temperature.
+
+    Keras layers cannot be called without an input.
+
+    Args:
+        name: Name of its variable.
+        value: Its initial value.
+        dtype: Dtype of the variable.
+    """
+
+    losses = ()
+
+    def __init__(self, name: str, value: float, *, dtype: str = "float32") -> None:
+        self.name, self.variable_dtype = name, dtype
+        self.variables = self.trainable_variables = [keras.Variable(value, dtype=dtype, name=name)]
+
+    def __call__(self, *, training: bool = False) -> tf.Tensor:
+        """Returns the number, a scalar tensor."""
+        return tf.convert_to_tensor(self.variables[0].value)
+
+
 class EnsembleDense(keras.layers.Layer):
     """Applies `members` independent linear layers as one batched matrix product.
 
