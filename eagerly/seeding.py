@@ -32,5 +32,11 @@ def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequenc
 
 
 def seed_word(seed: int, stream: Stream, *key: int) -> int:
-    """Returns 32 bits of `seed_sequence`, for whatever takes an int."""
+    """Returns a seed of 32 bits for one purpose.
+
+    Args:
+        seed: Seed of the run or the agent.
+        stream: The purpose.
+        *key: Further numbers, such as that of an update. Other keys give independent seeds.
+    """
     return int(seed_sequence(seed, stream, *key).generate_state(1)[0])

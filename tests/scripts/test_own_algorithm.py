@@ -62,6 +62,22 @@ def test_what_the_page_teaches_is_what_is_tested(outside: Path, name: str) -> No
     assert (outside / name).read_text() == (ROOT / "tests" / "algorithms" / name).read_text()
 
 
+def test_a_policy_that_draws_actions_collects_and_is_saved(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(outside)
+    agent, rows = small_agent("sampled:SampledTD3"), np.zeros((3, 4))
+    behavior, other = agent.behavior(), agent.behavior()
+    drawn = behavior.act(rows)
+    assert len(np.unique(drawn, axis=0)) == 3
+    assert len(np.unique(agent.act(rows), axis=0)) == 1
+    behavior.observe(np.zeros(3), np.zeros(3, bool))
+    other.restore(behavior.state())
+    np.testing.assert_array_equal(other.act(rows), behavior.act(rows))
+    assert agent.train(filled_buffer(), 2)["policy/std"].shape == (2,)
+    assert agent.modules["log_std"]() != -1.0
+
+
 def test_a_third_network_learns_and_is_saved(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
