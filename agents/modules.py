@@ -98,7 +98,7 @@ class Module:
         return found if self.target is None else found | {f"{self.name}_target": self.target}
 
     def slots(self) -> dict[str, list[Any]]:
-        """Returns the variables of the optimizer by group: moments, `iteration`, `learning_rate`."""
+        """Returns the optimizer's variables by group: moments, `iteration`, `learning_rate`."""
         if self.optimizer is None:
             return {}
         return {f"{self.name}_optimizer": optimizer_variables(self.optimizer, self.learned)}

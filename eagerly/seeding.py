@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """What draws from the run's seed; the numbers are part of what a seed means, forever."""
+    """A purpose that draws from the run's seed. The numbers never change; `CUSTOM` is yours."""
 
     ACTOR = 0
     CRITIC = 1
@@ -24,6 +24,7 @@ class Stream(enum.IntEnum):
     ENCODER = 8
     MODULES = 9
     HINDSIGHT = 10
+    CUSTOM = 11  # of algorithms outside this package
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:
