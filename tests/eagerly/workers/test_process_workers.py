@@ -297,10 +297,10 @@ def test_what_an_environment_raises_is_told_with_its_traceback(error: str, messa
 
 
 def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
-    here = {"error": "", "made_in": os.getpid()}
+    here, before = {"error": "", "made_in": os.getpid()}, multiprocessing.active_children()
     with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
         processes(environment_maker(toys.Failing, here), 2)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
