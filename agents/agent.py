@@ -102,6 +102,9 @@ class Agent(Algorithm, Saved):
     ) -> None:
         spaces = _spaces_of(env, action_space)
         config = self.Config() if config is None else config
+        if not isinstance(config, self.Config):
+            expected, found = self.Config.__name__, type(config).__name__
+            raise TypeError(f"{type(self).__name__} takes settings of {expected}; got {found}")
         self.config = config = dataclasses.replace(config, **settings) if settings else config
         find_devices()
         builder = self.Builder(config, *spaces, seed=seed)
@@ -365,10 +368,13 @@ class Agent(Algorithm, Saved):
                 f"{path} was saved with {missing[0]} {known[missing[0]]!r}, which is not imported "
                 f"from there: pass {missing[0]}=... to load"
             )
-        spaces = restored_spaces(document["spaces"])
-        agent = cls(*spaces, cls.Config(**known | settings), seed=document["seed"])
-        agent.checkpoint.read(prefix)
-        agent.restore(state)
+        config = cls.Config(**known | settings)
+        try:
+            agent = cls(*restored_spaces(document["spaces"]), config, seed=document["seed"])
+            agent.checkpoint.read(prefix)
+            agent.restore(state)
+        except (KeyError, TypeError, tf.errors.OpError) as error:
+            raise ValueError(f"{path} does not hold what an agent saves: {error}") from error
         return agent
 
     def scalars(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import tempfile
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,11 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
         raise ValueError(f"{path} has format {document['format']}; this version reads {_FORMAT}")
     if document["agent"] != agent:
         raise ValueError(f"{path} holds an agent {document['agent']}, not {agent}")
-    with np.load(path / "state.npz", allow_pickle=False) as parts:
-        return document, unpacked(parts), str(path / "networks")
+    try:
+        with np.load(path / "state.npz", allow_pickle=False) as parts:
+            return document, unpacked(parts), str(path / "networks")
+    except (KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path / 'state.npz'} is not that of an agent: {error}") from error
 
 
 def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:

@@ -128,6 +128,15 @@ def test_what_is_no_saved_agent_is_refused(tmp_path: Path) -> None:
         TD3(*spaces(), small_config("td3")).save(tmp_path / "notes")
     with pytest.raises(FileNotFoundError):
         TD3.load(tmp_path / "notes")
+    with pytest.raises(TypeError, match="TD3 takes settings of TD3Config; got DDPGConfig"):
+        TD3(*spaces(), eagerly.DDPGConfig())
+    for name in ("networks.index", "state.npz", "agent.json"):
+        content = (tmp_path / "td3" / name).read_bytes()
+        (tmp_path / "td3" / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(ValueError):  # noqa: PT011  - by each file with other words
+            TD3.load(tmp_path / "td3")
+        (tmp_path / "td3" / name).write_bytes(content)
+    assert TD3.load(tmp_path / "td3").updates == 0
 
 
 def test_a_factory_is_passed_again_to_a_loaded_agent(tmp_path: Path) -> None:
