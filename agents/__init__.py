@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from eagerly.errors import RunError
 from eagerly.importing import import_module, split_name
 
 # Name: class, and class of its settings.
@@ -57,7 +58,7 @@ def agent_name(agent: str | type) -> str:
         agent: The name itself, or the class.
 
     Raises:
-        ValueError: If the class cannot be imported by a name.
+        RunError: If the class cannot be imported by a name.
     """
     if isinstance(agent, str):
         return agent
@@ -66,7 +67,7 @@ def agent_name(agent: str | type) -> str:
         if place == f"eagerly.agents.{home}":
             return name
     if agent.__module__ == "__main__" or "." in agent.__qualname__:
-        raise ValueError(
+        raise RunError(
             f"{agent.__qualname__} must be defined at the top of a module that can be imported, "
             f"because a run is resumed and loaded by name; it is in {agent.__module__}: move it "
             "into a file of its own and import it"

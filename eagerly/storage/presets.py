@@ -131,7 +131,7 @@ def with_preset(
     name = settings.pop("preset", preset)
     if name is None:
         return settings, ""
-    config, known = config_class(agent), declared_settings(agent)
+    known, config = declared_settings(agent), config_class(agent)
     title = env if name == OF_THE_ENVIRONMENT else name
     if name in (OF_THE_ENVIRONMENT, DEFAULTS) and title not in ENVIRONMENTS:
         title, under = "none" if name == DEFAULTS else f"none for {env}", {}

@@ -58,8 +58,10 @@ def test_an_algorithm_is_named_by_its_class_if_it_can_be_imported(tmp_path: Path
 
     run = eagerly.train(TD3, "Pendulum-v1", run_dir=tmp_path / "run", **FEW | {"steps": 20}).run
     assert run.agent == "td3"
-    with pytest.raises(ValueError, match="Local must be defined at the top of a module"):
+    with pytest.raises(RunError, match="Local must be defined at the top of a module"):
         eagerly.train(Local, "Pendulum-v1")
+    with pytest.raises(RunError, match=r"agent must be one of ddpg, .*; got 'td4'"):
+        eagerly.train("td4", "Pendulum-v1")
 
 
 def test_a_policy_is_evaluated_in_an_environment_an_id_or_a_class() -> None:
