@@ -20,7 +20,7 @@ from eagerly.environments.factory import environment_maker
 from eagerly.environments.silence import Silence
 from eagerly.errors import RunError
 from eagerly.training.callbacks import Callback
-from eagerly.workers import ray as on_ray
+from eagerly.workers import ray_workers as on_ray
 from eagerly.workers.environment_groups import Environments
 from eagerly.workers.local_cluster import LocalCluster
 from eagerly.workers.versions import surroundings
