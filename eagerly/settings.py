@@ -105,23 +105,27 @@ class Setting:
 
     def check(self, value: Any) -> None:
         """Raises a `ValueError` that names the setting, the value and the allowed range."""
-        if (value is None and type(None) in self.kinds) or (
-            callable(value) and Callable in self.kinds
-        ):
-            return
-        if expected := self._expected(self.kinds[0], value):
+        if expected := self.expected(value):
             shown = repr(value)
             shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
             raise ValueError(f"{self.name} must {expected}; got {shown}")
 
-    def _expected(self, kind: Any, value: Any) -> str:
-        """Returns what a wrong value must be, "" if it is right."""
+    def expected(self, value: Any, kind: Any = None) -> str:
+        """Returns what a wrong value must do, such as "be of type int", "" if it is right.
+
+        Args:
+            value: The value.
+            kind: Its expected type, if it is not the main one of this setting.
+        """
+        kinds, kind = self.kinds, kind or self.kinds[0]
+        if (value is None and type(None) in kinds) or (callable(value) and Callable in kinds):
+            return ""
         if kind is tuple:
             if not isinstance(value, tuple):
                 return "be a tuple of int"
             if self.longest is not None and len(value) > self.longest:
                 return f"have at most {self.longest} elements"
-            return next(filter(None, (self._expected(int, element) for element in value)), "")
+            return next(filter(None, (self.expected(element, int) for element in value)), "")
         if kind is dict:
             return _expected_json(value)
         allowed: Any = (int, float) if kind is float else kind
@@ -252,7 +256,8 @@ class Settings:
         for name, each in self._declared.items():
             value = getattr(self, name)
             if name in self.SETTINGS:
-                each.check(value)
+                if each.expected(value):
+                    each.check(value)
             elif value != each.default:
                 raise ValueError(f"{type(self).__name__} has no setting {name!r}; got {value!r}")
         for group in self.GROUPS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from eagerly import open_run
 from eagerly.agents.td3_config import TD3Config
 from eagerly.errors import RunError
 from eagerly.storage.config import RunConfig
-from tests.helpers import edit_sealed
+from tests.helpers import ROOT, edit_sealed
 
 
 def started(path: Path, **settings: Any) -> Path:
@@ -172,3 +173,19 @@ def test_every_setting_has_help_and_numbers_have_a_range() -> None:
         assert each.help
         if each.kinds in ((int,), (float,)):
             assert each.range() != "finite", name
+
+
+def test_opening_a_run_takes_few_calls(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and Path(name).resolve().is_relative_to(ROOT) and ".venv" not in name:
+            calls.append(f"{name}:{frame.f_code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        open_run(tmp_path / "run", "td3", {"env": "HalfCheetah-v5"})
+    finally:
+        sys.setprofile(None)
+    assert 100 < len(calls) <= 400
