@@ -70,7 +70,7 @@ def agent_name(agent: str | type) -> str:
         raise RunError(
             f"{agent.__qualname__} must be defined at the top of a module that can be imported, "
             f"because a run is resumed and loaded by name; it is in {agent.__module__}: move it "
-            "into a file of its own and import it"
+            "into a separate file and import it"
         )
     return place
 

@@ -157,7 +157,7 @@ class Agent(Algorithm, Saved):
                 read.
         """
         if type(self).build is Algorithm.build and self.Builder is ModelBuilder:
-            return self.build(builder)  # which draws from seeds of its own, and reads all settings
+            return self.build(builder)  # separate seeds, and all settings are read
         config = self.config
         self.config, read = recorded(config)
         builder.config = self.config
@@ -312,7 +312,7 @@ class Agent(Algorithm, Saved):
             module.keep_learning_rate()
 
     def as_policy(self) -> Policy:
-        """Returns the deterministic policy as it is now, in the units of the environment.
+        """Returns the current deterministic policy, in the units of the environment.
 
         A policy with custom networks changes with later updates; any other does not.
         """
@@ -374,7 +374,7 @@ class Agent(Algorithm, Saved):
             agent.checkpoint.read(prefix)
             agent.restore(state)
         except (KeyError, TypeError, tf.errors.OpError) as error:
-            raise ValueError(f"{path} does not hold what an agent saves: {error}") from error
+            raise ValueError(f"{path} does not hold a saved agent: {error}") from error
         return agent
 
     def scalars(self) -> dict[str, float]:
@@ -459,7 +459,7 @@ def _name(kind: type) -> str:
 def _spaces_of(
     env: Any, action_space: gymnasium.Space | None
 ) -> tuple[gymnasium.Space, gymnasium.Space]:
-    """Returns the spaces of an environment, or two spaces as they are.
+    """Returns the spaces of an environment, or two spaces unchanged.
 
     Raises:
         TypeError: If it is neither.

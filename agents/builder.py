@@ -76,7 +76,7 @@ class ModelBuilder:
     def rates(self) -> LearningRates:
         """Creates optimizers, `rates.optimizer(learning_rate, "actor_optimizer")`.
 
-        They clip, decay and follow the schedule as the settings say.
+        They clip, decay and follow the schedule according to the settings.
         """
         return LearningRates(self.config, self.clock)
 

@@ -1,4 +1,4 @@
-"""The settings of an agent, and what they ask for together with the spaces."""
+"""Agent settings, and the layouts and architectures that follow from settings and spaces."""
 
 from __future__ import annotations
 

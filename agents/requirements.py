@@ -9,7 +9,7 @@ from eagerly.buffers import STRATEGIES
 from eagerly.settings import Requirement, when
 from eagerly.spaces.description import GOAL_ENTRIES, inner_spaces
 
-# Names of what is in TensorFlow's half: no declaration of a setting needs that.
+# Names of TensorFlow components, which declarations do not import.
 MEMORIES = ("lstm", "gru", "attention")
 NO_MEMORY = "none"
 WITH_MEMORY = when("memory", *MEMORIES)
@@ -83,7 +83,7 @@ ON_DISCRETE = _on_actions("discrete actions", lambda actions: actions.choices)
 ON_CONTINUOUS = _on_actions("continuous actions", lambda actions: actions.continuous)
 ON_IMAGES = _on_observations("images", lambda observations: observations.images)
 ON_VECTORS = _on_observations("vectors", lambda observations: observations.scalable.any())
-# Buffers of windows and of images keep whole episodes, and draw steps of them.
+# Replay buffers for windows and images keep whole episodes and sample steps from these.
 ON_ROWS = (
     _WITHOUT_MEMORY,
     _on_observations("observations without images", lambda observations: not observations.images),

@@ -1,4 +1,4 @@
-"""Everything that an algorithm of your own imports: `from eagerly.algorithms import TD3, setting`.
+"""The import of custom algorithms: `from eagerly.algorithms import TD3, setting`.
 
 docs/own-algorithm.md shows how to use it.
 """

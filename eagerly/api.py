@@ -69,13 +69,13 @@ def train(
     trust: bool = False,
     **settings: Any,
 ) -> Result:
-    """Trains an agent, or resumes the run that is in the directory already.
+    """Trains an agent, or resumes the run in the directory.
 
     On SIGINT, SIGTERM or SIGHUP the run is saved, and the signal is raised afterwards. The same
     call then resumes it.
 
     Args:
-        agent: "td3", "td7", "ddpg", or an algorithm of your own as "module:Class" or its class.
+        agent: "td3", "td7", "ddpg", or a custom algorithm as "module:Class" or its class.
         env: A Gymnasium id, "package:id", or a class or function that returns a new environment in
             every call. An instance is not accepted: a run creates several environments, also in
             other processes and when it is resumed.

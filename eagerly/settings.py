@@ -283,10 +283,9 @@ class Settings:
 
     def check_effect(self, names: Iterable[str], spaces: Any = None) -> None:
         """Raises a `ValueError` if a setting of this class among `names` has no effect."""
-        reasons = self.without_effect(spaces)
         for name in names:
-            if name in reasons:
-                raise ValueError(reasons[name])
+            if name in self.SETTINGS and (reason := self.SETTINGS[name].idle_because(self, spaces)):
+                raise ValueError(reason)
 
 
 def _declaration(field: Any, hint: Any, group: Group) -> Setting:
@@ -312,10 +311,8 @@ def recorded(config: Any) -> tuple[Any, set[str]]:
         read.add(name)
         return object.__getattribute__(self, name)
 
-    bases, body = (type(config),), {"__getattribute__": get}
-    kind = types.new_class(
-        type(config).__name__, bases, {"declares": False}, lambda b: b.update(body)
-    )
+    kind: Any = types.new_class(type(config).__name__, (type(config),), {"declares": False})
+    kind.__getattribute__ = get
     copied: Any = object.__new__(kind)
     vars(copied).update(vars(config))
     return copied, read

@@ -155,26 +155,32 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def format_config(*configs: Settings) -> str:
-    """Returns the settings that have an effect as a TOML file that `read_config` reads."""
+    """Returns the settings that have an effect as a TOML file that `read_config` reads.
+
+    Raises:
+        RunError: If TOML cannot hold a value, such as null.
+    """
     import tomlkit
 
     document = tomlkit.document()
     for config in configs:
-        idle, last = config.without_effect(), None
-        for name, each in config.SETTINGS.items():
-            value = getattr(config, name)
-            if each.group is not last:
-                document.add(tomlkit.nl())
-                document.add(tomlkit.comment(each.group.heading))
-                last = each.group
-            if isinstance(value, dict):
-                value = tomlkit.inline_table()
-                value.update(getattr(config, name))
-            if value is None or name in idle:
-                why = idle.get(name, f"{name} is not set")
-                document.add(tomlkit.comment(why))
-            else:
-                document.add(name, list(value) if isinstance(value, tuple) else value)
+        idle, values = config.without_effect(), config.flat()
+        for group in config.GROUPS:
+            document.add(tomlkit.nl())
+            document.add(tomlkit.comment(group.heading))
+            for name in [n for n, each in config.SETTINGS.items() if each.group is group]:
+                value = values[name]
+                if value is None or name in idle:
+                    document.add(tomlkit.comment(idle.get(name, f"{name} is not set")))
+                    continue
+                try:
+                    item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
+                    if isinstance(value, dict):
+                        item = tomlkit.inline_table()
+                        item.update(value)
+                except ValueError as error:
+                    raise RunError(f"TOML cannot hold {name} {value}: {error}") from error
+                document.add(name, item)
     return tomlkit.dumps(document).lstrip()
 
 

@@ -26,7 +26,7 @@ from eagerly.storage.run_settings import flag_words, new_run_defaults
     metavar="RUN",
     help="Print the command that trains the same run again, in a fresh directory.",
 )
-@click.option("--trust", is_flag=True, help=TRUST_HELP)
+@click.option("--trust", is_flag=True, help=f"With --command. {TRUST_HELP}")
 @click.option(
     "--sort",
     type=click.Choice(["name", "best", "steps"]),
@@ -39,6 +39,10 @@ def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str)
     State is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that of
     the best evaluation since the first update; the last one, the mean of the last 3.
     """
+    if of_run is None and trust:
+        raise click.UsageError("--trust needs --command")
+    if of_run is not None and folders:
+        raise click.UsageError("--command prints the command of one run: leave FOLDERS out")
     try:
         if of_run is not None:
             _print_command(open_run(of_run, None, {}, trust=trust))

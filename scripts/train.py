@@ -148,6 +148,8 @@ def _train(
     typed = {name: value for name, value in given.items() if value is not None}
     if jobs and seeds is None:
         raise click.UsageError("--jobs needs --seeds, for example --seeds 0..4")
+    if print_config and seeds is not None:
+        raise click.UsageError("--print-config prints the settings of one run: leave --seeds out")
     try:
         log_to_terminal()
         typed = {**(read_config(config) if config else {}), **typed}

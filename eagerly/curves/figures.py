@@ -32,7 +32,7 @@ def save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = BytesIO()
     figure.savefig(content, dpi=150, format=path.suffix[1:])
-    # Whatever stands there, a link for example, is replaced and not written through.
+    # An existing file, such as a link, is replaced and not written through.
     RunFiles(path.parent).write(path.name, [content.getvalue()])
 
 

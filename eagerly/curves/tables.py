@@ -221,7 +221,7 @@ def selected_groups(
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
 ) -> list[RunGroup]:
-    """Reads what a figure shows, as `read_groups` does.
+    """Reads and selects the groups of a figure.
 
     Args:
         paths: As in `read_groups`.

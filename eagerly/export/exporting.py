@@ -111,14 +111,15 @@ def export_policy(
     if os.path.lexists(out):
         raise RunError(f"{out} exists already: choose another --out, or remove it")
     kind.check_installed()
+    agent = None if isinstance(source, str | Path) else source
+    if agent and which:
+        raise RunError(f"which is for the policies of a run; got {which!r} for an agent")
     if isinstance(source, str | Path):
         run = open_run(Path(source), None, settings, trust=trust)
-        _check_built_in(run)
-        policy = policy_of(run, which)
     else:
         run = _run_of(source, settings)
-        _check_built_in(run)
-        policy = source.as_policy()
+    _check_built_in(run)
+    policy = agent.as_policy() if agent else policy_of(run, which)
     network = _network(policy, kind, format, precision)
     if episodes is None:
         episodes = EPISODES[precision]

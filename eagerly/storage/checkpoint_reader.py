@@ -147,7 +147,7 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
 
 
 def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
-    """Locks a run that is on disk, and reads where it stands.
+    """Locks a saved run and reads its progress.
 
     Returns:
         The newest checkpoint, None without one, and whether the run is finished.

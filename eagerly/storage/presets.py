@@ -113,7 +113,7 @@ def with_preset(
 ) -> tuple[dict[str, Any], str]:
     """Adds the settings of a preset to those that were given, which take precedence.
 
-    Preset settings that have no effect beside the given ones are left out.
+    Preset settings that have no effect with the given ones are left out.
 
     Args:
         agent: Name of the agent.

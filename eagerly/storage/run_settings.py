@@ -41,7 +41,7 @@ def new_run_defaults(agent: str) -> dict[str, Any]:
 
 
 def as_saved(*configs: Any) -> dict[str, Any]:
-    """Returns settings as they are saved and compared: factories by their names."""
+    """Returns settings in their saved form, with factories by name."""
     return {
         name: factory_name(value) if callable(value) else value
         for config in configs
@@ -101,7 +101,7 @@ def check_saved(document: Mapping[str, Any]) -> RunConfig:
 
 
 def format_setting(value: Any) -> str:
-    """Returns a setting's value as it is typed on the command line."""
+    """Returns the command-line form of a value."""
     if isinstance(value, dict):
         return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -158,6 +158,8 @@ def test_an_agent_is_exported(tmp_path: Path) -> None:
     agent = TD3(gymnasium.make("Pendulum-v1"), hidden_sizes=(8,))
     with pytest.raises(RunError, match=r"give its environment: export_policy\(agent, env="):
         eagerly.export_policy(agent, format="c", out=tmp_path / "policy")
+    with pytest.raises(RunError, match="which is for the policies of a run; got 'best'"):
+        eagerly.export_policy(agent, format="c", out=tmp_path / "x", env="x", which="best")
     exported = eagerly.export_policy(
         agent, format="c", out=tmp_path / "policy", env="Pendulum-v1", episodes=1
     )

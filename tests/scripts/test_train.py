@@ -176,6 +176,9 @@ def test_a_file_holds_settings_and_options_take_precedence(tmp_path: Path) -> No
     file.write_text(printed)
     code, again = invoke(train.main, "td3", "--config", str(file), "--print-config")
     assert (code, again) == (0, printed)
+    words = ["td3", "--env", "x", "--env-kwargs", '{"g": null}', "--print-config"]
+    code, output = invoke(train.main, *words)
+    assert (code, "TOML cannot hold env_kwargs {'g': None}" in output) == (1, True)
     words = ["td3", "--config", str(file), "--steps", "40000", "--print-config"]
     assert invoke(train.main, *words) == (0, printed.replace("steps = 30000", "steps = 40000", 1))
 

@@ -612,7 +612,7 @@ CHANGED: dict[str, Any] = {
 # Those of threads need a process of their own: see tests/scripts/test_train.py; the device is in
 # test_devices.py. The check is in test_a_reset_that_is_not_finite_ends_at_once, the others are in
 # test_stopping.py, test_beginnings.py, test_failing_surroundings.py, test_rounds.py,
-# test_policy_checkpoints.py and in tests/eagerly/collectors.
+# test_policy_checkpoints.py and in tests/eagerly/workers.
 ELSEWHERE = {
     "group_size",
     "num_collectors",
