@@ -1,44 +1,124 @@
-"""The settings that every agent has, by group."""
+"""The settings that every agent has, by group, and what they require to have an effect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from eagerly.agents.requirements import (
-    CONSTANT,
-    HINDSIGHTS,
-    IN_ENCODERS,
-    IN_ENTRIES,
-    INITIALIZERS,
-    LAP,
-    MEMORIES,
-    MODES,
-    NO_HINDSIGHT,
-    NO_MEMORY,
-    NOT_QUANTIZED,
-    ON_CONTINUOUS,
-    ON_DISCRETE,
-    ON_GOALS,
-    ON_IMAGES,
-    ON_ROWS,
-    ON_SHARED,
-    ON_VECTORS,
-    PRECISIONS,
-    PRIORITIZED,
-    QUANTIZED,
-    QUANTIZES,
-    SAMPLINGS,
-    SCHEDULES,
-    SHAPES_NETWORKS,
-    UNIFORM,
-    WITH_MEMORY,
-    WITH_QUANTIZATION,
-    WITH_SCHEDULE,
-)
+from eagerly.buffers import STRATEGIES
 from eagerly.policies.exploration import EXPLORATIONS
 from eagerly.policies.operations import ACTIVATIONS
-from eagerly.settings import Group, Settings, setting, when
+from eagerly.settings import Group, Requirement, Settings, setting, when
+from eagerly.spaces.description import GOAL_ENTRIES, inner_spaces
+
+# Names of TensorFlow components, which declarations do not import.
+MEMORIES = ("lstm", "gru", "attention")
+NO_MEMORY = "none"
+CONSTANT = "constant"
+SCHEDULES = (CONSTANT, "linear", "cosine")
+UNIFORM = "uniform"
+PRIORITIZED = "prioritized"
+LAP = "lap"
+SAMPLINGS = (UNIFORM, PRIORITIZED, LAP)
+NO_HINDSIGHT = "none"
+HINDSIGHTS = (NO_HINDSIGHT, *STRATEGIES)
+NOT_QUANTIZED = "none"
+QUANTIZED = "int8"
+MODES = ("eager", "graph", "xla")
+INITIALIZERS = (
+    "glorot_uniform",
+    "glorot_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "orthogonal",
+    "torch_linear",
+)
+PRECISIONS = ("float32", "float64", "mixed_bfloat16")
+
+
+def _unless_replaced(*networks: str) -> Requirement:
+    """Requires that at least one of these networks is not a custom model."""
+
+    def unmet(config: Any, spaces: Any) -> str | None:
+        replaced = config.models or all(getattr(config, network) for network in networks)
+        return "your own, which your factory makes: leave it out" if replaced else None
+
+    return Requirement("for networks that are not your own", unmet)
+
+
+def _unless_models(needed: Requirement) -> Requirement:
+    """Requires this, unless one factory makes all networks."""
+    return Requirement(
+        f"for your own `models`, or {needed.text}",
+        lambda config, spaces: None if config.models else needed.unmet(config, spaces),
+    )
+
+
+def _for_observations(what: str, there: Callable[[Any], Any]) -> Requirement:
+    """Requires observations for which `there` returns a true value."""
+
+    def unmet(config: Any, spaces: Any) -> Any:
+        # Messages show the observations without ignored entries.
+        return None if spaces is None or there(spaces[0]) else spaces[0].kept_space
+
+    return Requirement(f"for {what}", unmet)
+
+
+def _for_actions(what: str, there: Callable[[Any], Any]) -> Requirement:
+    """Requires actions for which `there` returns a true value."""
+
+    def unmet(config: Any, spaces: Any) -> Any:
+        return None if spaces is None or there(spaces[1]) else spaces[1].space
+
+    return Requirement(f"for {what}", unmet)
+
+
+_WITH_MEMORY = when("memory", *MEMORIES)
+_WITHOUT_MEMORY = when("memory", NO_MEMORY)
+_WITH_SCHEDULE = when("schedule", *SCHEDULES[1:])
+BY_PRIORITY = when("sampling", PRIORITIZED, LAP)
+SHAPES_NETWORKS = _unless_replaced("actor", "critic")
+SHAPES_CRITICS = _unless_replaced("critic")
+_ON_DISCRETE = _for_actions("discrete actions", lambda actions: actions.choices)
+ON_CONTINUOUS = _for_actions("continuous actions", lambda actions: actions.continuous)
+_ON_IMAGES = _for_observations("images", lambda observations: observations.images)
+_ON_VECTORS = _for_observations("vectors", lambda observations: observations.scalable.any())
+# Replay buffers for windows and images keep whole episodes and sample steps from these.
+_ON_ROWS = (
+    _WITHOUT_MEMORY,
+    _for_observations("observations without images", lambda observations: not observations.images),
+)
+_ON_GOALS = _for_observations(
+    f"observations with the entries {', '.join(GOAL_ENTRIES)}",
+    lambda observations: {entry.path for entry in observations.entries} >= set(GOAL_ENTRIES),
+)
+_IN_ENTRIES = _for_observations(
+    "entries of a Dict or Tuple",
+    lambda observations: inner_spaces(observations.space) is not None,
+)
+_ENCODED = _for_observations(
+    "images and entries of a Dict or Tuple", lambda observations: not observations.is_one_vector
+)
+_IN_ENCODERS = (_WITHOUT_MEMORY, _ENCODED)
+_ON_SHARED = (
+    Requirement(
+        "for what actor and critics share, such as your own `models`",
+        lambda config, _: (
+            (config.actor or config.critic or None) and "an actor or critic of your own"
+        ),
+    ),
+    *map(_unless_models, _IN_ENCODERS),
+)
+_QUANTIZES = (
+    _unless_replaced("actor"),
+    _WITHOUT_MEMORY,
+    when("activation", "relu"),
+    when("layer_norm", False),
+    when("precision", "float32"),
+    _for_observations("one vector", lambda observations: observations.is_one_vector),
+)
 
 
 def _check_models(config: AgentSettings) -> None:
@@ -128,7 +208,7 @@ class AgentSettings(Settings):
     normalize_observations: bool = setting(
         False,
         "Scale observations by their running mean and deviation",
-        requires=ON_VECTORS,
+        requires=_ON_VECTORS,
         group=NETWORKS,
         built=True,
     )
@@ -141,7 +221,7 @@ class AgentSettings(Settings):
         "(docs/spaces.md)",
         unit="names",
         longest=10_000,
-        requires=IN_ENTRIES,
+        requires=_IN_ENTRIES,
         group=NETWORKS,
     )
     encoder_units: int = setting(
@@ -149,7 +229,7 @@ class AgentSettings(Settings):
         "Features of each entry of an observation, of images among them (docs/spaces.md)",
         at_least=1,
         at_most=2**14,
-        requires=(SHAPES_NETWORKS, *IN_ENCODERS),
+        requires=(SHAPES_NETWORKS, *_IN_ENCODERS),
         group=NETWORKS,
         built=True,
     )
@@ -159,7 +239,7 @@ class AgentSettings(Settings):
         unit="pixels",
         at_least=0,
         at_most=64,
-        requires=ON_IMAGES,
+        requires=_ON_IMAGES,
         group=NETWORKS,
     )
 
@@ -194,7 +274,7 @@ class AgentSettings(Settings):
         unit="updates",
         at_least=0,
         at_most=10**12,
-        requires=WITH_SCHEDULE,
+        requires=_WITH_SCHEDULE,
         group=OPTIMIZER,
     )
     schedule_end: float = setting(
@@ -202,7 +282,7 @@ class AgentSettings(Settings):
         "Share of the learning rates that is left then, for as long as the run goes on",
         at_least=0,
         at_most=1,
-        requires=WITH_SCHEDULE,
+        requires=_WITH_SCHEDULE,
         group=OPTIMIZER,
     )
 
@@ -231,7 +311,7 @@ class AgentSettings(Settings):
         "critic",
         "Whose loss moves variables that actor and critics share",
         choices=("critic", "actor", "both"),
-        requires=ON_SHARED,
+        requires=_ON_SHARED,
         group=MODELS,
     )
 
@@ -247,7 +327,7 @@ class AgentSettings(Settings):
         "Length of what is remembered",
         at_least=1,
         at_most=2**14,
-        requires=WITH_MEMORY,
+        requires=_WITH_MEMORY,
         group=MEMORY,
         built=True,
     )
@@ -266,7 +346,7 @@ class AgentSettings(Settings):
         unit="steps",
         at_least=2,
         at_most=2**12,
-        requires=WITH_MEMORY,
+        requires=_WITH_MEMORY,
         group=MEMORY,
     )
     burn_in: int = setting(
@@ -274,7 +354,7 @@ class AgentSettings(Settings):
         "First steps of a window that only warm the memory (Kapturowski et al. 2019)",
         unit="steps",
         at_least=0,
-        requires=WITH_MEMORY,
+        requires=_WITH_MEMORY,
         group=MEMORY,
     )
     sequences_per_update: int = setting(
@@ -283,7 +363,7 @@ class AgentSettings(Settings):
         unit="windows",
         at_least=1,
         at_most=2**16,
-        requires=WITH_MEMORY,
+        requires=_WITH_MEMORY,
         group=MEMORY,
     )
 
@@ -294,7 +374,7 @@ class AgentSettings(Settings):
         at_least=1,
         at_most=1000,
         immutable=True,
-        requires=ON_ROWS,
+        requires=_ON_ROWS,
         group=REPLAY,
     )
     sampling: str = setting(
@@ -303,7 +383,7 @@ class AgentSettings(Settings):
         "was large (docs/replay.md)",
         choices=SAMPLINGS,
         immutable=True,
-        requires=ON_ROWS,
+        requires=_ON_ROWS,
         group=REPLAY,
     )
     prioritized_exponent: float = setting(
@@ -347,7 +427,7 @@ class AgentSettings(Settings):
         "that step on, or some of the whole episode (docs/replay.md)",
         choices=HINDSIGHTS,
         immutable=True,
-        requires=(*ON_ROWS, ON_GOALS),
+        requires=(*_ON_ROWS, _ON_GOALS),
         group=REPLAY,
     )
     hindsight_goals: int = setting(
@@ -389,7 +469,7 @@ class AgentSettings(Settings):
         "Share of choices that are uniformly random while exploring",
         at_least=0,
         at_most=1,
-        requires=ON_DISCRETE,
+        requires=_ON_DISCRETE,
         group=EXPLORATION,
     )
 
@@ -398,20 +478,20 @@ class AgentSettings(Settings):
         "Temperature of the softmax that gives choices their gradient (Jang et al. 2017)",
         at_least=1e-3,
         at_most=1e3,
-        requires=ON_DISCRETE,
+        requires=_ON_DISCRETE,
         group=DISCRETE,
     )
     logit_penalty: float = setting(
         1e-3,
         "Weight c of c mean (l - mean l)² of choices' logits (Lowe et al. 2017, code)",
         at_least=0,
-        requires=ON_DISCRETE,
+        requires=_ON_DISCRETE,
         group=DISCRETE,
     )
     action_masks: bool = setting(
         True,
         'Obey info["action_mask"], which choices are valid (docs/spaces.md)',
-        requires=ON_DISCRETE,
+        requires=_ON_DISCRETE,
         group=DISCRETE,
     )
 
@@ -421,7 +501,7 @@ class AgentSettings(Settings):
         "(docs/quantization.md)",
         choices=(NOT_QUANTIZED, QUANTIZED),
         immutable=True,
-        requires=QUANTIZES,
+        requires=_QUANTIZES,
         group=QUANTIZATION,
     )
     quantize_freeze_steps: int = setting(
@@ -430,6 +510,6 @@ class AgentSettings(Settings):
         unit="updates",
         at_least=0,
         at_most=10**12,
-        requires=WITH_QUANTIZATION,
+        requires=when("quantize", QUANTIZED),
         group=QUANTIZATION,
     )

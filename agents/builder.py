@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium
 
+from eagerly.agents.agent_settings import NOT_QUANTIZED
 from eagerly.agents.clock import Clock
 from eagerly.agents.rates import LearningRates
-from eagerly.agents.requirements import NOT_QUANTIZED
 from eagerly.networks import (
     Actor,
     Critic,

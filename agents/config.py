@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from eagerly.agents.agent_settings import AgentSettings
-from eagerly.agents.requirements import NO_HINDSIGHT, NO_MEMORY, NOT_QUANTIZED
+from eagerly.agents.agent_settings import NO_HINDSIGHT, NO_MEMORY, NOT_QUANTIZED, AgentSettings
 from eagerly.buffers import FINAL, FrameLayout, Frames, Layout, RowLayout, SequenceLayout
 from eagerly.policies.architecture import ActorArchitecture, EntryEncoders, MemoryCore
 from eagerly.policies.heads import ActionHead

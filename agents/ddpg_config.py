@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+from eagerly.agents.agent_settings import SHAPES_CRITICS, SHAPES_NETWORKS
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.requirements import SHAPES_CRITICS, SHAPES_NETWORKS
 from eagerly.settings import Group, setting
 
 # The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).

@@ -8,11 +8,10 @@ import tensorflow as tf
 from keras.optimizers import schedules
 
 from eagerly.agents.adam import Adam
-from eagerly.agents.agent_settings import OPTIMIZER
+from eagerly.agents.agent_settings import CONSTANT, OPTIMIZER
 from eagerly.agents.clock import Clock
 from eagerly.agents.config import AgentConfig
 from eagerly.agents.modules import Modules
-from eagerly.agents.requirements import CONSTANT
 
 
 class LearningRates:

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.agent_settings import LAP, PRIORITIZED
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.requirements import LAP, PRIORITIZED
 from eagerly.buffers import (
     Accumulator,
     LAPSampler,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from eagerly.agents.agent_settings import ON_CONTINUOUS
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.requirements import ON_CONTINUOUS
 from eagerly.settings import setting
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from eagerly.agents.agent_settings import LAP
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.requirements import LAP
 from eagerly.policies.architecture import ActorArchitecture, StateEmbedding
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.operations import ACTIVATIONS

@@ -50,9 +50,7 @@ def _tables(config: Any, known: Collection[str] = ()) -> list[str]:
 
 
 def _row(each: Any) -> str:
-    allowed = ", ".join(each.choices)
-    if each.kinds[0] in (int, float, tuple) and each.range() != "finite":
-        allowed = each.range()
+    allowed = ", ".join(each.choices) or each.range()
     notes = "; ".join(filter(None, (allowed, *(needed.text for needed in each.requires))))
     unit = ", ".join(filter(None, (each.unit, notes)))
     is_required = each.default is dataclasses.MISSING

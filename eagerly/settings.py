@@ -10,6 +10,7 @@ accepts True as a number and infinity as a float; msgspec does not check what a 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import sys
 import types
@@ -20,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 from eagerly.importing import FACTORY, split_name
 
 _SHOWN = 200  # characters of a value in a message: a file may hold any
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (int, float, bool, str, tuple, dict)}
-_KINDS |= {"None": type(None), "Callable": Callable}
+_KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
+_ENDS = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,15 +73,16 @@ def when(name: str, *values: Any) -> Requirement:
     return Requirement(f"with {flag} {' or '.join(map(str, values))}".strip(), unmet, name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Setting:
-    """The declaration of a setting, as `setting` makes it."""
+    """The declaration of a setting. Ends of a range hold for each element of a tuple."""
 
     default: Any  # `dataclasses.MISSING` makes it required
     help: str  # its meaning and the source of the default, in one line
+    _: dataclasses.KW_ONLY
     group: Any = None  # None: that of the class that declares it
     unit: str = ""
-    at_least: float | None = None  # ends of the range, of each element of a tuple
+    at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
@@ -103,79 +105,62 @@ class Setting:
                 return f"{self.name} has an effect only {needed.text}; got {found}"
         return ""
 
-    def check(self, value: Any) -> None:
-        """Raises a `ValueError` that names the setting, the value and the allowed range."""
-        if expected := self.expected(value):
-            shown = repr(value)
-            shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-            raise ValueError(f"{self.name} must {expected}; got {shown}")
-
-    def expected(self, value: Any, kind: Any = None) -> str:
-        """Returns what a wrong value must do, such as "be of type int", "" if it is right.
+    def range(self, far: float = float("inf")) -> str:
+        """Returns the range of a number, such as "at least 0 and below 1", "" if it is open.
 
         Args:
-            value: The value.
-            kind: Its expected type, if it is not the main one of this setting.
+            far: Ends beyond this are omitted.
         """
-        kinds, kind = self.kinds, kind or self.kinds[0]
-        if (value is None and type(None) in kinds) or (callable(value) and Callable in kinds):
+        ends = ((words, getattr(self, end)) for end, words in _ENDS.items())
+        given = ((words, end) for words, end in ends if end is not None and end <= far)
+        return " and ".join(f"{words} {end:,}" for words, end in given)
+
+    def expected(self, value: Any) -> str:
+        """Returns what a wrong value must be, such as "of type int", "" if it is right."""
+        kind, longest = self.kinds[0], sys.maxsize if self.longest is None else self.longest
+        if (value is None and type(None) in self.kinds) or (
+            callable(value) and Callable in self.kinds
+        ):
             return ""
-        if kind is tuple:
-            if not isinstance(value, tuple):
-                return "be a tuple of int"
-            if self.longest is not None and len(value) > self.longest:
-                return f"have at most {self.longest} elements"
-            return next(filter(None, (self.expected(element, int) for element in value)), "")
         if kind is dict:
-            return _expected_json(value)
-        allowed: Any = (int, float) if kind is float else kind
-        if not isinstance(value, allowed) or (kind is not bool and isinstance(value, bool)):
-            return f"be of type {kind.__name__}"
+            return "" if _is_json(value) else "a dictionary of JSON values"
         if kind is str:
-            if value.encode("utf-8", "ignore").decode() != value:
-                return "be text that UTF-8 can hold"
+            if not isinstance(value, str):
+                return "of type str"
             if self.choices and value not in self.choices:
-                return f"be one of {', '.join(self.choices)}"
-            if self.longest is not None and not (
-                len(value) <= self.longest and value.isprintable()
-            ):
-                return f"be at most {self.longest} printable characters"
+                return f"one of {', '.join(self.choices)}"
+            if self.longest is not None and not (len(value) <= longest and value.isprintable()):
+                return f"at most {longest} printable characters"
             if self.names and value and not value.startswith(FACTORY):
                 split_name(value, self.name, self.names)
-            return ""
-        is_within = (
-            (kind is int or abs(value) <= sys.float_info.max)
-            and (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-        )
-        return "" if is_within else f"be {self.range()}"
-
-    def range(self, far: float = float("inf")) -> str:
-        """Returns the range of a number, such as "in [0, 1)" or "at least 1", "finite" if open.
-
-        Args:
-            far: An inclusive upper end beyond this is omitted.
-        """
-        at_most = None if self.at_most is None or self.at_most > far else self.at_most
-        ends = {"[": self.at_least, "(": self.above, "]": at_most, ")": self.below}
-        given = [(bracket, end) for bracket, end in ends.items() if end is not None]
-        shown = [f"{end:g}" if float(f"{end:g}") == end else str(end) for _, end in given]
-        if len(given) == 2:
-            return f"in {given[0][0]}{shown[0]}, {shown[1]}{given[1][0]}"
-        words = {"[": "at least", "(": "above", "]": "at most", ")": "below"}
-        return f"{words[given[0][0]]} {shown[0]}" if given else "finite"
+            is_text = value.encode(errors="ignore").decode() == value
+            return "" if is_text else "text that UTF-8 can hold"
+        if kind is tuple and not isinstance(value, tuple):
+            return "a tuple of int"
+        values = value if kind is tuple else (value,)
+        if len(values) > longest:
+            return f"a tuple of at most {longest} elements"
+        for each in values:
+            allowed = (int, float) if kind is float else int
+            if not isinstance(each, allowed) or isinstance(each, bool) is not (kind is bool):
+                return f"of type {kind.__name__}" if kind is not tuple else "a tuple of int"
+            if not (
+                abs(each) <= sys.float_info.max
+                and (self.at_least is None or each >= self.at_least)
+                and (self.above is None or each > self.above)
+                and (self.at_most is None or each <= self.at_most)
+                and (self.below is None or each < self.below)
+            ):
+                return self.range() or "finite"
+        return ""
 
 
-def _expected_json(value: Any) -> str:
-    expected = "be a dictionary of JSON values"
-    try:
-        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
-        written.encode()  # which raises on halves of surrogate pairs
-        return "" if isinstance(value, dict) and json.loads(written) == value else expected
-    except (TypeError, ValueError) as error:
-        return f"{expected} ({error})"
+def _is_json(value: Any) -> bool:
+    try:  # encoding raises an error for halves of surrogate pairs
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        return isinstance(value, dict) and bool(json.loads(written) == value)
+    except (TypeError, ValueError):
+        return False
 
 
 def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) -> Any:
@@ -188,15 +173,8 @@ def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) 
         **declaration: `group`, `unit`, `at_least`, `above`, `at_most`, `below`, `choices`,
             `longest`, `names`, `resumable`, `immutable` and `built`, as in `Setting`.
     """
-    requires = (requires,) if isinstance(requires, Requirement) else requires
-    return _field(Setting(default=default, help=help, requires=requires, **declaration))
-
-
-def _field(declared: Setting) -> Any:
-    metadata = {"setting": declared}
-    if isinstance(declared.default, dict):
-        return dataclasses.field(default_factory=declared.default.copy, metadata=metadata)
-    return dataclasses.field(default=declared.default, metadata=metadata)
+    needed = (requires,) if isinstance(requires, Requirement) else requires
+    return Setting(default, help, requires=needed, **declaration)
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -207,8 +185,8 @@ class Settings:
 
     Attributes:
         DEFAULTS: Other defaults of inherited settings, by name.
-        WITHOUT: Names of inherited settings that this class does not have; they keep their
-            defaults. Subclasses do not have them either.
+        WITHOUT: Names of inherited settings that this class and its subclasses do not have; they
+            keep their defaults.
         SETTINGS: The declarations of all settings that the class has, by name.
         GROUPS: Their groups, in order.
     """
@@ -217,49 +195,43 @@ class Settings:
     WITHOUT: ClassVar[Collection[str]] = frozenset()
     SETTINGS: ClassVar[dict[str, Setting]] = {}
     GROUPS: ClassVar[tuple[Group, ...]] = ()
-    _declared: ClassVar[Mapping[str, Setting]] = types.MappingProxyType({})
 
-    def __init_subclass__(cls, *, declares: bool = True) -> None:
-        """Makes the class a dataclass and reads its declarations.
-
-        Args:
-            declares: Whether the class has declarations of its own.
+    def __init_subclass__(cls) -> None:
+        """Makes the class a dataclass.
 
         Raises:
-            TypeError: If a field is not declared with `setting`, or `DEFAULTS` names no setting.
+            TypeError: If a field is not declared with `setting`, or `DEFAULTS` or `WITHOUT` names
+                no inherited setting.
         """
         super().__init_subclass__()
-        if not declares:
-            return
-        own, group = dict(cls.__annotations__), Group(cls.__name__.removesuffix("Config"))
-        declared = {name: each for name, each in cls._declared.items() if name not in own}
-        for name, value in vars(cls).get("DEFAULTS", {}).items():
-            if name not in declared:
-                raise TypeError(f"{cls.__name__}.DEFAULTS: {name!r} is not an inherited setting")
-            declared[name] = dataclasses.replace(declared[name], default=value)
-            setattr(cls, name, _field(declared[name]))
-            cls.__annotations__[name] = Any
+        hints: dict[str, Any] = inspect.get_annotations(cls, eval_str=True)
+        own = {n: hint for n, hint in hints.items() if typing.get_origin(hint) is not ClassVar}
+        base, group = typing.cast(Any, cls.__mro__[1]), Group(cls.__name__.removesuffix("Config"))
+        inherited: dict[str, Setting] = base.SETTINGS
+        defaults, without = vars(cls).get("DEFAULTS", {}), vars(cls).get("WITHOUT", ())
+        if unknown := sorted({*defaults, *without} - inherited.keys()):
+            raise TypeError(f"{cls.__name__}: {unknown[0]!r} is not an inherited setting")
+        declared = dict(inherited)
+        for name, each in inherited.items():
+            kept = tuple(needed for needed in each.requires if needed.setting not in without)
+            default = defaults.get(name, each.default)
+            declared[name] = dataclasses.replace(each, default=default, requires=kept)
+        for name, hint in own.items():
+            declared[name] = _declaration(name, hint, vars(cls).get(name), group)
+        for name in dict.fromkeys([*own, *defaults, *without]):
+            setattr(cls, name, _field(declared[name].default, name not in without))
+            cls.__annotations__.setdefault(name, Any)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        for field in dataclasses.fields(typing.cast(Any, cls)):
-            if field.name in own:
-                declared[field.name] = _declaration(field, own[field.name], group)
-        base: Any = cls.__mro__[1]
-        cls._declared, cls.WITHOUT = declared, {*base.WITHOUT, *cls.WITHOUT}
-        cls.SETTINGS = {n: each for n, each in declared.items() if n not in cls.WITHOUT}
-        for name, each in cls.SETTINGS.items() if cls.WITHOUT else ():
-            kept = tuple(needed for needed in each.requires if needed.setting not in cls.WITHOUT)
-            cls.SETTINGS[name] = dataclasses.replace(each, requires=kept)
+        cls.SETTINGS = {n: each for n, each in declared.items() if n not in without}
         cls.GROUPS = tuple(dict.fromkeys(each.group for each in cls.SETTINGS.values()))
 
     def __post_init__(self) -> None:
         """Checks each value, then each group, which raise a `ValueError`."""
-        for name, each in self._declared.items():
-            value = getattr(self, name)
-            if name in self.SETTINGS:
-                if each.expected(value):
-                    each.check(value)
-            elif value != each.default:
-                raise ValueError(f"{type(self).__name__} has no setting {name!r}; got {value!r}")
+        for name, each in self.SETTINGS.items():
+            if expected := each.expected(value := getattr(self, name)):
+                shown = repr(value)
+                shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+                raise ValueError(f"{name} must be {expected}; got {shown}")
         for group in self.GROUPS:
             if group.check:
                 group.check(self)
@@ -288,19 +260,24 @@ class Settings:
                 raise ValueError(reason)
 
 
-def _declaration(field: Any, hint: Any, group: Group) -> Setting:
+def _declaration(name: str, hint: Any, found: Any, group: Group) -> Setting:
     """Returns the declaration of a field, complete with its name, types and group."""
-    found = field.metadata.get("setting")
-    # An annotation is text with `from __future__ import annotations`, and a type without.
-    text = hint.__name__ if isinstance(hint, type) else str(hint)
-    words = [part.partition("[")[0].rpartition(".")[2] for part in text.split(" | ")]
-    if found is None or not set(words) <= _KINDS.keys():
+    is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    kinds = tuple(
+        typing.get_origin(h) or h for h in (typing.get_args(hint) if is_union else [hint])
+    )
+    if not isinstance(found, Setting) or not _KINDS.issuperset(kinds):
         raise TypeError(
-            f"{field.name} must be an int, float, bool, str or tuple of int that is declared with "
-            f"eagerly.algorithms.setting; got {text}"
+            f"{name} must be an int, float, bool, str or tuple of int that is declared with "
+            f"eagerly.algorithms.setting; got {hint}"
         )
-    kinds = tuple(_KINDS[word] for word in words)
-    return dataclasses.replace(found, name=field.name, kinds=kinds, group=found.group or group)
+    return dataclasses.replace(found, name=name, kinds=kinds, group=found.group or group)
+
+
+def _field(default: Any, is_argument: bool) -> Any:
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, init=is_argument)
+    return dataclasses.field(default=default, init=is_argument)
 
 
 def recorded(config: Any) -> tuple[Any, set[str]]:
@@ -311,8 +288,7 @@ def recorded(config: Any) -> tuple[Any, set[str]]:
         read.add(name)
         return object.__getattribute__(self, name)
 
-    kind: Any = types.new_class(type(config).__name__, (type(config),), {"declares": False})
-    kind.__getattribute__ = get
+    kind: Any = type(type(config).__name__, (type(config),), {"__getattribute__": get})
     copied: Any = object.__new__(kind)
     vars(copied).update(vars(config))
     return copied, read

@@ -10,9 +10,8 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -25,23 +24,14 @@ from eagerly.storage.config import RunConfig
 from eagerly.storage.run_settings import format_setting
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.split(","))
-    except ValueError:
-        refusal = f"{text!r} is not a list of whole numbers such as 256,256"
-        raise click.BadParameter(refusal) from None
+def _reader(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise click.BadParameter(f"expected {example}; got {text!r} ({error})") from None
 
-
-def _json(text: str) -> dict[str, Any]:
-    example = "'{\"frame_skip\": 2}'"
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not JSON such as {example}: {error}") from None
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is not a JSON object such as {example}")
-    return found
+    return convert
 
 
 _MOST_SEEDS = 1000
@@ -76,8 +66,14 @@ def format_seeds(seeds: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}..{b}" for a, b in ranges)
 
 
-_TYPES: dict[Any, Any] = {tuple: _sizes, dict: _json, bool: None}
+_SIZES = _reader("a list such as 256,256", lambda text: tuple(map(int, text.split(","))))
+_TYPES: dict[Any, Any] = {
+    tuple: _SIZES,
+    dict: _reader("JSON such as '{\"frame_skip\": 2}'", json.loads),
+    bool: None,
+}
 _METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
+_FAR = 10**9  # upper ends beyond this are not shown
 
 
 class SettingsCommand(Command):
@@ -94,52 +90,36 @@ class SettingsCommand(Command):
                 formatter.write_dl(records)
 
 
-_FAR = 10**9  # upper ends beyond this are not shown
+def _option(setting: Setting, default: Any) -> click.Option:
+    """Returns the option of a setting; its value is None if it was not typed."""
+    flag, kind = flag_name(setting.name), setting.kinds[0]
+    if isinstance(default, bool):
+        default = str(default).lower()
+    elif default is not dataclasses.MISSING:
+        default = format_setting("" if default is None else default) or "none"
+    notes = [setting.unit, setting.range(_FAR), *(needed.text for needed in setting.requires)]
+    notes += [] if default is dataclasses.MISSING else [f"default {default}"]
+    shown = "; ".join(filter(None, notes))
+    option = click.Option(
+        [f"{flag}/--no-{flag[2:]}" if kind is bool else flag],
+        type=click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind),
+        default=None,
+        help=f"{setting.help}. " + (f"[{shown}]" if shown else ""),
+        metavar=_METAVARS.get(kind),
+    )
+    option.heading = setting.group.heading  # type: ignore[attr-defined]
+    return option
 
 
-class _Option(click.Option):
-    """The option of a setting; its value is None if it was not typed."""
-
-    def __init__(self, setting: Setting, default: Any) -> None:
-        flag, kind = flag_name(setting.name), setting.kinds[0]
-        notes = [setting.unit] if setting.unit else []
-        if kind in (int, float, tuple) and setting.range() != "finite":
-            notes.append(setting.range(_FAR))
-        notes += [needed.text for needed in setting.requires]
-        if default is not dataclasses.MISSING:
-            notes.append(f"default {default}")
-        super().__init__(
-            [f"{flag}/--no-{flag[2:]}" if kind is bool else flag],
-            type=click.Choice(setting.choices) if setting.choices else _TYPES.get(kind, kind),
-            default=None,
-            help=f"{setting.help}. " + (f"[{'; '.join(notes)}]" if notes else ""),
-            metavar=_METAVARS.get(kind),
-        )
-        self.heading = setting.group.heading
-
-
-def options_of(
-    config: type[Settings], defaults: Mapping[str, Any] = MappingProxyType({})
-) -> list[click.Option]:
-    """Returns one option per setting.
-
-    Args:
-        config: A settings class.
-        defaults: Defaults that differ from the declared ones.
-    """
-    shown = {name: each.default for name, each in config.SETTINGS.items()} | dict(defaults)
-    for name, value in shown.items():
-        if isinstance(value, bool):
-            shown[name] = str(value).lower()
-        elif value is not dataclasses.MISSING:
-            shown[name] = format_setting(value if value is not None else "") or "none"
-    return [_Option(each, shown[name]) for name, each in config.SETTINGS.items()]
+def options_of(config: type[Settings], defaults: Mapping[str, Any]) -> list[click.Option]:
+    """Returns one option per setting of a class; `defaults` are shown before declared ones."""
+    return [_option(each, defaults.get(n, each.default)) for n, each in config.SETTINGS.items()]
 
 
 def resumable_options() -> list[click.Option]:
     """Returns the options of settings that a resumed run may change."""
     settings = RunConfig.SETTINGS.values()
-    return [_Option(each, "as saved") for each in settings if each.resumable]
+    return [_option(each, "as saved") for each in settings if each.resumable]
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from eagerly.agents import agent_names, config_class
-from eagerly.agents.requirements import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
+from eagerly.agents.agent_settings import NO_HINDSIGHT, NOT_QUANTIZED, UNIFORM
 from eagerly.errors import RunError
 from eagerly.quiet import quiet_tensorflow
 from eagerly.scripts.commands import CommandGroup
@@ -38,7 +38,7 @@ from eagerly.scripts.output import TRUST_HELP, Failure, echo, log_to_terminal, s
 from eagerly.scripts.seeds import SeedPlan, seed_options, train_seeds
 from eagerly.storage.config import RunConfig
 from eagerly.storage.evaluations import Results, read_results
-from eagerly.storage.presets import OF_THE_ENVIRONMENT, preset_names
+from eagerly.storage.presets import OF_THE_ENVIRONMENT, presets
 from eagerly.storage.run import open_run
 from eagerly.training.signals import StopSignals
 
@@ -57,6 +57,7 @@ class _Commands(CommandGroup):
                 config = config_class(cmd_name)
             except ValueError as error:
                 raise click.UsageError(sanitize(str(error)), ctx) from error
+        names = [OF_THE_ENVIRONMENT, *presets(cmd_name)]
         options = [
             click.Option(["--run-dir"], type=click.Path(path_type=Path), help=_RUN_DIR_HELP),
             click.Option(["--override"], is_flag=True, help=_OVERRIDE_HELP),
@@ -64,11 +65,9 @@ class _Commands(CommandGroup):
             click.Option(["--config"], type=_FILE, help=_CONFIG_HELP),
             click.Option(["--print-config"], is_flag=True, help=_PRINT_CONFIG_HELP),
             *_process_options(),
-            click.Option(
-                ["--preset"], type=click.Choice(preset_names(cmd_name)), help=_PRESET_HELP
-            ),
+            click.Option(["--preset"], type=click.Choice(names), help=_PRESET_HELP),
             *options_of(RunConfig, config.RUN_DEFAULTS),
-            *options_of(config),
+            *options_of(config, {}),
         ]
         return SettingsCommand(
             cmd_name,

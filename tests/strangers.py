@@ -305,7 +305,7 @@ class Stranger:
         odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
         words = [command]
         if command in ("train", "resume"):
-            options = [*options_of(RunConfig), *options_of(TD3Config)]
+            options = [*options_of(RunConfig, {}), *options_of(TD3Config, {})]
             if command == "train":
                 words += ["td3", "--env", "Pendulum-v1", "--run-dir", "new", "--hidden-sizes", "4"]
                 words += ["--steps", "20", "--warmup-steps", "15", "--mode", "eager"]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from eagerly.agents.requirements import BY_PRIORITY
+from eagerly.agents.agent_settings import BY_PRIORITY
 from eagerly.settings import Group, Settings, setting, when
 from eagerly.workers.group_specs import HERE, check_collectors
 

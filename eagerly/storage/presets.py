@@ -103,17 +103,18 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
 )
 
 
-def preset_names(agent: str) -> list[str]:
-    """Lists what `preset` may name for an agent."""
-    return [OF_THE_ENVIRONMENT, DEFAULTS, *config_class(agent).PRESETS, *ENVIRONMENTS]
+def presets(agent: str) -> dict[str, Mapping[str, Any]]:
+    """Returns the settings of each preset that an agent can take, by name."""
+    config, found = config_class(agent), {env: each.settings for env, each in ENVIRONMENTS.items()}
+    if (taken := config.FROM_ENVIRONMENTS) is not None:
+        found = {env: {n: v for n, v in found[env].items() if n in taken} for env in found}
+    return {DEFAULTS: {}, **config.PRESETS, **found}
 
 
 def with_preset(
     agent: str, given: Mapping[str, Any], env: str, preset: str | None
 ) -> tuple[dict[str, Any], str]:
-    """Adds the settings of a preset to those that were given, which take precedence.
-
-    Preset settings that have no effect with the given ones are left out.
+    """Adds the settings of a preset that have an effect to those given, which take precedence.
 
     Args:
         agent: Name of the agent.
@@ -131,21 +132,16 @@ def with_preset(
     name = settings.pop("preset", preset)
     if name is None:
         return settings, ""
-    known, config = declared_settings(agent), config_class(agent)
-    title = env if name == OF_THE_ENVIRONMENT else name
-    if name in (OF_THE_ENVIRONMENT, DEFAULTS) and title not in ENVIRONMENTS:
-        title, under = "none" if name == DEFAULTS else f"none for {env}", {}
-    elif name in config.PRESETS:
-        title, under = f"{name} of {agent}", dict(config.PRESETS[name])
-    elif title in ENVIRONMENTS:
-        found, taken = ENVIRONMENTS[title].settings, config.FROM_ENVIRONMENTS
-        under = {n: value for n, value in found.items() if taken is None or n in taken}
-    else:
-        names = ", ".join(preset_names(agent))
+    declared, known, title = declared_settings(agent), presets(agent), name
+    if name == OF_THE_ENVIRONMENT:
+        name, title = (env, env) if env in known else (DEFAULTS, f"none for {env}")
+    if name not in known:
+        names = ", ".join([OF_THE_ENVIRONMENT, *known])
         raise RunError(f"preset must be one of {names}; got {name!r}")
-    both = SimpleNamespace(**{n: each.default for n, each in known.items()} | under | settings)
-    others = {n: value for n, value in under.items() if n not in settings}
-    acting = {n: value for n, value in others.items() if not known[n].idle_because(both)}
+    under = known[name]
+    both = SimpleNamespace(**{n: e.default for n, e in declared.items()} | {**under, **settings})
+    rest = {n: value for n, value in under.items() if n not in settings}
+    acting = {n: value for n, value in rest.items() if not declared[n].idle_because(both)}
     line = f"{title}: {', '.join(f'{n} {value}' for n, value in acting.items()) or 'the defaults'}"
     other = ", ".join(f"{n} {settings[n]}" for n in under if n in settings)
     return acting | settings, line + (f"; given: {other}" if other else "")

@@ -233,7 +233,7 @@ def open_run(
         path: The run directory; None makes up a fresh one under `runs/`.
         agent: Name of the agent; None only continues.
         given: The settings that the user gave, by name; `preset` stands for those of one of
-            `preset_names`, over which the others go: in a new run that of the environment, unless
+            `presets`, over which the others go: in a new run that of the environment, unless
             another is named. In a saved run the others keep their saved values; what was given
             must agree with it, unless it cannot change the result.
         override: Whether settings that differ are accepted, and recorded.

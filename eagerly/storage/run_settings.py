@@ -54,38 +54,31 @@ def build(
 ) -> tuple[RunConfig, Any]:
     """Constructs the settings of a run and of its agent.
 
-    Args:
-        agent: Name of the agent.
-        settings: Settings by name.
-        is_new: Whether missing settings take the defaults of a new run with this agent.
+    With `is_new`, missing settings take the defaults of a new run with this agent.
 
     Raises:
         RunError: If one is unknown, missing or out of range.
     """
-    known = declared_settings(agent)
-    config = config_class(agent)
+    known, config = declared_settings(agent), config_class(agent)
     values = {**config.RUN_DEFAULTS, **settings} if is_new else settings
     if unknown := sorted(values.keys() - known.keys()):
         close = difflib.get_close_matches(unknown[0], known, 1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise RunError(f"unknown settings: {', '.join(unknown)}{hint}")
     values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-    of_run: dict[str, Any] = {n: values.pop(n) for n in RunConfig.SETTINGS if n in values}
+    of_agent = {n: values.pop(n) for n in config.SETTINGS if n in values}
     try:
-        return RunConfig(**of_run), config(**values)
+        return RunConfig(**values), config(**of_agent)
     except (TypeError, ValueError) as error:
         raise RunError(str(error)) from error
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:
-    """Checks the settings in a `config.json` as far as that is possible without its agent.
-
-    Returns:
-        The settings of the run.
+    """Checks a `config.json` without importing its agent. Returns the settings of the run.
 
     Raises:
-        ValueError: If a setting of the run is missing, of a wrong type or out of range, or an agent
-            or a factory has no valid name.
+        ValueError: If a setting of the run is missing or wrong, or an agent or a factory has no
+            valid name.
     """
     settings, agent = document["settings"], document["agent"]
     if wrong := sorted(_RESERVED & settings.keys()):
@@ -95,8 +88,7 @@ def check_saved(document: Mapping[str, Any]) -> RunConfig:
     run = RunConfig(**{n: value for n, value in settings.items() if n in RunConfig.SETTINGS})
     if agent not in agent_names():
         split_name(agent, "agent", f"one of {', '.join(agent_names())}, or module:Class")
-    for role in FACTORIES:
-        AgentConfig.SETTINGS[role].check(settings.get(role, ""))
+    AgentConfig(**{name: settings[name] for name in FACTORIES if name in settings})
     return run
 
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from eagerly.agents import agent_class
 from eagerly.agents.agent import Agent
+from eagerly.agents.agent_settings import UNIFORM
 from eagerly.agents.config import AgentConfig
-from eagerly.agents.requirements import UNIFORM
 from eagerly.buffers import Buffer, Layout
 from eagerly.buffers.sum_tree import SumTree
 from eagerly.environments.adapting import warn_if_unseeded

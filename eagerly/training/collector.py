@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.requirements import NO_HINDSIGHT
+from eagerly.agents.agent_settings import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Buffer, RowLayout, Transition
 from eagerly.buffers.replay import RowWriter
 from eagerly.environments.factory import environment_maker

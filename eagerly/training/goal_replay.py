@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from eagerly.agents.agent import Agent
-from eagerly.agents.requirements import NO_HINDSIGHT
+from eagerly.agents.agent_settings import NO_HINDSIGHT
 from eagerly.buffers import Accumulator, Hindsight
 from eagerly.environments.goals import Goals
 from eagerly.seeding import Stream, seed_sequence

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from eagerly.agents import losses
+from eagerly.agents.agent_settings import MEMORIES
 from eagerly.agents.inputs import Batch, batch_of_windows
-from eagerly.agents.requirements import MEMORIES
 from eagerly.agents.schedule import Phase
 from eagerly.agents.td3 import TD3
 from eagerly.agents.td3_config import TD3Config

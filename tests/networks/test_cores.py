@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from eagerly.agents.requirements import MEMORIES
+from eagerly.agents.agent_settings import MEMORIES
 from eagerly.networks.cores import (
     AttentionCore,
     RecurrentCore,

@@ -217,8 +217,8 @@ def test_a_run_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
         (["--models", ":", "--hidden-sizes", "8"], "models must be module:factory; got ':'"),
         (["--actor", "my_models.py:actor"], "its ending, my_models:actor"),
         (["--init-from", "-"], "--init-from: - is not a run"),
-        (["--seed", "9" * 400], "seed must be in [0, 2147483647]"),
-        (["--evaluation-seed", "9" * 400], "evaluation_seed must be in"),
+        (["--seed", "9" * 400], "seed must be at least 0 and at most 2,147,483,647"),
+        (["--evaluation-seed", "9" * 400], "evaluation_seed must be at least"),
         (
             ["--env-kwargs", '{"gravity": Infinity}'],
             "env_kwargs must be a dictionary of JSON values",

@@ -70,10 +70,13 @@ def test_without_a_run_directory_a_fresh_one_is_made(
         (["--env", "TextActions-v0"], "actions must be a Box, a discrete space"),
         (["--env", "TextObservations-v0"], "which no network reads"),
         ([], "needs an environment: give --env"),
-        (["--env", "Long-v0", "--tau", "2"], r"tau must be in \(0, 1\]; got 2.0"),
-        (["--env", "Long-v0", "--num-envs", "0"], r"num_envs must be in \[1, 4096\]; got 0"),
+        (["--env", "Long-v0", "--tau", "2"], r"tau must be above 0 and at most 1; got 2.0"),
+        (
+            ["--env", "Long-v0", "--num-envs", "0"],
+            r"num_envs must be at least 1 and at most 4,096; got 0",
+        ),
         (["--env", "Long-v0", "--num-envs", "two"], "'two' is not a valid integer"),
-        (["--env", "Long-v0", "--hidden-sizes", "a,b"], "not a list of whole numbers"),
+        (["--env", "Long-v0", "--hidden-sizes", "a,b"], "expected a list such as 256,256"),
         (["--env", "Long-v0", "--mode", "jit"], "not one of 'eager', 'graph', 'xla'"),
         (["--env", "Long-v0", "--leraning-rate", "1"], "No such option"),
     ],
@@ -259,9 +262,8 @@ def test_a_setting_that_would_not_act_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["frame_skip", "[1]", "{'a': 1}"])
 def test_keyword_arguments_that_are_not_json_are_refused(text: str) -> None:
     code, output = invoke(train.main, "td3", "--env", "Long-v0", "--env-kwargs", text)
-    assert code == 2
-    assert "is not" in output
-    assert "such as" in output
+    assert code in (1, 2)
+    assert "JSON" in output
 
 
 def test_other_keyword_arguments_are_another_environment(tmp_path: Path) -> None:

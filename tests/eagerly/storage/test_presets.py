@@ -12,7 +12,7 @@ from eagerly import open_run
 from eagerly.agents import agent_names, config_class
 from eagerly.errors import RunError
 from eagerly.settings import flag_name
-from eagerly.storage.presets import ENVIRONMENTS, preset_names
+from eagerly.storage.presets import ENVIRONMENTS, presets
 from eagerly.storage.run import Run
 from eagerly.storage.run_settings import format_setting
 from tests.helpers import ROOT
@@ -89,14 +89,14 @@ def test_a_run_that_ends_before_it_learns_says_so(tmp_path: Path) -> None:
 
 def test_another_preset_can_be_named_or_none(tmp_path: Path) -> None:
     run = _opened(tmp_path, env="Swimmer-v5", preset="defaults")
-    assert (run.agent_config.discount, run.preset) == (0.99, "none: the defaults")
+    assert (run.agent_config.discount, run.preset) == (0.99, "defaults: the defaults")
     run = _opened(tmp_path, env="Pusher-v5", preset="Swimmer-v5")
     assert run.agent_config.discount == 0.9999
     run = _opened(tmp_path, "ddpg", env="Swimmer-v5", preset="article")
     assert (run.agent_config.discount, run.agent_config.batch_size) == (0.99, 100)
     with pytest.raises(RunError, match=r"preset must be one of environment, defaults, .*'best'"):
         _opened(tmp_path, env="Swimmer-v5", preset="best")
-    assert "article" not in preset_names("td3")
+    assert "article" not in presets("td3")
 
 
 def test_a_saved_run_keeps_its_settings_whatever_the_preset_has_become(tmp_path: Path) -> None:
