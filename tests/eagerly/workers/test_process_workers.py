@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +36,14 @@ from tests.helpers import ROOT, gone
 from tests.small_runs import TrainRun
 
 toys.register()
+
+
+@pytest.fixture
+def no_child_left() -> Iterator[None]:
+    """Checks that the test leaves no child process; those of other tests may still be there."""
+    before = set(multiprocessing.active_children())
+    yield
+    assert set(multiprocessing.active_children()) <= before
 
 
 def processes(make: Any, count: int, seed: int = 0, **more: Any) -> Environments:
@@ -296,11 +305,11 @@ def test_what_an_environment_raises_is_told_with_its_traceback(error: str, messa
     assert all(gone(pid) for pid in pids(environments))
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_what_happens_while_a_worker_makes_its_environment_is_told() -> None:
-    here, before = {"error": "", "made_in": os.getpid()}, multiprocessing.active_children()
+    here = {"error": "", "made_in": os.getpid()}
     with pytest.raises(RunError, match=r"cannot be made with .*: no port is free"):
         processes(environment_maker(toys.Failing, here), 2)
-    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,14 +321,15 @@ def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
     assert ended == []
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_a_process_that_does_not_get_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eagerly.workers.remote_workers.STARTING", 1.0)
     stuck = environment_maker(toys.Slow, {"seconds": 600.0})
     with pytest.raises(RunError, match=r"of collector 0 have not been made for 1\.2 seconds"):
         processes(stuck, 1, timeout=0.2)
-    assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_what_cannot_be_sent_is_told() -> None:
     lock = threading.Lock()
 
@@ -331,22 +341,21 @@ def test_what_cannot_be_sent_is_told() -> None:
         RunError, match=r"cannot be sent to another process .*lock.*collectors here"
     ):
         processes(environment_maker(make), 2)
-    assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_a_run_whose_worker_fails_says_after_which_step(train: TrainRun, tmp_path: Path) -> None:
     settings = {"env": toys.Failing, "env_kwargs": {"error": "runtime"}, "check_env": False}
     with pytest.raises(RunError, match=r"(?s)after step 0: environment 0, step 1 .*stuck"):
         train(**settings, collectors="processes")
-    assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("no_child_left")
 def test_a_trainer_that_cannot_begin_leaves_nothing_behind(train: TrainRun) -> None:
     train(env="Long-v0", num_envs=2, steps=20)
     with pytest.raises(RunError, match="does not fit the settings") as kept:
         train(hidden_sizes=(9, 9), collectors="processes", override=True)
     assert kept
-    assert multiprocessing.active_children() == []
 
 
 def test_a_collector_that_holds_the_interpreter_lock_is_started_again(
