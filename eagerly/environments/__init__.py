@@ -1,17 +1,17 @@
-"""Environments that hide something, or show it otherwise; importing this registers them.
+"""Partially observable variants of Gymnasium environments, registered on import.
 
-| id | what it is | what it hides |
+| id | base environment | observation |
 |---|---|---|
-| `PendulumPositions-v1` | `Pendulum-v1` | the angular velocity |
-| `PendulumFlickering-v1` | `Pendulum-v1` | everything, at every second step on average |
-| `CartPolePositions-v1` | `CartPole-v1` | both velocities |
-| `PendulumPixels-v1` | `Pendulum-v1` | all but three grey pictures of 64 by 64 |
-| `CartPolePixels-v1` | `CartPole-v1` | all but three grey pictures of 64 by 64 |
-| `HalfCheetahPositions-v5` | `HalfCheetah-v5` | all velocities |
-| `HopperPositions-v5` | `Hopper-v5` | all velocities |
-| `Walker2dPositions-v5` | `Walker2d-v5` | all velocities |
+| `PendulumPositions-v1` | `Pendulum-v1` | without the angular velocity |
+| `PendulumFlickering-v1` | `Pendulum-v1` | all zeros at half of the steps on average |
+| `CartPolePositions-v1` | `CartPole-v1` | without both velocities |
+| `PendulumPixels-v1` | `Pendulum-v1` | three grayscale frames of 64 by 64 pixels |
+| `CartPolePixels-v1` | `CartPole-v1` | three grayscale frames of 64 by 64 pixels |
+| `HalfCheetahPositions-v5` | `HalfCheetah-v5` | without velocities |
+| `HopperPositions-v5` | `Hopper-v5` | without velocities |
+| `Walker2dPositions-v5` | `Walker2d-v5` | without velocities |
 
-This package never imports TensorFlow: what runs inside an environment's process stays light.
+This package never imports TensorFlow, which keeps environment processes lightweight.
 """
 
 from eagerly.environments.registration import register

@@ -1,4 +1,4 @@
-"""Adapts environments that implement Gymnasium's interface only in part."""
+"""Adapts environments that implement Gymnasium's interface only partially."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClippedActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Declares the bounds that `ClipAction` clips to, in place of its infinite ones."""
+    """Replaces the infinite action bounds of `ClipAction` with those it clips to."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], space: gymnasium.Space[Any]) -> None:
         super().__init__(env)
@@ -22,12 +22,12 @@ class ClippedActions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class PartialReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Resets an environment whose `reset` takes no seed or no options without them.
+    """Supports environments whose `reset` does not accept `seed` or `options`.
 
-    A seed reaches `self.np_random` of the environment all the same, as `Env.reset` does it.
+    A seed is still applied to the environment's `np_random`, as `Env.reset` does.
 
     Attributes:
-        takes_seed: Whether `reset` takes one.
+        takes_seed: Whether `reset` accepts a seed.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], taken: set[str]) -> None:
@@ -35,7 +35,7 @@ class PartialReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._taken, self.takes_seed = taken, "seed" in taken
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment with what it takes."""
+        """Resets the environment with the arguments that it accepts."""
         if not self.takes_seed:
             gymnasium.Env.reset(self.env.unwrapped, seed=seed)
         given: dict[str, Any] = {"seed": seed, "options": options}
@@ -43,14 +43,14 @@ class PartialReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def adapted(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Returns an environment that takes seed and options, and has the bounds it clips to."""
+    """Wraps an environment so that it accepts seed and options and declares its clipping bounds."""
     env = _with_full_reset(env)
     space = _clipped_to(env)
     return env if space is None else ClippedActions(env, space)
 
 
 def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Env[Any, Any]]:
-    """Yields an environment and what it wraps, from the outside to the inside."""
+    """Yields an environment and everything it wraps, outermost first."""
     yield env
     while isinstance(env, gymnasium.Wrapper):
         env = env.env
@@ -58,16 +58,16 @@ def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Env[Any, Any]]:
 
 
 def takes_seed(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether `reset` of an adapted environment, and of all that it wraps, takes a seed."""
+    """Returns whether `reset` accepts a seed at every layer of an adapted environment."""
     return not any(isinstance(each, PartialReset) and not each.takes_seed for each in layers(env))
 
 
 def warn_if_unseeded(env: gymnasium.Env[Any, Any], name: str) -> None:
-    """Logs a warning if `reset` of an adapted environment takes no seed.
+    """Logs a warning if `reset` of an adapted environment does not accept a seed.
 
     Args:
-        env: The environment; nothing of it is called.
-        name: Its name in messages.
+        env: The environment; none of its methods are called.
+        name: Name used in messages.
     """
     if not takes_seed(env):
         _log.warning(
@@ -84,7 +84,7 @@ def _with_full_reset(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
             env.env = inner
     try:
         parameters = inspect.signature(env.reset).parameters
-    except (TypeError, ValueError):  # compiled code does not tell
+    except (TypeError, ValueError):  # compiled code may have no signature
         return env
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
         return env
@@ -93,13 +93,13 @@ def _with_full_reset(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 
 def _clipped_to(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any] | None:
-    """Finds the space that a `ClipAction` clips actions to; None if there is none to be known."""
+    """Returns the space to which a `ClipAction` clips, or None if it cannot be determined."""
     if isinstance(env, ClipAction):
         inner = _clipped_to(env.env)
         return env.env.action_space if inner is None else inner
-    if isinstance(env, gymnasium.ActionWrapper):  # what it makes of an action is not known
+    if isinstance(env, gymnasium.ActionWrapper):  # its mapping is unknown
         return None
-    # A wrapper without a space of its own hands on the object of what it wraps.
+    # A wrapper that does not override the action space returns the wrapped environment's object.
     if isinstance(env, gymnasium.Wrapper) and env.action_space is env.env.action_space:
         return _clipped_to(env.env)
     return None

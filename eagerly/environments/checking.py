@@ -1,4 +1,4 @@
-"""Checking an environment before a run: Gymnasium's checker, and whether episodes repeat."""
+"""Checks of an environment before a run: Gymnasium's checker and reproducible episodes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from eagerly.errors import INTERRUPTIONS, RunError
 from eagerly.spaces import Actions, Observations, outside, text_of
 
 _log = logging.getLogger(__name__)
-# Advice for other kinds of agents; unbounded observations and any action bounds are fine here. So
-# are rewards that are truth values: the guard refuses what is no number.
+# Advice for other kinds of agents: unbounded observations and all action bounds are supported. So
+# are boolean rewards; the guard rejects rewards that are not numbers.
 _HARMLESS = (
     "different from the unwrapped",
     "symmetric and normalized",
@@ -33,7 +33,7 @@ _HARMLESS = (
     "Casting input",
 )
 _COLOURED = re.compile("^\x1b\\[[0-9;]*m(?:WARN: )?(.*)\x1b\\[0m$", re.DOTALL)
-# Wrappers with statistics that go on from one episode to the next.
+# Wrappers whose statistics persist across episodes.
 _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]], str] = {
     NormalizeReward: "evaluations and curves show scaled rewards",
     NormalizeObservation: (
@@ -41,17 +41,17 @@ _CARRIES: dict[type[NormalizeReward[Any, Any] | NormalizeObservation[Any, Any]],
         "(--normalize-observations keeps them with the policy)"
     ),
 }
-_LONGEST = 10  # steps of an episode that is compared
-# Whether it is deterministic is seen here, and no error.
+_LONGEST = 10  # steps compared per episode
+# Disables Gymnasium's determinism check: here, nondeterminism only causes a warning.
 _UNDETERMINED = EnvSpec("Checked-v0", nondeterministic=True)
 
 
 class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """What Gymnasium's checker sees of an environment.
+    """The view of an environment that is passed to Gymnasium's checker.
 
-    It takes random valid actions in the place of others, because the checker knows no masks. It
-    hides what no network reads, which may be anything. And it keeps the checker from refusing two
-    things that are checked here, and only warned of: determinism and `super().reset(seed=seed)`.
+    Replaces each action with a random valid one, because the checker ignores action masks. Removes
+    entries that no network reads, since their values may be arbitrary. Nondeterminism and a missing
+    `super().reset(seed=seed)` pass the checker: they are checked here and only cause warnings.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = observations.kept_space
         self.actions, self._name = Actions(env.action_space), name
         self._masks = masks and bool(self.actions.choices)
-        self.keys: set[str] = set()  # what every `info` had, together
+        self.keys: set[str] = set()  # union of the keys of all `info` dictionaries
         self.seeds_generator = True  # whether every seed reached `self.np_random`
         self._generator: np.random.Generator | None = None
         self._result: Any = None
@@ -86,7 +86,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._generator
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self._draws = np.random.default_rng(0)  # the same after every reset, as is asked for
+        self._draws = np.random.default_rng(0)  # the same actions in every episode
         self._step = 0
         inner = self.env.unwrapped
         before = getattr(inner, "_np_random", None)
@@ -108,7 +108,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._seen(self.env.step(self.actions.unflatten(valid)))
 
     def _seen(self, result: Any) -> Any:
-        """Remembers a result, and returns it without what no network reads."""
+        """Stores a result and returns it without the entries that no network reads."""
         if self._observations is not None and isinstance(result, tuple) and result:
             result = self._observations.kept(result[0]), *result[1:]
         self._result = result
@@ -120,7 +120,7 @@ class _ValidActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def shown(self) -> str:
-        """Says which part of the last observation is not in its space, and what it was."""
+        """Describes the first part of the last observation that is outside its space, if any."""
         found = None
         if isinstance(self._result, tuple) and self._result:
             found = outside(self.observation_space, self._result[0])
@@ -143,21 +143,22 @@ def check_environment(
     observations: Observations | None = None,
     masks: bool = True,
 ) -> bool:
-    """Runs Gymnasium's checker, and looks whether episodes repeat themselves from their seed.
+    """Runs Gymnasium's checker and tests whether episodes are reproducible from their seed.
 
-    What is odd but can be trained on is logged as a warning.
+    Problems that do not prevent training are logged as warnings.
 
     Args:
-        env: The environment, not used yet; it is reset and stepped.
-        name: Its name in messages.
-        observations: How its observations are laid out, where that is more than its space says.
-        masks: Whether what is not valid, by its masks, is left out.
+        env: A new environment, which is reset and stepped.
+        name: Name used in messages.
+        observations: Observation layout, if it is not the default for the space.
+        masks: Whether random actions respect the action masks in `info`.
 
     Returns:
-        Whether two short episodes from the same seed, with another one between them, were the same.
+        Whether two short episodes with the same seed, with another one in between, were identical
+        and no wrapper carries statistics across episodes.
 
     Raises:
-        RunError: If it does not keep to Gymnasium's interface.
+        RunError: If the environment violates Gymnasium's interface.
     """
     guarded = GuardedEnvironment(env, f"environment {name!r}", observations=observations)
     plays = _ValidActions(guarded, name, masks=masks)
@@ -165,8 +166,8 @@ def check_environment(
     repeats: bool | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # Before the checker resets it: some differences show only in the first episodes. What fails
-        # here the checker explains better; what the checker lets pass fails again below.
+        # Runs before the checker, because some differences appear only in the first episodes. The
+        # checker explains errors better; those that it misses recur below.
         with suppress(RunError, ValueError):
             repeats = _repeats_itself(plays, laid_out)
         checked = _ValidActions(env, name, masks=masks, observations=observations)
@@ -174,7 +175,7 @@ def check_environment(
             check_env(checked, skip_render_check=True, skip_close_check=True)
         except (RunError, *INTERRUPTIONS):
             raise
-        except BaseException as error:  # the checker's findings, or an error of the environment
+        except BaseException as error:  # a failed check or an error in the environment
             why = f"{type(error).__name__}: {error}".rstrip(".")
             if "not within the observation space" in why:
                 why += checked.shown()
@@ -216,7 +217,7 @@ def check_environment(
 
 
 def _repeats_itself(env: _ValidActions, observations: Observations) -> bool:
-    # The episode between them shows whether something is carried from one into the next.
+    # The episode in between reveals state that carries over to the next one.
     first, _, last = (_episode(env, observations, seed) for seed in (0, 1, 0))
     return len(first) == len(last) and all(map(np.array_equal, first, last))
 

@@ -33,10 +33,10 @@ Factory = Callable[..., gymnasium.Env]
 
 
 class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Registers an environment as open until it is closed.
+    """Tracks an environment as open until it is closed.
 
     Raises:
-        RunError: If it is open already.
+        RunError: If it is already open.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -51,8 +51,8 @@ class _Open(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().close()
 
 
-# By the identity of what is inside. The values keep it alive, so no identity is used again; an
-# environment that is dropped without being closed leaves by itself.
+# Keyed by the id of the unwrapped environment, which the value keeps alive: ids are not reused. An
+# environment that is garbage-collected without being closed disappears automatically.
 _open: WeakValueDictionary[int, _Open] = WeakValueDictionary()
 
 
@@ -65,7 +65,7 @@ def _check_new(env: gymnasium.Env[Any, Any]) -> None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles a factory, unless it holds an open environment: every process would get a copy."""
+    """Pickles a factory. Rejects open environments, which every process would copy."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, gymnasium.Env):
@@ -75,13 +75,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 
 @dataclass(frozen=True)
 class EnvironmentMaker:
-    """Makes any number of copies of one environment; it can be sent to another process.
+    """Creates any number of copies of one environment, here or in another process.
 
     Attributes:
-        name: The id, or "factory MODULE:NAME": what a run directory keeps.
-        source: What is registered under the id, or the factory.
-        kwargs: Keyword arguments for it.
-        package: The package that registers it, if that lies in the working directory, else "".
+        name: The id, or "factory MODULE:NAME", as stored in the run directory.
+        source: The specification registered under the id, or the factory.
+        kwargs: Keyword arguments for the environment.
+        package: The package that registers it, if it lies in the working directory, else "".
     """
 
     name: str
@@ -90,14 +90,14 @@ class EnvironmentMaker:
     package: str = ""
 
     def __call__(self, **more: Any) -> gymnasium.Env[Any, Any]:
-        """Makes one environment.
+        """Creates one environment.
 
         Args:
-            more: Further keyword arguments, such as `render_mode`.
+            more: Additional keyword arguments, such as `render_mode`.
 
         Raises:
-            RunError: If it does not take the keyword arguments, a package that it needs is missing,
-                or the environment is one that is still open.
+            RunError: If the constructor or factory fails, a required package is missing, or the
+                factory returns an object that is not a `gymnasium.Env` or is still open.
         """
         kwargs = {**self.kwargs, **more}
         try:
@@ -108,7 +108,7 @@ class EnvironmentMaker:
                 else:
                     env = self.source(**kwargs)
                 if isinstance(env, gymnasium.Env):
-                    _ = env.observation_space, env.action_space  # raises where it has none
+                    _ = env.observation_space, env.action_space  # raises if a space is missing
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise RunError(
                 f"environment {self.name!r} needs a package that is missing: {error}"
@@ -127,7 +127,7 @@ class EnvironmentMaker:
             raise RunError(f"environment {self.name!r}: {error}") from None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickles itself so that another process finds the package, too, before it is unpickled.
+        """Pickles the maker so that another process can find the package before unpickling.
 
         Raises:
             RunError: If the factory holds an environment that is still open.
@@ -148,23 +148,23 @@ def _unpickled(content: bytes, needs_working_directory: bool) -> EnvironmentMake
 def environment_maker(
     env: str | Factory, kwargs: Mapping[str, Any] | None = None, *, run_dir: Path | None = None
 ) -> EnvironmentMaker:
-    """Finds an environment; nothing is made yet.
+    """Looks up an environment without creating it.
 
     Args:
         env: A Gymnasium id, "package:id" to import the package that registers it first, or a
             factory that returns an environment.
-        kwargs: Keyword arguments for it.
-        run_dir: The run directory that names it, if one does: nothing is imported from there.
+        kwargs: Keyword arguments for the environment.
+        run_dir: The run directory that names the environment, if any; nothing is imported from it.
 
     Raises:
-        RunError: If there is no such environment (near names are suggested), its package cannot
-            be imported, or `env` is the name of a factory.
+        RunError: If the environment does not exist (similar names are suggested), its package
+            cannot be imported, or `env` is the stored name of a factory.
     """
     kwargs = dict(kwargs or {})
     if not isinstance(env, str):
         return EnvironmentMaker(environment_name(env), env, kwargs)
     if env.startswith(FACTORY):
-        # A run directory may name it; what was given in Python is never called by its name.
+        # Run directories store a factory's name, but factories are never imported by name.
         raise RunError(
             f"the environment is the Python {env}: give it again from your program, to resume as "
             "eagerly.resume(path, env=the_factory), to evaluate as eagerly.evaluate(policy, "
@@ -185,10 +185,10 @@ def environment_maker(
 
 
 def _import(package: str, env: str, run_dir: Path | None) -> str:
-    """Imports the package that registers an environment, unless a run directory brought it.
+    """Imports the package that registers an environment, but never from the run directory.
 
     Returns:
-        Its name if it lies in the working directory, else "".
+        The package if it lies in the working directory, else "".
     """
     try:
         if run_dir:
@@ -203,15 +203,15 @@ def _import(package: str, env: str, run_dir: Path | None) -> str:
 
 
 def environment_name(env: str | Factory) -> str:
-    """Returns what a run directory keeps of an id (itself) or a factory (see `factory_name`)."""
+    """Returns the name stored in a run directory: the id, or a factory's `factory_name`."""
     return env if isinstance(env, str) else factory_name(env)
 
 
 def factory_name(factory: Callable[..., Any]) -> str:
-    """Returns what a run directory keeps of a factory: where it is defined.
+    """Returns the name stored in a run directory for a factory: "factory MODULE:NAME".
 
     Raises:
-        RunError: If it is a `functools.partial` with arguments, which would not be kept.
+        RunError: If it is a `functools.partial` with arguments, which the name would not record.
     """
     while isinstance(factory, functools.partial):
         if factory.args or factory.keywords:

@@ -1,4 +1,4 @@
-"""An environment of any space as one of rows."""
+"""Flattens environments with arbitrary spaces to rows of numbers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from eagerly.spaces.observations import Observations
 
 
 class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives observations as rows, with the mask of `info` behind them, and takes rows as actions.
+    """Returns observations as rows that end with the action mask, and accepts rows as actions.
 
     Args:
         env: The environment.
-        observations: How its observations are laid out; with M > 0 masked columns each of them
-            says which actions are valid: all of them where "action_mask" in `info` is None, or
-            where no `info` holds one.
-        actions: How its actions are.
+        observations: Observation layout. With M > 0 mask columns, rows mark the valid actions, from
+            "action_mask" in `info`; all are valid if it is None or missing throughout the episode.
+        actions: Action layout.
 
     Raises (from `reset` and `step`):
         SpaceError: If an observation or a mask does not fit its space, `info` is not a dictionary,
-            a mask leaves no valid action, or some `info` of an episode holds a mask and some do
-            not; that of a step that terminates may be anything.
+            a mask leaves no valid action, or only some steps of an episode have a mask. The mask of
+            a terminating step is ignored.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._row(observation, info.get("action_mask")), info
 
     def step(self, action: np.ndarray) -> Any:
-        """Steps the environment with a row `[C + k]`."""
+        """Steps the environment with an action row `[C + k]`."""
         observation, reward, terminated, truncated, info = self.env.step(
             self._actions.unflatten(np.asarray(action))
         )
@@ -75,7 +74,7 @@ class FlatEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 def make_flat(
     make: Callable[[], gymnasium.Env[Any, Any]], observations: Observations, actions: Actions
 ) -> gymnasium.Env[Any, Any]:
-    """Makes an environment of rows: as `make` makes it, if that is one already."""
+    """Creates an environment and flattens it, unless its spaces are rows already."""
     env = make()
     if observations.is_row and actions.is_row:
         return env

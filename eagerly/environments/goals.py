@@ -1,4 +1,4 @@
-"""Environments with goals: rewards and terminations that belong to goals other than the one set."""
+"""Rewards and terminations for substituted goals in goal-conditioned environments."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from eagerly.spaces.description import GOAL_ENTRIES
 from eagerly.spaces.observations import VECTOR, Entry
 
 _METHODS = ("compute_reward", "compute_terminated")
-_OF_STEP = ("reward", "termination")  # what they are of a step
-_STEPS = 20  # that are looked at
+_OF_STEP = ("reward", "termination")  # the corresponding results of `step`
+_STEPS = 20  # played to validate the methods
 
 
 class Goals:
-    """Asks an environment for the rewards and terminations of goals, in batches where it can.
+    """Computes rewards and terminations for arbitrary goals, in batches if supported.
 
-    `compute_reward(achieved_goal, desired_goal, info)` and `compute_terminated`, as Gymnasium's
-    robotics environments have them, must depend on nothing but their arguments.
+    Calls `compute_reward(achieved_goal, desired_goal, info)` and `compute_terminated`, as defined
+    by Gymnasium-Robotics. Their results must depend only on their arguments.
 
     Args:
-        env: The environment, of observations with `GOAL_ENTRIES`; it is reset and stepped.
-        name: Its name in messages.
-        observations: How its observations are laid out.
+        env: The environment, whose observations contain `GOAL_ENTRIES`; it is reset and stepped.
+        name: Name used in messages.
+        observations: Observation layout.
 
     Attributes:
-        achieved, desired: The columns of the goals in a row.
-        info_keys: What `compute_reward` and `compute_terminated` read of `info`.
+        achieved, desired: Columns of the goals in an observation row.
+        info_keys: Keys of `info` that `compute_reward` and `compute_terminated` read.
 
     Raises:
-        RunError: If a key or a method is missing, or they do not give the rewards and
-            terminations of `step`.
+        RunError: If a goal entry or a method is missing, the goals are not arrays of one shape, the
+            methods do not reproduce the rewards and terminations of `step`, or they read a value
+            of `info` that a checkpoint cannot hold.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, observations: Observations) -> None:
@@ -49,7 +50,7 @@ class Goals:
         self.desired = slice(desired.start, desired.stop)
         self._name, self._entry = name, desired
         self._methods = [_method(env, method, name) for method in _METHODS]
-        self._batches = [False] * len(_METHODS)  # until they are known to take them
+        self._batches = [False] * len(_METHODS)  # until batch support is confirmed
         read: set[str] = set()
         steps = list(self._played(env, observations, read))
         env.reset(seed=_STEPS + 1)
@@ -69,15 +70,15 @@ class Goals:
     def outcomes(
         self, achieved: np.ndarray, desired: np.ndarray, infos: Sequence[Any]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rewards `[M]` and terminations `[M]` bool of goals.
+        """Returns rewards `[M]` and terminations `[M]` (bool) for M pairs of goals.
 
         Args:
-            achieved: `[M, G]`, columns of rows.
+            achieved: `[M, G]`, the goal columns of rows.
             desired: `[M, G]`.
-            infos: Of each step a dictionary of what `info_keys` names, or None.
+            infos: For each pair, a dictionary with the entries `info_keys`, or None.
 
         Raises:
-            RunError: If a method fails, or returns what is no number.
+            RunError: If a method fails or does not return a finite number for each pair.
         """
         shape = (len(achieved), *self._entry.shape)
         first, second = (x.astype(self._entry.dtype).reshape(shape) for x in (achieved, desired))
@@ -88,9 +89,9 @@ class Goals:
         return rewards, terminated.astype(bool)
 
     def _called(self, index: int, achieved: Any, desired: Any, infos: Sequence[Any]) -> np.ndarray:
-        """Returns the results of a method, `[M]` float64."""
+        """Calls a method for M pairs of goals and returns the results, `[M]` float64."""
         method = self._methods[index]
-        # Copies: a method may change its arguments in place, and others are called with them.
+        # Copied because a method may modify its arguments in place, and they are used again.
         achieved, desired = np.array(achieved), np.array(desired)
         try:
             if self._batches[index]:
@@ -100,7 +101,7 @@ class Goals:
                 found = np.array([_number(method(*given)) for given in each])
         except INTERRUPTIONS:
             raise
-        except BaseException as error:  # whatever a user's environment raises
+        except BaseException as error:  # a user's environment may raise anything
             why = f"{_METHODS[index]} failed, {type(error).__name__}: {error}"
             raise RunError(f"environment {self._name!r}: {why}") from error
         if found.shape != (len(infos),) or not np.isfinite(found).all():
@@ -110,11 +111,7 @@ class Goals:
         return found
 
     def _check_repeats(self, steps: Sequence[_Step]) -> None:
-        """Refuses methods that say something else once the environment has gone on.
-
-        Raises:
-            RunError: If they do.
-        """
+        """Raises `RunError` if a method returns different results after a reset."""
         for index, name in enumerate(_METHODS):
             before = [step.found[index] for step in steps]
             achieved, desired, _, _ = zip(*steps, strict=True)
@@ -128,8 +125,8 @@ class Goals:
                     )
 
     def _takes_batches(self, index: int, steps: Sequence[_Step], read: set[str]) -> bool:
-        """Whether a batch of goals gives the same as one after the other."""
-        # Every goal with every other one: what is reached, and what is not.
+        """Returns whether a batched call gives the same results as individual calls."""
+        # All pairs of steps, so that both achieved and missed goals occur.
         pairs = [(one, other) for one in steps for other in steps]
         first = np.array([one.achieved for one, _ in pairs] * 2)
         second = np.array([x.achieved for _, x in pairs] + [x.desired for _, x in pairs])
@@ -139,7 +136,7 @@ class Goals:
             together = self._methods[index](first, second, details)
         except INTERRUPTIONS:
             raise
-        except BaseException:  # errors of single calls are reported elsewhere
+        except BaseException:  # errors of individual calls are reported elsewhere
             return False
         is_array = isinstance(together, np.ndarray) and together.shape == (len(first),)
         return is_array and np.array_equal(together, alone)
@@ -147,13 +144,13 @@ class Goals:
     def _played(
         self, env: gymnasium.Env[Any, Any], observations: Observations, read: set[str]
     ) -> Iterator[_Step]:
-        """Plays a few steps, and yields them.
+        """Plays a few steps and yields them.
 
         Raises:
-            RunError: If the methods do not give the rewards and terminations of `step`.
+            RunError: If the methods do not reproduce the rewards and terminations of `step`.
         """
         actions, draws = Actions(env.action_space), np.random.default_rng(0)
-        # As the run has them: of rows of float32, with masks behind them.
+        # As in a run: float32 rows that end with masks.
         name = f"environment {self._name!r}"
         flat = GuardedEnvironment(FlatEnvironment(env, observations, actions), name)
         with _within(env) as inner:
@@ -187,7 +184,7 @@ class Goals:
 
 
 class _Step(NamedTuple):
-    """A step that was played: its goals, its `info`, and what the methods say of it."""
+    """The goals and `info` of a step, and the results of the methods for it."""
 
     achieved: np.ndarray
     desired: np.ndarray
@@ -196,7 +193,7 @@ class _Step(NamedTuple):
 
 
 class _Read(dict[str, Any]):
-    """An `info` that takes note of what is read of it: by iterating, everything."""
+    """An `info` dictionary that records which keys are read; iteration reads all keys."""
 
     def __init__(self, info: Mapping[str, Any], read: set[str]) -> None:
         super().__init__(info)
@@ -249,7 +246,7 @@ class _Read(dict[str, Any]):
 
 
 class _Inner(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Remembers the last observation of a step."""
+    """Stores the last observation returned by `step`."""
 
     observation: Any = None
 
@@ -261,7 +258,7 @@ class _Inner(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @contextmanager
 def _within(env: gymnasium.Env[Any, Any]) -> Iterator[_Inner | None]:
-    """Shows what the layer that has the methods gives, before wrappers around it; None if none."""
+    """Records observations of the layer that has the methods; yields None if it is outermost."""
     outer = env
     if not isinstance(outer, gymnasium.Wrapper) or hasattr(outer, _METHODS[0]):
         yield None
@@ -277,7 +274,7 @@ def _within(env: gymnasium.Env[Any, Any]) -> Iterator[_Inner | None]:
 
 
 def _check_goals(where: str, inner: _Inner | None, **goals: np.ndarray) -> None:
-    """Refuses goals that are not those of the layer that has the methods."""
+    """Raises `RunError` if a wrapper changes the goals of the layer that has the methods."""
     if inner is None or not isinstance(inner.observation, Mapping):
         return
     for key, goal in goals.items():
@@ -290,17 +287,17 @@ def _check_goals(where: str, inner: _Inner | None, **goals: np.ndarray) -> None:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two numbers or arrays are equal but for the rounding of float32."""
+    """Returns whether two numbers or arrays are equal up to float32 rounding."""
     return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def _number(value: Any) -> float:
-    """Returns the number in a Python number, a truth value, or an array of one element."""
+    """Converts a number, a boolean or a one-element array to a float."""
     return float(np.asarray(value, np.float64).reshape(()))
 
 
 def _copied(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of an `info`; what `plain` does not take stays the same object."""
+    """Returns a copy of an `info`; values that `plain` does not accept are not copied."""
     found = dict(info)
     for key, value in found.items():
         with suppress(TypeError):

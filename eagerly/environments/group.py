@@ -1,4 +1,4 @@
-"""A group of environments that are stepped together, and what a rollout in it gives."""
+"""A group of environments that are stepped together, and its rollouts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FinishedEpisode(NamedTuple):
 
     Attributes:
         environment: Index of its environment, in [0, N).
-        total_reward: Sum of its rewards, not discounted.
-        length: Its steps.
+        total_reward: Undiscounted sum of its rewards.
+        length: Number of steps.
     """
 
     environment: int
@@ -38,18 +38,19 @@ class Rollout:
     """T steps of N environments.
 
     Attributes:
-        observations: `[T + 1, N, O]`, float32: what was acted upon, and last the current ones.
-        actions: `[T, N, A]`, float32, as the agent makes them, in [-1, 1]; what was executed where
-            they were given.
-        executed: `[T, N, ...]`, the same in the environments' units.
+        observations: `[T + 1, N, O]`, float32: the observations acted on, then the current ones.
+        actions: `[T, N, A]`, float32, the agent's actions in [-1, 1]; the same as `executed` if the
+            actions were supplied by the caller.
+        executed: `[T, N, ...]`, the actions in the environments' units.
         rewards: `[T, N]`.
         terminated, truncated: `[T, N]` bool.
-        last: `[E, O]`, float32, the real last observations of the E episodes that ended, by time,
-            then by environment.
-        infos: The numbers in `info` of each of them.
-        kept: For each step and environment what `info_keys` names and `info` has; None without any.
+        last: `[E, O]`, float32, the final observations of the E episodes that ended, ordered by
+            time, then by environment.
+        infos: Numeric entries in the final `info` of each of the E episodes.
+        kept: Entries of `info` selected by `info_keys`, per step and environment; None without
+            `info_keys`.
         episodes: The episodes that ended, in the order of `infos`.
-        exploration: The state of exploration after it, if it comes from another process.
+        exploration: Exploration state after the rollout, if it ran in another process.
     """
 
     observations: np.ndarray
@@ -66,12 +67,12 @@ class Rollout:
 
     @cached_property
     def ended(self) -> np.ndarray:
-        """Which episodes ended, `[T, N]` bool."""
+        """Mask of the steps that ended an episode, `[T, N]` bool."""
         return self.terminated | self.truncated
 
     @cached_property
     def next_observations(self) -> np.ndarray:
-        """What the steps led to, `[T, N, O]`; where an episode ended the real last observation."""
+        """Next observations, `[T, N, O]`, where each episode ends with its final observation."""
         following = self.observations[1:]
         if not self.infos:
             return following
@@ -81,7 +82,7 @@ class Rollout:
 
     @classmethod
     def joined(cls, parts: Sequence[Rollout], axis: int = 1) -> Rollout:
-        """Joins rollouts of different environments, or with axis 0 of successive steps."""
+        """Joins rollouts of different environments (axis 1) or of successive steps (axis 0)."""
         if len(parts) == 1:
             return parts[0]
 
@@ -96,7 +97,7 @@ class Rollout:
         if axis:
             observations = joined("observations")
             kept = [list(chain(*step)) for step in zip(*kept, strict=True)]
-            # By time, then by environment.
+            # Ordered by time, then by environment.
             times = np.concatenate([np.nonzero(part.ended)[0] for part in parts])
             order = np.argsort(times, kind="stable")
             last, infos = last[order], [infos[place] for place in order]
@@ -120,7 +121,7 @@ class Rollout:
 
 
 class Acts(Protocol):
-    """Acts in the environments of a group, as `policies.BehaviorPolicy` does."""
+    """A policy for a group of environments, such as `policies.BehaviorPolicy`."""
 
     exploration: Any
 
@@ -131,27 +132,28 @@ class Acts(Protocol):
         """Returns actions `[G, A]` in [-1, 1] for observations `[G, O]`."""
 
     def observe(self, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Takes rewards `[G]`, and which episodes `[G]` ended."""
+        """Records rewards `[G]` and episode ends `[G]` (bool)."""
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Takes where `[G]` an episode begins although none ended."""
+        """Called if episodes are reset without ending, with their mask `[G]`."""
 
 
 class EnvironmentGroup:
-    """G environments of a run, stepped one after the other, each episode reset with its own seed.
+    """G environments of a run, stepped sequentially, with a separate seed for each episode.
 
     Args:
-        make: Makes one of them.
-        environments: Their numbers in the run.
-        seed: Seed of the run; every episode's seed derives from it and the environment's number.
-        watchdog: Watches their steps and resets; None watches nothing.
-        info_keys: What of `info` each step hands on.
+        make: Creates one environment.
+        environments: Indices of the environments in the run.
+        seed: Seed of the run. Each episode's seed derives from it, the environment's index and the
+            episode's number.
+        watchdog: Monitors steps and resets; None disables monitoring.
+        info_keys: Entries of `info` that rollouts keep for each step.
 
     Attributes:
         envs: The environments.
-        policy: What acts in them, unless actions are given.
-        observations: `[G, O]`, float32, the current ones.
-        is_closing: Whether a rollout is to be broken off, because nobody waits for it.
+        policy: Chooses the actions, unless the caller supplies them.
+        observations: The current observations, `[G, O]`, float32.
+        is_closing: Set to True to abort the current rollout when its result is no longer needed.
     """
 
     def __init__(
@@ -185,7 +187,7 @@ class EnvironmentGroup:
         self.observations = np.empty((len(self.envs), 0), np.float32)
 
     def spaces(self) -> bytes:
-        """Returns the spaces of observations and actions, as cloudpickle writes them."""
+        """Returns the observation and action spaces, serialized with cloudpickle."""
         content: bytes = cloudpickle.dumps((self.observation_space, self.action_space))
         return content
 
@@ -195,16 +197,18 @@ class EnvironmentGroup:
         actions: Sequence[np.ndarray] = (),
         fresh: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Resets every environment to an episode, and repeats the actions of it that were made.
+        """Resets every environment to a given episode and replays its recorded actions.
 
         Args:
-            episodes: The number of each one's episode.
-            actions: Of each one `[T, ...]`, in the environment's units; without, none are repeated.
-            fresh: Where an episode begins although none ended, `[G]` bool; None: nowhere.
+            episodes: Episode number of each environment.
+            actions: Recorded actions of each environment, `[T, ...]`, in its units; if empty,
+                nothing is replayed.
+            fresh: Mask `[G]` of episodes that begin although the previous one did not end; None: no
+                such episode.
 
         Returns:
-            The observations reached, `[G, O]`, and the returns, NaN where an episode ended before
-            its last action.
+            The resulting observations `[G, O]` and returns `[G]`, NaN if an episode ended during
+            the replay.
         """
         self._episodes = list(episodes)
         if fresh is not None and self.policy is not None:
@@ -224,16 +228,16 @@ class EnvironmentGroup:
     def rollout(
         self, steps: int, random_steps: int = 0, given: np.ndarray | None = None
     ) -> Rollout:
-        """Acts and steps T times, and resets what ends on the way.
+        """Runs T steps and resets environments whose episode ends.
 
         Args:
             steps: T.
-            random_steps: How many of them are uniformly random at first.
-            given: The actions of one step, `[G, ...]`, in the environments' units; None: those of
-                the policy.
+            random_steps: Number of initial steps with uniformly random actions.
+            given: The actions of one step, `[G, ...]`, in the environments' units; None: the policy
+                chooses.
 
         Raises:
-            RunError: If it is broken off.
+            RunError: If the rollout is aborted or an environment fails.
             FloatingPointError: If an action or an observation is NaN or infinite.
         """
         count, size = self.observations.shape
@@ -276,7 +280,7 @@ class EnvironmentGroup:
         return Rollout(
             observations,
             actions,
-            actions if given is not None else np.array(executed),  # sent once
+            actions if given is not None else np.array(executed),  # the same object: pickled once
             rewards,
             terminated,
             truncated,
@@ -286,7 +290,7 @@ class EnvironmentGroup:
         )
 
     def _reset(self, place: int) -> np.ndarray:
-        """Resets an environment to its episode, and returns its observation `[O]`."""
+        """Resets an environment to its current episode and returns the observation `[O]`."""
         number = self._numbers[place]
         seed = seed_word(self._seed, Stream.EPISODES, number, self._episodes[place])
         observation = np.array(self.envs[place].reset(seed=seed)[0], np.float32)

@@ -1,4 +1,4 @@
-"""What an environment hands over, checked where it comes from; what it raises, told by name."""
+"""Validates environment outputs at their source and names the environment in errors."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from eagerly.spaces import Observations, text_of
 
 
 class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Passes on what fits the environment's spaces, and says clearly what does not.
+    """Returns valid results of an environment unchanged and raises a clear error for others.
 
     Args:
         env: The environment.
-        name: What it is called in messages, such as "environment 3".
-        watchdog: Watches its calls, if it is in the process of the trainer.
-        observations: How its observations are laid out, where that is more than its space says.
+        name: Name used in messages, such as "environment 3".
+        watchdog: Monitors the calls; None disables monitoring.
+        observations: Observation layout, if it is not the default for the space.
 
     Raises (from `reset` and `step`):
-        RunError: If the environment raises something; if an observation has another shape than its
-            space or a dtype that would lose its meaning there, a reward is not a number of the
-            range of a float, an end not a boolean, `info` not a dictionary; if at the end of an
-            episode a number of `info` is beyond a float or its key is not Unicode text; or if the
-            spaces have changed.
+        RunError: If the environment raises an error or its spaces change; if an observation has the
+            wrong shape or a dtype that cannot be cast safely, a reward is not a number in float
+            range, `terminated` or `truncated` is not a boolean, or `info` is not a dictionary; or
+            if, at the end of an episode, a number in `info` exceeds float range or its key is not
+            Unicode text.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._name, self._watchdog = name, watchdog
         self._spaces = env.observation_space, env.action_space
         space = env.observation_space
-        # A Box is looked at here, more quickly, because that is done at every step.
+        # A Box is checked inline, which is faster: this runs at every step.
         is_box = isinstance(space, gymnasium.spaces.Box)
         self._parts = None if is_box else observations or Observations(space)
         self._shape, self._dtype = space.shape, np.dtype(space.dtype)
@@ -67,7 +67,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         """Steps the environment."""
         self._steps += 1
-        # A copy: executed actions are kept to be repeated, and an environment may change its array.
+        # Copied because an environment may modify its array, and actions are recorded for replay.
         given = action.copy() if isinstance(action, np.ndarray) else action
         if self._watchdog is not None:
             self._watchdog.call = self._name, "step", 1, threading.get_ident()
@@ -85,7 +85,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
                 and isinstance(truncated, bool)
                 and isinstance(info, dict)
                 and not (terminated or truncated)
-            ):  # anything but what most steps return
+            ):  # slow path: unusual types and episode ends
                 self._check_step(result)
             return result
         except BaseException as error:
@@ -117,7 +117,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._watchdog.call = None
 
     def _refuse(self, what: str, error: BaseException) -> None:
-        """Raises a `RunError` for whatever a user's environment, or its values, raise."""
+        """Converts an error to a `RunError`, or returns if the caller should reraise it as is."""
         if isinstance(error, SpaceError):
             raise self._wrong(str(error)) from error
         if not isinstance(error, (RunError, *INTERRUPTIONS)):
@@ -125,7 +125,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise self._wrong(f"{what} failed:\n{told}\n") from error
 
     def close(self) -> None:
-        """Closes the environment; what fails in it is told, and ends no run that is done."""
+        """Closes the environment. Errors become warnings and do not fail a finished run."""
         try:
             self._call("close", self.env.close)
         except RunError as error:
@@ -156,7 +156,7 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise SpaceError(f"{name} must be True or False; got {short(value)}")
         check_info(info)
         if terminated or truncated:
-            numeric_items(info)  # raises for numbers that curves cannot show
+            numeric_items(info)  # raises for numbers that cannot be logged
 
     def _check_observation(self, observation: Any) -> None:
         if self._parts is not None:
@@ -176,10 +176,10 @@ class GuardedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def close_with_warning(env: gymnasium.Env[Any, Any], name: str) -> None:
-    """Closes an environment that is not guarded; an error becomes a warning."""
+    """Closes an unguarded environment; errors become warnings."""
     try:
         env.close()
     except INTERRUPTIONS:
         raise
-    except BaseException:  # whatever a user's environment raises
+    except BaseException:  # a user's environment may raise anything
         warnings.warn(f"{name}: close failed:\n{traceback.format_exc()}", stacklevel=2)

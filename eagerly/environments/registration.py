@@ -1,4 +1,4 @@
-"""The ids of partly observed environments."""
+"""Ids of the partially observable environments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gymnasium.wrappers import FrameStackObservation
 
 from eagerly.environments.wrappers import Flicker, HideCoordinates, Pictures
 
-# Of each id: what it is made of, its coordinates, and those of them that are hidden. The
-# observations of the MuJoCo environments are positions, then velocities, with their default
-# arguments; of the cart-pole each position stands before its velocity.
+# For each id: the base environment, its number of coordinates and the hidden ones. With default
+# arguments, MuJoCo observations are all positions, then all velocities. CartPole observations
+# alternate positions and velocities.
 POSITIONS = {
     "PendulumPositions-v1": ("Pendulum-v1", 3, range(2, 3)),
     "CartPolePositions-v1": ("CartPole-v1", 4, range(1, 4, 2)),
@@ -21,15 +21,16 @@ POSITIONS = {
     "Walker2dPositions-v5": ("Walker2d-v5", 17, range(8, 17)),
 }
 
-# Of each id: what is made of it. Every second observation is lost, as in Hausknecht and Stone 2015.
+# For each id: the base environment. Half of the observations are lost, as in Hausknecht and Stone
+# (2015).
 FLICKERING = {"PendulumFlickering-v1": "Pendulum-v1"}
 
-# Of each id: what is shown as three grey pictures of 64 by 64, the newest last.
+# For each id: the base environment, shown as three 64x64 grayscale frames, newest last.
 PIXELS = {"PendulumPixels-v1": "Pendulum-v1", "CartPolePixels-v1": "CartPole-v1"}
 
 
 def register() -> None:
-    """Registers the ids; again is harmless."""
+    """Registers the ids; repeated calls are harmless."""
     for name, base in PIXELS.items():
         pictures = Pictures.wrapper_spec(size=64), FrameStackObservation.wrapper_spec(stack_size=3)
         _register(name, base, {"render_mode": "rgb_array"}, *pictures)

@@ -1,4 +1,4 @@
-"""One environment in a process of its own, where it cannot be in this one."""
+"""Runs one environment in a separate process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eagerly.environments.values import check_info
 from eagerly.environments.worker_process import LostError, WorkerProcess, message_of, sendable
 from eagerly.errors import RunError
 
-STARTING = 120.0  # seconds that a process may take to start and import, besides its environment
+STARTING = 120.0  # seconds allowed for a process to start and import, excluding its environment
 
 
 class _RemoteTraceback:
-    """An environment that is called from another process; of `info` only the mask is sent."""
+    """The environment inside the separate process; only the mask of `info` is sent back."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
         self._env = make()
@@ -44,16 +44,16 @@ def _mask_in(info: Any) -> dict[str, Any]:
 
 
 class RemoteEnvironment(gymnasium.Env[Any, Any]):
-    """One environment in a process of its own.
+    """An environment in a separate process.
 
     Args:
-        factory: Makes it; sent there by value.
-        look: Makes one here, to look at its spaces.
-        timeout: Seconds that a call may take; 0: for ever.
+        factory: Creates the environment there; sent by value.
+        look: Creates one in this process, to read its spaces.
+        timeout: Seconds allowed per call; 0: unlimited.
 
     Raises:
-        RunError: If it cannot be sent. Also, from its methods, if it fails, its process dies, or it
-            does not come back.
+        RunError: If the factory cannot be sent or the environment cannot be created. Also raised by
+            the methods if the environment fails, its process dies or a call times out.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
             raise
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets it; of `info` the mask comes back."""
+        """Resets the environment; the returned `info` contains only the mask."""
         return self._ask("reset", seed, options)
 
     def step(self, action: Any) -> Any:
-        """Steps it; of `info` the mask comes back."""
+        """Steps the environment; the returned `info` contains only the mask."""
         return self._ask("step", action)
 
     def call(self, name: str, *args: Any) -> Any:
-        """Calls a method of it, or of one of its wrappers."""
+        """Calls a method of the environment or one of its wrappers."""
         return self._ask("call", name, *args)
 
     def _ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
@@ -102,5 +102,5 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
             ) from error
 
     def close(self) -> None:
-        """Closes it and ends the process."""
+        """Closes the environment and ends its process."""
         self._worker.close()

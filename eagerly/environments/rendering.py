@@ -1,4 +1,4 @@
-"""What libraries of environments do to their surroundings: displays, log files."""
+"""Configures side effects of simulators: displays and log files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 def choose_renderer() -> None:
-    """Lets MuJoCo and Pygame draw without a display; must come before they are imported.
+    """Configures MuJoCo and Pygame for rendering without a display.
 
-    Where there is no display, sets MUJOCO_GL to "egl" and SDL_VIDEODRIVER to "dummy", unless the
-    user has set them.
+    Must be called before they are imported. On Linux without a display, sets MUJOCO_GL to "egl" and
+    SDL_VIDEODRIVER to "dummy", unless the user has set them.
     """
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -26,10 +26,10 @@ def choose_renderer() -> None:
 
 
 def report_mujoco_warnings() -> None:
-    """Logs MuJoCo's warnings, from when something imports it.
+    """Logs MuJoCo's warnings as soon as MuJoCo is imported.
 
-    By itself it appends them to a file MUJOCO_LOG.TXT in the working directory, whatever stands
-    there, a link to another file for example. A handler that somebody has set stays.
+    By default, MuJoCo appends them to MUJOCO_LOG.TXT in the working directory, even if that is a
+    link to another file. A handler that is already set is kept.
     """
     if "mujoco" in sys.modules:
         _set_handler()
@@ -56,5 +56,5 @@ def _set_handler() -> None:
 
 
 def _warn(text: str) -> None:
-    # What is deprecated concerns who writes a model, and not who trains on it.
+    # Deprecations concern authors of models, not users who train on them.
     _log.log(logging.DEBUG if "deprecated" in text else logging.WARNING, f"MuJoCo: {text.strip()}")

@@ -1,4 +1,4 @@
-"""Checks and copies of rewards, infos and other values that an environment returns."""
+"""Checks and copies of rewards, `info` entries and other values returned by environments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_info(info: Any) -> None:
 
 
 def check_reward(reward: Any) -> None:
-    """Raises `SpaceError` unless a reward is a number in the range of a float, NaN included."""
+    """Raises `SpaceError` unless a reward is a number in float range; NaN is allowed."""
     if not isinstance(reward, numbers.Real) and not is_scalar(reward, "biuf"):
         raise SpaceError(f"reward must be a number; got {short(reward)}")
     try:
@@ -34,7 +34,7 @@ def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
     """Returns the finite numbers and booleans of an `info` dictionary, with their keys as text.
 
     Raises:
-        SpaceError: If a number does not fit into a float, or its key is not Unicode text.
+        SpaceError: If a number does not fit into a float or its key is not Unicode text.
     """
     found: dict[str, float] = {}
     for key, value in info.items():
@@ -43,7 +43,7 @@ def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
         name = str(key)
         try:
             name.encode()
-        except UnicodeEncodeError as error:  # half of a surrogate pair
+        except UnicodeEncodeError as error:  # an unpaired surrogate
             raise SpaceError(
                 f"the key of a number in info must be Unicode text; got {key!r}: rename it"
             ) from error
@@ -57,10 +57,11 @@ def numeric_items(info: Mapping[str, Any]) -> dict[str, float]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a copy of an `info` entry that a checkpoint can hold; NumPy scalars become Python's.
+    """Returns a copy of an `info` entry that a checkpoint can hold, with NumPy scalars converted.
 
     Raises:
-        TypeError: If it is not a number in the range of a float, text, a boolean, None or an array.
+        TypeError: If the entry is not a number in float range, text, a boolean, None or an array of
+            numbers.
     """
     expected = "a number in the range of a float, text, boolean, None or array of numbers; got"
     if isinstance(value, np.generic):
@@ -86,7 +87,7 @@ def is_scalar(value: Any, kinds: str) -> bool:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns a value as an array; lists of different lengths become an array of objects."""
+    """Returns a value as an array; ragged lists become an array of objects."""
     try:
         return np.asarray(value)
     except ValueError:
@@ -94,10 +95,10 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def short(value: Any) -> str:
-    """Returns the representation of a value for messages, cut to 100 characters."""
+    """Returns the representation of a value for messages, truncated to 100 characters."""
     shape = f" of shape {np.shape(value)}" if isinstance(value, np.ndarray) else ""
     try:
         text = repr(value)
-    except Exception:  # Python writes no integers beyond 4300 digits
+    except Exception:  # such as an integer beyond Python's limit of 4,300 digits
         text = f"<{type(value).__name__}>"
     return (text if len(text) <= 100 else text[:100] + "...") + shape

@@ -1,4 +1,4 @@
-"""Ends a process whose environment does not come back."""
+"""Terminates a process whose environment hangs."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_TICKS = 8  # looks per timeout
+_TICKS = 8  # checks per timeout
 _LONGEST_TICK = 1.0
 OF_A_RUN = "No checkpoint was written from it; the same command continues from the last one."
 _DEBUGGERS = {"bdb", "pdb"}
 
 
 class Watchdog:
-    """Watches the calls into environments that one thread of this process makes at a time.
+    """Monitors the environment calls of one thread of this process.
 
-    Such a call cannot be broken off from within: one that takes longer than the timeout ends the
-    process, with a message and exit code 1. Time in which the process is stopped (Ctrl-Z) or
-    stands in Python's debugger does not count. A call that holds Python's interpreter lock in C
-    code all the time keeps the watchdog from looking, too.
+    A hanging call cannot be interrupted from within. A call that exceeds the timeout therefore
+    terminates the process, with a message and exit code 1. Time during which the process is stopped
+    (Ctrl-Z) or in Python's debugger does not count. A call that never releases the GIL also blocks
+    the watchdog.
 
     Args:
-        timeout: Seconds that a call may take; 0 watches nothing.
-        where: Says in words where the run is.
-        advice: Ends the message: what came of it, and what to do.
-        tell: Takes the message in place of the standard error output, without `where` and `advice`.
+        timeout: Seconds allowed per call; 0 disables the watchdog.
+        where: Returns a description of the run's progress.
+        advice: End of the message: the consequences and the remedy.
+        tell: Receives the message instead of stderr, without `where` and `advice`.
 
     Attributes:
-        call: The call that is being made: whose, of which method, how many calls it stands for, and
-            its thread; a new tuple for each call, None between calls.
+        call: The call in progress: environment, method, number of calls that it counts as, and
+            thread. Each call needs a new tuple; None between calls.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Watchdog:
 
     @contextmanager
     def calling(self, what: str, patience: int = 1) -> Iterator[None]:
-        """Watches what is done while entered, which may take as long as `patience` calls."""
+        """Monitors a `with` block, which may take as long as `patience` calls."""
         self.call = what, "", patience, threading.get_ident()
         try:
             yield
@@ -60,11 +60,11 @@ class Watchdog:
             self.call = None
 
     def another(self) -> Watchdog:
-        """Makes another one, which watches another thread in the same way."""
+        """Creates a watchdog with the same settings for another thread."""
         return Watchdog(self._timeout, self._where, self._advice, tell=self._tell)
 
     def close(self) -> None:
-        """Stops watching, and waits for the thread to end: it refers to the whole run."""
+        """Stops the watchdog and joins its thread, which references the whole run."""
         self._closed.set()
         if self._timeout:
             self._watching.join()
@@ -72,7 +72,7 @@ class Watchdog:
     def _watch(self) -> None:
         tick = min(self._timeout / _TICKS, _LONGEST_TICK)
         last, waited = None, 0.0
-        # Ticks are counted, not the clock: it goes on while the process is stopped.
+        # Counts ticks, because the clock also runs while the process is stopped.
         while not self._closed.wait(tick):
             call = self.call
             waited = waited + tick if call is not None and call is last else 0.0
@@ -98,7 +98,7 @@ class Watchdog:
                 return
             sys.stderr.write(f"\nError: stopped {self._where()}: {what}{self._advice}\n")
             sys.stderr.flush()
-        finally:  # also where nobody can read it
+        finally:  # even if the message cannot be written
             os._exit(1)
 
 

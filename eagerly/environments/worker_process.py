@@ -1,7 +1,7 @@
-"""Objects in processes of their own, which neither signals nor a dead trainer leave behind.
+"""Objects in child processes, which never outlive the trainer, even if it is killed.
 
 Processes are spawned, not forked: a fork would copy TensorFlow with its threads, and the trainer's
-open files, locks included. They never import TensorFlow, nor the program that was started.
+open files, including locks. They import neither TensorFlow nor the main program.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from eagerly.reaper import reaper
 
 _STOP = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SAFE_PATH = "PYTHONSAFEPATH"
-_PATIENCE = 5.0  # seconds that closing an object may take
+_PATIENCE = 5.0  # seconds allowed for closing an object
 _CLOSE = pickle.dumps(None)
-# What is raised elsewhere as what it was there; everything else comes with its traceback.
+# Errors that are raised with their own class in the calling process; others become a traceback.
 _TOLD: tuple[type[Exception], ...] = (RunError, FloatingPointError)
 
 
 class LostError(Exception):
-    """An object does not answer, because it or its process no longer exists."""
+    """An object does not answer because it or its process no longer exists."""
 
 
 class WorkerLoop:
-    """An object that is made, and whose methods are called, by messages.
+    """Creates an object and calls its methods in response to messages.
 
-    What it raises is an answer, too: exception classes may be unknown to whoever asked.
+    Errors are answers too, because the caller may not know the exception's class.
 
     Args:
-        content: What makes it, as cloudpickle writes it.
+        content: The object's factory, serialized with cloudpickle.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -56,22 +56,23 @@ class WorkerLoop:
         self._made: Any = None
 
     def answer(self, message: bytes, *more: Any) -> bytes:
-        """Calls the method that a message names, with its arguments and more; returns the answer.
+        """Calls the method named in a message and returns the answer.
 
-        The first message makes the object before.
+        Arguments are those in the message, followed by `more`. The first message also creates the
+        object.
         """
         try:
             method, arguments = pickle.loads(message)
             if self._content is not None:
                 content, self._content = self._content, None
                 self._made = _unpickled(content)()
-                threadpool_limits(1, user_api="blas")  # as in the trainer: the same bits
+                threadpool_limits(1, user_api="blas")  # as in the trainer: same bits
             found = getattr(self._made, method)(*arguments, *more)
             return pickle.dumps((None, found), pickle.HIGHEST_PROTOCOL)
         except _TOLD as error:
             kind = FloatingPointError if isinstance(error, FloatingPointError) else RunError
             return failure(str(error), kind)
-        except BaseException:  # such as SystemExit, or the panic of a simulator in Rust
+        except BaseException:  # such as SystemExit, or a panic in a Rust simulator
             return failure(f"it failed in its process:\n{traceback.format_exc()}")
 
     def close(self) -> None:
@@ -83,23 +84,23 @@ class WorkerLoop:
 def _unpickled(content: bytes) -> Callable[[], Any]:
     try:
         make: Callable[[], Any] = cloudpickle.loads(content)
-    except ImportError as error:  # a package of an environment that is registered by its class
+    except ImportError as error:  # the package of an environment registered by its class
         raise RunError(f"its environment needs a package that is missing there: {error}") from error
     return make
 
 
 def failure(what: str, kind: type[Exception] = RunError) -> bytes:
-    """Returns the answer that raises a `RunError`, or one of its kind, where it is read."""
+    """Returns an answer that raises `kind` in the calling process."""
     return pickle.dumps((kind, what))
 
 
 def message_of(method: str, *arguments: Any) -> bytes:
-    """Returns the message that calls a method."""
+    """Returns the message that requests a method call."""
     return pickle.dumps((method, arguments), pickle.HIGHEST_PROTOCOL)
 
 
 def value_of(answer: bytes) -> Any:
-    """Returns what an answer holds, or raises it."""
+    """Returns the result in an answer, or raises its error."""
     kind, found = pickle.loads(answer)
     if kind is not None:
         raise kind(found)
@@ -107,20 +108,20 @@ def value_of(answer: bytes) -> Any:
 
 
 def sendable(make: Callable[[], Any], advice: str) -> bytes:
-    """Returns what makes an object, with all that it needs, so that another process can make it.
+    """Serializes an object's factory, with everything it needs, for another process.
 
     Args:
-        make: Makes it.
-        advice: What to do where that cannot be.
+        make: Creates the object.
+        advice: Alternative suggested in the error message.
 
     Raises:
-        RunError: If something in it cannot be sent.
+        RunError: If the factory cannot be serialized.
     """
     try:
         return cloudpickle.dumps(make)
     except RunError:
         raise
-    except Exception as error:  # whatever the objects say that it holds
+    except Exception as error:  # pickling custom objects may raise anything
         raise RunError(
             f"the environment cannot be sent to another process ({error}): let its factory make "
             f"what cannot, {advice}"
@@ -128,14 +129,14 @@ def sendable(make: Callable[[], Any], advice: str) -> bytes:
 
 
 class WorkerProcess:
-    """A process with an object, whose methods are called from here, one at a time.
+    """A process that holds an object and executes its method calls, one at a time.
 
-    It starts at once, and makes the object when it is first asked.
+    It starts immediately and creates the object on the first call.
 
     Args:
-        content: What makes the object, see `sendable`.
-        name: What the process is called in messages, such as "the process of collector 1".
-        silence: Decides when the process counts as frozen, while it is waited for.
+        content: The object's factory, see `sendable`.
+        name: Name of the process in messages, such as "the process of collector 1".
+        silence: Decides when the process counts as frozen.
 
     Attributes:
         process: The process.
@@ -151,15 +152,15 @@ class WorkerProcess:
         self.process = context.Process(
             target=_serve, args=(there, signs_there, content, asked), name=name
         )
-        # It would run the program that was started again, as `__mp_main__`, up to its main guard,
-        # and with it whatever that imports: TensorFlow. What an object needs of it is sent by value
-        # instead. And Python would put the working directory first on its path, before its own
-        # library, until it is told the path of this process.
+        # Otherwise, the child would run the main program as `__mp_main__`, up to its main guard,
+        # and so import TensorFlow. Objects from that program are sent by value instead. The safe
+        # path keeps the working directory from preceding the standard library on the child's path
+        # until it receives the path of this process.
         main = types.ModuleType("__main__")
         with _replaced(os.environ, _SAFE_PATH, "1"), _replaced(sys.modules, "__main__", main):
             with _signals_blocked():
-                # Of these it ignores all but the hangup, which stays blocked in it. By itself,
-                # because it lets the others through here as it starts.
+                # The tracker ignores SIGINT and SIGTERM; SIGHUP stays blocked in it. It is started
+                # separately, because its start unblocks the other two in this thread.
                 resource_tracker.ensure_running()
             with _signals_blocked():
                 self.process.start()
@@ -167,12 +168,12 @@ class WorkerProcess:
         signs_there.close()
         assert self.process.pid is not None
         reaper().add([self.process.pid])
-        # It does not react to SIGTERM, with which multiprocessing would end it at exit.
+        # The process ignores SIGTERM, which multiprocessing would use to end it at exit.
         atexit.register(self.kill)
         threading.Thread(target=self._listen, args=[signs], name=name, daemon=True).start()
 
     def _listen(self, signs: Connection) -> None:
-        """Kills the process if it is frozen, which ends whatever waits for it."""
+        """Kills the process if it is frozen, which ends any wait for its answer."""
         with suppress(EOFError, OSError), signs:
             while not self._closed.is_set():
                 if signs.poll(TICK):
@@ -186,25 +187,25 @@ class WorkerProcess:
                     return
 
     def send(self, message: bytes) -> None:
-        """Asks something, see `message_of`.
+        """Sends a message, see `message_of`.
 
         Raises:
-            LostError: If the process has died, or is frozen.
+            LostError: If the process has died or is frozen.
         """
         with self._watched():
             self._pipe.send_bytes(message)
 
     def receive(self, timeout: float = 0.0) -> Any:
-        """Waits for the answer, and returns it.
+        """Waits for the answer and returns it.
 
         Args:
-            timeout: Seconds to wait at most; 0: until the process has died or is frozen.
+            timeout: Maximum wait in seconds; 0: until the process dies or is frozen.
 
         Raises:
-            LostError: If the process has died, or is frozen.
-            TimeoutError: If there is no answer. The process is killed: what it may still answer
-                would be taken for another answer.
-            RunError, FloatingPointError: What the object raised.
+            LostError: If the process has died or is frozen.
+            TimeoutError: If no answer arrives in time. The process is killed, because a late answer
+                would be mistaken for the next one.
+            RunError, FloatingPointError: If the object raised it.
         """
         answer = None
         with self._death_told():
@@ -222,7 +223,7 @@ class WorkerProcess:
         try:
             yield
         except (EOFError, OSError) as error:
-            self.process.join(1.0)  # the pipe may close a moment before the process has ended
+            self.process.join(1.0)  # the pipe may close shortly before the process ends
             code = self.process.exitcode
             what = f"{self._name} (exit code {code}) has died"
             if self._is_frozen:
@@ -232,7 +233,7 @@ class WorkerProcess:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Waits for the process without a limit other than that of its silence."""
+        """Enables the detection of a frozen process during a wait."""
         self._is_watched = True
         try:
             with self._death_told():
@@ -241,15 +242,15 @@ class WorkerProcess:
             self._is_watched = False
 
     def begin_to_close(self) -> None:
-        """Asks the process to close its object and to end; `close` waits for it."""
-        with suppress(OSError):  # dead, or closed
+        """Asks the process to close its object and exit; `close` waits for it."""
+        with suppress(OSError):  # dead or already closed
             self._pipe.send_bytes(_CLOSE)
 
     def close(self, deadline: float | None = None) -> None:
-        """Closes the object and ends the process; it is killed if that lasts.
+        """Closes the object and ends the process, which is killed at the deadline.
 
         Args:
-            deadline: Until when to wait, on the monotonic clock; None: some seconds.
+            deadline: Time on the monotonic clock, after `begin_to_close`; None: in a few seconds.
         """
         if deadline is None:
             self.begin_to_close()
@@ -267,7 +268,7 @@ class WorkerProcess:
 
 
 def close_all(workers: list[WorkerProcess]) -> None:
-    """Closes workers side by side."""
+    """Closes workers in parallel."""
     for worker in workers:
         worker.begin_to_close()
     deadline = time.monotonic() + _PATIENCE
@@ -275,11 +276,11 @@ def close_all(workers: list[WorkerProcess]) -> None:
         worker.close(deadline)
 
 
-_answered: list[Connection] = []  # in the process of a worker its end of the pipe
+_answered: list[Connection] = []  # in a worker process: its end of the pipe
 
 
 def answer_and_end(what: str) -> None:
-    """Raises a `RunError` where an answer is waited for, and ends this process."""
+    """Raises a `RunError` in the trainer and ends this process."""
     for pipe in _answered:
         with suppress(OSError):
             pipe.send_bytes(failure(what))
@@ -287,12 +288,12 @@ def answer_and_end(what: str) -> None:
 
 
 def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_path: bool) -> None:
-    """Answers until it is told to close, or the trainer is no more."""
+    """Answers messages until it receives `_CLOSE` or the trainer is gone."""
     if not asked_for_safe_path:
-        os.environ.pop(_SAFE_PATH, None)  # it was for this process alone
+        os.environ.pop(_SAFE_PATH, None)  # intended only for this process
     for number in _STOP:
-        # Ctrl-C reaches the whole process group; when to end is the trainer's decision. A handler,
-        # unlike SIG_IGN, is not inherited by programs that an environment starts.
+        # Ctrl-C reaches the whole process group, but the trainer decides when to stop. Unlike
+        # SIG_IGN, a handler is not inherited by programs that an environment starts.
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
     threading.Thread(target=give_signs, args=[signs], daemon=True).start()
@@ -304,14 +305,14 @@ def _serve(pipe: Connection, signs: Connection, content: bytes, asked_for_safe_p
             pipe.send_bytes(served.answer(message))
         served.close()
     except (EOFError, ConnectionError):
-        return  # nobody is left to be told
+        return  # the trainer is gone
 
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Lets processes that are started meanwhile begin with the signals blocked.
+    """Blocks the signals in processes that are started meanwhile, until they unblock them.
 
-    They let them through once they are prepared. Here other threads still receive them.
+    Other threads of this process still receive the signals.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:
@@ -322,7 +323,7 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def _replaced(mapping: MutableMapping[str, Any], key: str, value: Any) -> Iterator[None]:
-    """Gives a key another value while entered."""
+    """Temporarily replaces the value of a key."""
     before = mapping.get(key)
     mapping[key] = value
     try:

@@ -1,4 +1,4 @@
-"""Wrappers that hide a part of what an environment shows."""
+"""Wrappers that make environments partially observable."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Env = gymnasium.Env[Any, Any]
 class HideCoordinates(
     gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.RecordConstructorArgs
 ):
-    """Leaves chosen coordinates out of a flat observation.
+    """Removes coordinates from a flat observation.
 
     Args:
-        env: An environment with a flat `Box` of O observations.
-        hidden: Which coordinates are left out, in [0, O).
-        size: The O for which they are named; None for any.
+        env: An environment whose observations are a flat `Box` of size O.
+        hidden: Indices of the coordinates to remove, in [0, O).
+        size: Expected O; None accepts any.
 
     Raises:
-        ValueError: If the observations are no flat `Box`, O is another, a coordinate is not one of
-            theirs, or none would be left.
+        ValueError: If the observations are not a flat `Box`, O is not `size`, an index is out of
+            range, or no coordinate would remain.
     """
 
     def __init__(self, env: Env, hidden: Sequence[int], size: int | None = None) -> None:
@@ -50,15 +50,15 @@ class HideCoordinates(
         )
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Returns what is left of an observation."""
+        """Returns the remaining coordinates of an observation."""
         return observation[self._kept]
 
 
 class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """Shows something else than the observation at random steps, drawn from the episode's seed.
+    """Replaces the observation at random steps, which depend on the episode's seed.
 
-    The draws have a generator of their own: those of the environment stay what they are. The
-    observation that a reset returns is always shown.
+    Uses a separate generator, so that the environment's random numbers do not change. The
+    observation returned by `reset` is never replaced.
     """
 
     def __init__(self, env: Env, probability: float) -> None:
@@ -72,11 +72,11 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
         self._shown: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environment; with a seed the draws begin anew, too."""
+        """Resets the environment; a seed also restarts the random draws."""
         if seed is not None:
             self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(7,)))
         observation, info = self.env.reset(seed=seed, options=options)
-        self._shown = np.array(observation)  # an environment may use its array again
+        self._shown = np.array(observation)  # an environment may reuse its array
         return observation, info
 
     def step(self, action: Any) -> Any:
@@ -92,14 +92,14 @@ class _Unreliable(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordC
 
 
 class DropObservations(_Unreliable):
-    """At random steps shows the observation before again, as a sensor does that misses a beat.
+    """Repeats the previous observation at random steps, like a sensor that drops readings.
 
     Args:
-        env: An environment with a flat `Box` of observations.
-        probability: That of each step, in [0, 1].
+        env: An environment whose observations are a flat `Box`.
+        probability: Probability at each step, in [0, 1].
 
     Raises:
-        ValueError: If the observations are no flat `Box`, or the probability is none.
+        ValueError: If the observations are not a flat `Box` or the probability is out of range.
     """
 
     def _instead(self, observation: np.ndarray) -> np.ndarray:
@@ -107,17 +107,18 @@ class DropObservations(_Unreliable):
 
 
 class Flicker(_Unreliable):
-    """At random steps shows zeros, as a camera does whose picture fails.
+    """Replaces the observation with zeros at random steps, like a camera that loses frames.
 
-    Hausknecht and Stone 2015, "Deep Recurrent Q-Learning for Partially Observable MDPs", with a
-    probability of 0.5.
+    Source: Hausknecht and Stone (2015), "Deep Recurrent Q-Learning for Partially Observable MDPs",
+    with a probability of 0.5.
 
     Args:
-        env: An environment with a flat `Box` of observations, in whose bounds 0 lies.
-        probability: That of each step, in [0, 1].
+        env: An environment whose observations are a flat `Box` that contains 0.
+        probability: Probability at each step, in [0, 1].
 
     Raises:
-        ValueError: If the observations are no flat `Box`, 0 is none, or the probability is none.
+        ValueError: If the observations are not a flat `Box` that contains 0, or the probability is
+            out of range.
     """
 
     def __init__(self, env: Env, probability: float) -> None:
@@ -131,14 +132,14 @@ class Flicker(_Unreliable):
 
 
 class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """Shows small grey pictures of an environment instead of its observations.
+    """Replaces observations with small grayscale images of the environment.
 
     Args:
-        env: An environment that draws itself, with the render mode rgb_array.
-        size: Height and width of the pictures.
+        env: An environment with render mode rgb_array.
+        size: Height and width of the images, in pixels.
 
     Raises:
-        ValueError: If the environment does not draw itself, or the size is not positive.
+        ValueError: If the render mode is not rgb_array or the size is not positive.
     """
 
     def __init__(self, env: Env, size: int) -> None:
@@ -156,9 +157,9 @@ class Pictures(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.Reco
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size), np.uint8)
 
     def observation(self, observation: Any) -> np.ndarray:
-        """Draws the environment as it is, `[size, size]`."""
+        """Renders the environment in its current state, `[size, size]` uint8."""
         frame: Any = self.env.render()
-        # The mean over the pixels that a small one covers.
+        # BOX averages the source pixels under each output pixel.
         small = Image.fromarray(frame).convert("L").resize((self._size,) * 2, Image.Resampling.BOX)
         return np.asarray(small)
 

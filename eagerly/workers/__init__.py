@@ -1,1 +1,1 @@
-"""Workers: groups of environments that act and are stepped, here or elsewhere."""
+"""Workers that act in groups of environments, in this process or elsewhere."""

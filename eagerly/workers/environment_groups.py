@@ -1,4 +1,4 @@
-"""N environments in groups: stepping them, and bringing them back into their episodes."""
+"""N environments in groups: stepping them and restoring their episodes."""
 
 from __future__ import annotations
 
@@ -23,40 +23,39 @@ _NOT_REPEATED = "they did not come back to where they were"
 
 
 class Environments:
-    """N copies of an environment in groups, each episode reset with a seed of its own.
+    """N copies of an environment in groups, with a separate seed for each episode.
 
-    Groups act and are stepped by themselves, wherever they are. What they have done since their
-    episodes began is kept here, so that any of them can be brought back to where it is: a group
-    whose collector is lost is made again, repeats its episodes, and is asked again.
+    Groups act and step independently, wherever they run. The actions of episodes in progress are
+    recorded here, so that any group can be restored. If a collector is lost, its groups are created
+    again, replay their episodes and repeat the pending request.
 
     Args:
-        make: Makes one of them.
+        make: Creates one environment.
         num_envs: N.
         seed: Seed of the run; every episode's seed derives from it.
-        group_size: G, the environments of a group; the last group may have fewer. 0: all of them.
-        acting: Whether groups act by themselves. Otherwise they are only stepped, and there is one
-            for each collector, whatever `group_size` is.
-        collectors: Where groups are: "here", "processes", "ray" or "ray:HOST:PORT"; the bits are
-            the same.
-        num_collectors: How many processes have them; 0: one for each group, or environment where
-            groups do not act, at most as many as there are cores.
-        allow_different: Whether collectors on other machines may have other versions.
-        watchdog: Watches environments in this process; None watches nothing.
-        timeout: Seconds that a step or reset may take in another process; 0: for ever.
-        restorable: Whether the actions of the episodes in progress are kept, to repeat them.
-        repeats: Whether it was seen that they repeat themselves from their seed, if that was
-            looked at.
-        info_keys: What of `info` each step hands on, in `Rollout.kept`.
+        group_size: G, environments per group; the last group may be smaller. 0: a single group.
+        acting: Whether groups choose their actions. Otherwise they only step, with one group per
+            collector, and `group_size` is ignored.
+        collectors: Where groups run: "here", "processes", "ray" or "ray:HOST:PORT". Results are
+            bitwise identical.
+        num_collectors: Number of collectors. 0: one per group (per environment if groups do not
+            act), limited by the number of cores.
+        allow_different: Whether collectors on other machines may have different versions.
+        watchdog: Monitors environments in this process; None disables monitoring.
+        timeout: Seconds allowed for a step or reset in another process; 0: unlimited.
+        restorable: Whether the actions of episodes in progress are recorded for replay.
+        repeats: Whether episodes were found to be reproducible from their seed; None if untested.
+        info_keys: Entries of `info` kept for each step, in `Rollout.kept`.
 
     Attributes:
-        groups: The numbers of each group's environments.
-        acting: As given.
-        num_collectors: How many there are.
-        repeats: As given; after `restore` whether episodes that were repeated came back. Once it
-            is False it stays so, also in `state`.
-        lost: `[N]` bool, which of them the newest `restore`, `step` or `rollout` could not bring
-            back into their episodes: they began fresh ones.
-        why_lost: Why, in words.
+        groups: Indices of each group's environments.
+        acting: Whether groups choose their actions.
+        num_collectors: Number of collectors.
+        repeats: As given, then updated by replays: whether episodes were reproduced. Once False, it
+            remains False, also in `state`.
+        lost: `[N]` bool, environments that the latest `restore`, `step` or `rollout` could not
+            restore to their episodes. They started fresh ones.
+        why_lost: The reason, as text.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Environments:
         self._thread: ThreadPoolExecutor | None = None
         self._begun: Future[list[Rollout]] | None = None
         self._policies: Sequence[Acts] = ()
-        self._explorations: list[Any] = []  # before a rollout that has begun
+        self._explorations: list[Any] = []  # before the rollout in progress
         self.lost = self._none_lost = np.zeros(num_envs, bool)
         self.why_lost = ""
         spec = GroupSpec(make, self.groups, seed, timeout, tuple(info_keys))
@@ -96,7 +95,7 @@ class Environments:
         self._recovery = Recovery(
             self._collectors, self.groups, self._episodes, restorable=restorable
         )
-        self._is_remote = collectors != HERE  # nothing is lost in this process
+        self._is_remote = collectors != HERE  # groups in this process are never lost
         self._ask = self._recovery.ask if self._is_remote else self._collectors.ask
         try:
             answers = self._ask(
@@ -119,12 +118,12 @@ class Environments:
         return self._episodes.observations
 
     def set_policies(self, policies: Sequence[Acts]) -> None:
-        """Takes the policy of each group, with which it acts."""
+        """Sets the policy of each group."""
         self._policies = policies
         self._collectors.set_policies(dict(enumerate(policies)))
 
     def explorations(self) -> list[dict[str, Any]]:
-        """Returns the state of each group's exploration, before a rollout that has begun."""
+        """Returns each group's exploration state, from before any rollout in progress."""
         if self._begun is not None:
             return self._explorations
         return [policy.exploration.state() for policy in self._policies]
@@ -134,7 +133,7 @@ class Environments:
         self._begin([self._episodes.begin(numbers) for numbers in self.groups])
 
     def step(self, actions: np.ndarray) -> Rollout:
-        """Steps with actions `[N, A]` in the environment's units, then resets what has ended."""
+        """Executes actions `[N, A]` in the environment's units, then resets finished episodes."""
         requests = {
             group: (EnvironmentGroup.rollout, (1, 0, actions[numbers.start : numbers.stop]))
             for group, numbers in enumerate(self.groups)
@@ -142,19 +141,19 @@ class Environments:
         return self._taken(list(self._ask(requests).values()))
 
     def rollout(self, actor: RowPolicy | None, steps: int = 1, random_steps: int = 0) -> Rollout:
-        """Lets each group act and step.
+        """Runs T steps of every environment with its group's policy.
 
         Args:
-            actor: Maps observations `[G, O]` to scores `[G, A]`; None: as before.
-            steps: T, the steps of each environment.
-            random_steps: How many of them are uniformly random at first.
+            actor: Maps observations `[G, O]` to scores `[G, A]`; None keeps the current one.
+            steps: T.
+            random_steps: Number of initial steps with uniformly random actions.
         """
         return self._taken(self._acted(actor, steps, random_steps))
 
     def begin_rollout(self, actor: RowPolicy | None, steps: int, random_steps: int) -> None:
-        """Begins what `rollout` does in a thread, until `finish_rollout` waits for it.
+        """Starts a rollout in the background; `finish_rollout` waits for the result.
 
-        Until then everything here is as it was before.
+        Until then, the public state of this object does not change.
         """
         self._explorations = self.explorations()
         if self._thread is None:
@@ -162,7 +161,7 @@ class Environments:
         self._begun = self._thread.submit(self._acted, actor, steps, random_steps)
 
     def finish_rollout(self) -> Rollout:
-        """Waits for the rollout that has begun."""
+        """Waits for the rollout in progress and returns it."""
         assert self._begun is not None
         begun, self._begun = self._begun, None
         return self._taken(begun.result())
@@ -172,7 +171,7 @@ class Environments:
         return list(self._ask(dict.fromkeys(range(len(self.groups)), request), actor).values())
 
     def _taken(self, parts: list[Rollout]) -> Rollout:
-        """Joins the rollouts of groups, and counts what episodes have done."""
+        """Joins the rollouts of groups and records them in the episode log."""
         self.lost = self._none_lost
         if self._is_remote:
             self.lost = self._recovery.taken_lost()
@@ -187,16 +186,16 @@ class Environments:
         return rollout
 
     def _begin(self, requests: Sequence[Request]) -> np.ndarray:
-        """Brings every group into episodes; returns the returns reached, `[N]`."""
+        """Resets every group to its episodes and returns the accumulated returns, `[N]`."""
         answers = self._ask(dict(enumerate(requests))).values()
         observations, returns = zip(*answers, strict=True)
         self._episodes.observations = np.concatenate(observations)
         return np.concatenate(returns)
 
     def state(self) -> dict[str, Any]:
-        """Returns what `restore` needs: episode numbers, actions and returns, the observations.
+        """Returns the state for `restore`: episode numbers, actions, returns and observations.
 
-        Under "repeats" it has False, if it was seen that episodes do not repeat themselves.
+        Contains "repeats" (False) only if episodes were found not to be reproducible.
         """
         state = {
             "episodes": list(self._episodes.episodes),
@@ -208,14 +207,14 @@ class Environments:
         return state | {"repeats": False} if self.repeats is False else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Brings every environment back to where `state` was taken, and says in `lost` which not.
+        """Restores every environment to a saved state and marks failures in `lost`.
 
-        An environment is lost, and begins a fresh episode, if it did not come back to the same
-        observation with the same return, because it does not repeat itself from a seed; all of them
-        are if their number has changed, or actions are not to be repeated.
+        An environment is lost, and starts a fresh episode, if its replay does not reproduce the
+        observation and the return. All are lost if the number of environments has changed, or if
+        actions were not recorded or must not be replayed.
 
         Raises:
-            ValueError: If it is the state of other environments.
+            ValueError: If the numbers of episodes, action sequences and returns differ.
         """
         count = len(self)
         episodes = [int(number) for number in state["episodes"]]
@@ -234,7 +233,7 @@ class Environments:
             self.why_lost = f"there were {len(episodes)} environments"
         if self.why_lost:
             log.begin_next(np.ones(count, bool))
-            self.start()  # one reset: it may be expensive
+            self.start()  # a single reset, which may be expensive
             self.lost = np.ones(count, bool)
             return
         log.restore(state)
@@ -245,19 +244,19 @@ class Environments:
             self.repeats = False
             log.begin_next(lost)
             self.start()
-        elif log.lengths.any() and self.repeats is not False:  # one may come back by chance
+        elif log.lengths.any() and self.repeats is not False:  # a match may be chance
             self.repeats = True
         self.lost, self.why_lost = lost, _NOT_REPEATED
 
     def expect_stop(self) -> None:
-        """Shortens the wait for collectors that are frozen, because the run is to stop.
+        """Shortens the wait for frozen collectors because the run was asked to stop.
 
-        They are started again, so that the round becomes complete.
+        They are restarted, so that the round can be completed.
         """
         self._collectors.expect_stop()
 
     def close(self) -> None:
-        """Closes every environment, once those of a rollout that has begun have made their step."""
+        """Closes every environment, after the current step of any rollout in progress."""
         self._recovery.is_closing = True
         patience = self._collectors.interrupt()
         if self._begun is not None:

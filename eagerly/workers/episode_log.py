@@ -1,4 +1,4 @@
-"""What episodes in progress have done: enough to bring any of them back to where it is."""
+"""History of the episodes in progress, sufficient to restore each one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from eagerly.workers.worker import Request
 
 
 class EpisodeLog:
-    """The episodes of N environments: their numbers, and their actions and returns so far.
+    """Episode numbers of N environments, with the actions and returns so far.
 
     Args:
         count: N.
-        keeps_actions: Whether actions are kept, to repeat them.
+        keeps_actions: Whether actions are recorded for replay.
 
     Attributes:
-        episodes: The number of each one's episode, in its environment.
-        returns: The sum of its rewards so far, `[N]`.
-        lengths: Its steps so far, `[N]`.
-        observations: The current ones, `[N, O]`, float32.
+        episodes: Episode number of each environment.
+        returns: Sum of the current episode's rewards so far, `[N]`.
+        lengths: Number of steps so far, `[N]`.
+        observations: Current observations, `[N, O]`, float32.
     """
 
     def __init__(self, count: int, *, keeps_actions: bool) -> None:
@@ -33,7 +33,7 @@ class EpisodeLog:
         self._actions: list[list[np.ndarray]] = [[] for _ in self.episodes]
 
     def count(self, rollout: Rollout) -> None:
-        """Counts T steps of all environments, and adds the episodes that ended to the rollout."""
+        """Records T steps of all environments and adds the finished episodes to the rollout."""
         for step, (actions, rewards) in enumerate(
             zip(rollout.executed, rollout.rewards, strict=True)
         ):
@@ -50,18 +50,18 @@ class EpisodeLog:
         self.observations = rollout.observations[-1]
 
     def begin_next(self, where: np.ndarray) -> None:
-        """Goes on to the next episode where `[N]` bool says so."""
+        """Starts the next episode of the environments in the mask `where`, `[N]` bool."""
         for index in np.flatnonzero(where).tolist():
             self.episodes[index] += 1
             self._actions[index] = []
             self.returns[index], self.lengths[index] = 0.0, 0
 
     def begin(self, numbers: range, fresh: np.ndarray | None = None) -> Request:
-        """Returns the request that brings a group into its episodes.
+        """Returns the request that resets a group to its episodes and replays them.
 
         Args:
-            numbers: The group's environments.
-            fresh: Where the next episode is to begin instead, `[G]` bool.
+            numbers: Indices of the group's environments.
+            fresh: Mask `[G]` of environments that begin their next episode instead.
         """
         where = np.zeros(len(numbers), bool) if fresh is None else fresh
         episodes = [
@@ -74,11 +74,11 @@ class EpisodeLog:
         return EnvironmentGroup.begin, (episodes, actions, fresh)
 
     def actions(self, shape: Sequence[int]) -> list[np.ndarray]:
-        """Returns the actions of each episode, `[T, ...]` with the shape of one behind it."""
+        """Returns the actions of each episode, `[T, *shape]`."""
         return [np.array(log).reshape(len(log), *shape) for log in self._actions]
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over episodes with their actions, before they are repeated."""
+        """Restores the actions and returns of episodes, before the replay."""
         self._actions = [list(actions) for actions in state["actions"]]
         self.lengths[:] = [len(actions) for actions in self._actions]
         self.returns[:] = state["returns"]

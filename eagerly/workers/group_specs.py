@@ -1,4 +1,4 @@
-"""Which collectors there are, and opening them."""
+"""Creates the collectors selected by the setting `collectors`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ADDRESS = re.compile(r"ray:(?P<address>(\[[0-9a-fA-F:]+\]|[^:/\s\[\]]+):\d{1,5}
 
 
 def check_collectors(kind: str) -> None:
-    """Checks the setting `collectors`.
+    """Validates the setting `collectors`.
 
     Raises:
-        ValueError: If it is none of what it may be.
+        ValueError: If it is not a valid value.
     """
     if kind not in (HERE, PROCESSES, RAY) and not _ADDRESS.fullmatch(kind):
         raise ValueError(
@@ -35,14 +35,14 @@ def check_collectors(kind: str) -> None:
 
 @dataclass(frozen=True)
 class GroupSpec:
-    """How groups of environments are made.
+    """Everything needed to create groups of environments.
 
     Attributes:
-        make: Makes one environment.
-        groups: The environments of each group.
+        make: Creates one environment.
+        groups: Indices of each group's environments.
         seed: Seed of the run.
-        timeout: Seconds that a step or reset may take; 0: for ever.
-        info_keys: What of `info` each step hands on.
+        timeout: Seconds allowed for a step or reset; 0: unlimited.
+        info_keys: Entries of `info` kept for each step.
     """
 
     make: Callable[[], gymnasium.Env[Any, Any]]
@@ -52,32 +52,33 @@ class GroupSpec:
     info_keys: tuple[str, ...]
 
     def here(self, watchdog: Watchdog | None) -> Worker:
-        """Makes all groups in this process."""
+        """Creates all groups in this process."""
         groups = dict(enumerate(self.groups))
         return Worker(self.make, groups, self.seed, watchdog=watchdog, info_keys=self.info_keys)
 
     def elsewhere(
         self, hung: Callable[[str], None], groups: Mapping[int, range]
     ) -> Callable[[], RemoteWorker]:
-        """Returns what makes some groups in the process where it is called."""
+        """Returns a factory that creates the given groups in the process that calls it."""
         return partial(
             RemoteWorker, self.make, groups, self.seed, self.timeout, hung, self.info_keys
         )
 
 
 def groups_of(num_envs: int, size: int) -> list[range]:
-    """Divides environments into groups of a size; the last may have fewer."""
+    """Divides environments into groups of a given size; the last may be smaller."""
     every = range(num_envs)
     return [every[first : first + size] for first in every[::size]]
 
 
 def stepped_groups(num_envs: int, kind: str, count: int) -> list[range]:
-    """Divides environments that are only stepped into groups, one for each collector.
+    """Divides environments that only step into groups, one per collector.
 
     Args:
-        num_envs: How many there are.
-        kind: Where they are, see `opened`.
-        count: How many collectors were asked for; 0 for none in particular.
+        num_envs: Number of environments.
+        kind: Where they run, see `make_workers`.
+        count: Requested number of collectors. 0: one per core for "processes", else one per
+            environment.
     """
     if kind == HERE:
         count = 1
@@ -94,20 +95,21 @@ def make_workers(
     *,
     allow_different: bool = False,
 ) -> tuple[Worker | RemoteWorkers, int]:
-    """Opens collectors.
+    """Creates the collectors.
 
     Args:
-        kind: Where: "here", "processes", "ray" or "ray:HOST:PORT".
-        spec: How groups are made.
-        count: How many collectors; 0: one for each group, at most as many as there are cores.
-        watchdog: Watches environments in this process.
-        allow_different: Whether collectors on other machines may have other versions.
+        kind: Where they run: "here", "processes", "ray" or "ray:HOST:PORT".
+        spec: The groups to create.
+        count: Number of collectors; 0: one per group, limited by the number of cores.
+        watchdog: Monitors environments in this process.
+        allow_different: Whether collectors on other machines may have different versions.
 
     Returns:
-        The collectors, and how many there are.
+        The collectors and their number.
 
     Raises:
-        RunError: If they cannot be had.
+        ValueError: If `kind` is invalid.
+        RunError: If the collectors cannot be created.
     """
     check_collectors(kind)
     groups = spec.groups

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine that only this process uses."""
+"""A private Ray cluster on this machine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any
 from eagerly.errors import RunError
 from eagerly.reaper import Reaper, descendants
 
-_STORE = 2**28  # bytes of shared memory: policies pass through it
+_STORE = 2**28  # bytes of shared memory, used to send policies
 _TOKEN = "RAY_AUTH_TOKEN"
 
 
 class LocalCluster:
-    """Starts a Ray cluster that other users of this machine cannot use, and joins it.
+    """Starts and joins a Ray cluster that other users of this machine cannot access.
 
     Its servers listen on the loopback interface and require a random token. Its sockets and logs
-    are in a folder that only this user can open, which is removed when the cluster ends.
+    are in a folder that only this user can open and that is removed when the cluster ends.
 
     Args:
-        ray: The package.
-        num_cpus: Cores of the cluster.
+        ray: The `ray` package.
+        num_cpus: Number of CPU cores in the cluster.
 
     Raises:
         RunError: If its servers listen on another interface.
@@ -35,12 +35,12 @@ class LocalCluster:
 
     def __init__(self, ray: Any, num_cpus: int) -> None:
         self._ray, before = ray, descendants()
-        # A private folder, because every user may write into Ray's /tmp/ray, sockets included.
+        # A private folder, because every user can write to Ray's /tmp/ray, including its sockets.
         self._folder = Path(mkdtemp(prefix="eagerly-"))
         try:
             with _random_token(ray), _on_loopback(ray):
                 ray.init(
-                    address="local",  # also where another cluster runs
+                    address="local",  # even if another cluster is running
                     include_dashboard=False,
                     num_cpus=num_cpus,
                     object_store_memory=_STORE,
@@ -62,8 +62,8 @@ class LocalCluster:
             )
 
     def close(self) -> None:
-        """Ends all processes of the cluster, also those that are frozen."""
-        for server in self._servers:  # whose children have another parent soon
+        """Ends all processes of the cluster, including frozen ones."""
+        for server in self._servers:  # their children are about to be reparented
             self._reaper.add(descendants(server))
         self._ray.shutdown()
         self._ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
@@ -74,7 +74,7 @@ class LocalCluster:
 def _random_token(ray: Any) -> Iterator[None]:
     """Sets a random token, unless the user has set one.
 
-    Otherwise Ray writes one to `~/.ray/auth_token`, where every user of the machine may read it.
+    Otherwise, Ray writes one to `~/.ray/auth_token`, which other users may be able to read.
     """
     if {_TOKEN, f"{_TOKEN}_PATH"} & os.environ.keys():
         yield
@@ -84,12 +84,12 @@ def _random_token(ray: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_TOKEN]  # another cluster has another one
+        del os.environ[_TOKEN]  # other clusters have other tokens
 
 
 @contextmanager
 def _on_loopback(ray: Any) -> Iterator[None]:
-    """Makes Ray listen on the loopback interface, as it does where it supports no clusters."""
+    """Makes Ray listen on loopback, as on platforms where it does not support clusters."""
     constants = ray._private.ray_constants
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:

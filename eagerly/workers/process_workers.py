@@ -1,4 +1,4 @@
-"""Collecting in processes of this machine."""
+"""Collectors in processes on this machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from eagerly.workers.worker import Request
 
 
 class ProcessWorkers(RemoteWorkers):
-    """Collectors that are processes of this machine.
+    """Collectors that run as processes on this machine.
 
     Args:
-        make: Returns what builds a collector's host.
-        groups: The environments of each group.
-        count: How many collectors there are.
-        timeout: Seconds that a step or reset may take, see `RemoteWorkers`; 0: for ever.
+        make: Returns the factory of a collector's `RemoteWorker`.
+        groups: Indices of each group's environments.
+        count: Number of collectors.
+        timeout: Seconds allowed for a step or reset, see `RemoteWorkers`; 0: unlimited.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ProcessWorkers(RemoteWorkers):
         silence = self._silences[collector]
         worker = WorkerProcess(content, f"the process of collector {collector}", silence)
         self._workers[collector] = worker
-        worker.send(message_of("take", None, {}, None))  # makes the environments
+        worker.send(message_of("take", None, {}, None))  # creates the environments
 
     def _started(self, collector: int) -> None:
         try:
@@ -60,7 +60,7 @@ class ProcessWorkers(RemoteWorkers):
 
 
 def cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Collecting on a Ray cluster, or on one that is started on this machine."""
+"""Collectors on an existing Ray cluster, or on one that is started on this machine."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ from eagerly.workers.versions import differences, surroundings
 from eagerly.workers.worker import Request
 
 _log = logging.getLogger(__name__)
-_CONNECTING = 10.0  # seconds that the head may take to answer
-_BETWEEN = 0.2  # seconds between two looks whether an actor is there again
-_CLOSING = 5.0  # seconds that closing environments may take
+_CONNECTING = 10.0  # seconds allowed for the head node to answer
+_BETWEEN = 0.2  # seconds between checks for a restarted actor
+_CLOSING = 5.0  # seconds allowed for closing environments
 
 
 class _UnavailableError(LostError):
-    """An actor does not answer, and Ray is about to start it again."""
+    """An actor does not answer, and Ray is about to restart it."""
 
 
 class CollectorActor:
-    """What an actor is: a host of groups, and what its bits depend on.
+    """A Ray actor that executes messages for a collector's groups.
 
-    When the process or node of an actor is lost, Ray starts the actor again and tells nobody, even
-    between two messages. So messages are numbered. Environments are called in a thread of their
-    own, so that a message is answered in place of one that hangs.
+    If an actor's process or node is lost, Ray silently restarts the actor, even between two
+    messages. Messages are therefore numbered. Environments run in a separate thread, so that an
+    answer can be sent even if one hangs.
 
     Args:
-        content: What makes the host.
+        content: The factory of the collector's `RemoteWorker`, serialized with cloudpickle.
     """
 
     def __init__(self, content: bytes) -> None:
         quiet_when_imported()  # an environment may import TensorFlow
-        self._content, self._answered = content, -1  # it does not answer before it has begun
+        self._content, self._answered = content, -1  # answers no message before `begin`
         self._served, self._thread = WorkerLoop(content), ThreadPoolExecutor(1, "environments")
 
     def begin(self) -> dict[str, str]:
-        """Begins anew, whatever was answered before, and returns what its bits depend on."""
+        """Resets the actor and returns the versions on which its results depend."""
         self.close()
         self._served, self._answered = WorkerLoop(self._content), 0
         return surroundings()
 
     def answer(self, number: int, message: bytes, *more: Any) -> bytes | None:
-        """Does what a message asks, see `WorkerLoop`; None if it has not answered all before it."""
+        """Executes a message, see `WorkerLoop`; returns None if its number is out of order."""
         if number != self._answered:
             return None
         self._answered += 1
@@ -72,33 +72,33 @@ class CollectorActor:
         self._thread.submit(self._served.close).result()
 
     def give_sign(self) -> None:
-        """Answers while the interpreter runs, whatever the environments are doing."""
+        """Returns as a heartbeat, even while environments are busy."""
 
 
-_answers: SimpleQueue[bytes] = SimpleQueue()  # in the process of an actor: what it answers next
+_answers: SimpleQueue[bytes] = SimpleQueue()  # in an actor's process: its next answer
 
 
 def answer_and_end_actor(what: str) -> None:
-    """Raises a `RunError` where an answer of this process is waited for, and ends it."""
+    """Raises a `RunError` in the trainer and ends this process."""
     _answers.put(failure(what))
-    time.sleep(_CLOSING)  # in which the answer is sent
+    time.sleep(_CLOSING)  # time to send the answer
     os._exit(1)
 
 
 class RayWorkers(RemoteWorkers):
-    """Collectors that are actors of a Ray cluster.
+    """Collectors that run as actors on a Ray cluster.
 
     Args:
-        make: Returns what builds a collector's host.
-        groups: The environments of each group.
-        count: How many collectors there are; 0: one for each group, at most as many as there are
-            cores.
-        address: HOST:PORT of the cluster's head; "" starts a cluster on this machine.
-        timeout: Seconds that a step or reset may take, see `RemoteWorkers`; 0: for ever.
-        allow_different: Whether they may have other versions or another instruction set.
+        make: Returns the factory of a collector's `RemoteWorker`.
+        groups: Indices of each group's environments.
+        count: Number of collectors; 0: one per group, limited by the number of cores.
+        address: HOST:PORT of the cluster's head; "" uses the cluster that this process has already
+            joined, or starts one on this machine.
+        timeout: Seconds allowed for a step or reset, see `RemoteWorkers`; 0: unlimited.
+        allow_different: Whether collectors may have different versions or instruction sets.
 
     Raises:
-        RunError: If Ray is not installed, or the cluster cannot be joined.
+        RunError: If Ray is not installed or the cluster cannot be started or joined.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class RayWorkers(RemoteWorkers):
         except BaseException:
             self._leave()
             raise
-        # A second thread, for signs of life.
+        # The second thread answers heartbeats.
         remote = self._ray.remote(num_cpus=1, max_restarts=-1, max_concurrency=2)
         self._class = remote(CollectorActor)
         self._actors: dict[int, Any] = {}
@@ -159,7 +159,7 @@ class RayWorkers(RemoteWorkers):
                     f"seconds: each of the {self.count} --num-collectors takes a core, and the "
                     f"cluster has {free:g}"
                 ) from error
-            except _UnavailableError:  # Ray does not know yet that its node is lost
+            except _UnavailableError:  # Ray has not yet noticed that its node is lost
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_BETWEEN)
@@ -172,7 +172,7 @@ class RayWorkers(RemoteWorkers):
                     "collector collected what"
                 )
             _log.warning("collector %s differs from this machine: %s", collector, differs)
-        self._send(collector, None, None, {})  # makes the environments
+        self._send(collector, None, None, {})  # creates the environments
         self._answer(collector)
         self._there.add(collector)
 
@@ -230,7 +230,7 @@ class RayWorkers(RemoteWorkers):
             return self._ray.get(self._asked[collector], timeout=timeout or None)
         except errors.GetTimeoutError as error:
             raise TimeoutError from error
-        except errors.RayTaskError as error:  # not of an environment: that would be an answer
+        except errors.RayTaskError as error:  # not from an environment: its errors are answers
             raise RunError(f"collector {collector} failed: {error}") from error
         except errors.RayError as error:
             is_dead = not isinstance(error, errors.ActorUnavailableError)
@@ -239,7 +239,7 @@ class RayWorkers(RemoteWorkers):
             ) from error
 
     def _drop(self, collector: int) -> None:
-        if collector in self._there:  # Ray starts it again
+        if collector in self._there:  # Ray restarts it
             self._there.discard(collector)
         elif actor := self._actors.pop(collector, None):
             self._ray.kill(actor)
@@ -261,7 +261,7 @@ class RayWorkers(RemoteWorkers):
             self._ray.shutdown()
 
 
-# What Ray reads of the environment as it is imported and started; what somebody has set stays.
+# Environment variables that Ray reads on import and startup; existing values are kept.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_py_gcs_connect_timeout_s": f"{_CONNECTING:g}",
@@ -282,7 +282,7 @@ def _ray() -> Any:
 
 
 def _check_joined(ray: Any, address: str) -> None:
-    """Checks that the cluster which this process has joined is the one at an address, if any."""
+    """Raises `RunError` if this process has joined a cluster other than that at `address`."""
     joined = ray.get_runtime_context().gcs_address
     if address and _resolved(address) != _resolved(joined):
         raise RunError(
@@ -304,23 +304,22 @@ def _started(ray: Any, num_cpus: int) -> LocalCluster:
         return LocalCluster(ray, num_cpus)
     except RunError:
         raise
-    except Exception as error:  # Ray raises many kinds
+    except Exception as error:  # Ray raises many exception types
         raise RunError(f"a Ray cluster cannot be started here: {_short(error)}") from error
 
 
 def _join(ray: Any, address: str) -> None:
-    """Joins the cluster at an address."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()
-        # Ray itself asks a port that accepts connections and never answers for ever.
+        # Ray itself would wait forever for a port that accepts connections but never answers.
         ray._raylet.GcsClient(address=address)
     except (OSError, OverflowError, ray.exceptions.RpcError) as error:
         raise RunError(
             f"no Ray cluster answers at {address}: {_short(error)}. Start its head there with "
             f"`ray start --head --port={port}`"
         ) from error
-    except Exception as error:  # Ray raises many kinds
+    except Exception as error:  # Ray raises many exception types
         raise _not_joined(address, error) from error
     try:
         ray.init(address=address, logging_level=logging.ERROR)
@@ -336,7 +335,7 @@ def _not_joined(address: str, error: Exception) -> RunError:
 
 
 def _short(error: Exception) -> str:
-    """Returns the first and the last line of what an error says, which often has a traceback."""
+    """Returns the first and last lines of an error message, which often has a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ... ".join(line[:300] for line in dict.fromkeys([*lines[:1], *lines[-1:]]))
 

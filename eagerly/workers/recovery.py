@@ -1,4 +1,4 @@
-"""Asking groups of environments, and bringing back those whose collector was lost."""
+"""Sends requests to groups of environments and restores those whose collector was lost."""
 
 from __future__ import annotations
 
@@ -17,56 +17,57 @@ from eagerly.workers.episode_log import EpisodeLog
 from eagerly.workers.worker import Request
 
 _log = logging.getLogger(__name__)
-_TRIES = 5  # after which a collector that was lost at each of them is given up
+_TRIES = 5  # attempts before giving up on a collector that is lost each time
 
 
 class Workers(Protocol):
-    """Where groups of environments are."""
+    """Runs groups of environments, in this process or elsewhere."""
 
     def set_policies(self, policies: Mapping[int, Acts]) -> None:
-        """Takes the policy of each group."""
+        """Sets the policy of each group."""
 
     def ask(
         self, requests: Mapping[int, Request], actor: RowPolicy | None = None
     ) -> dict[int, Any]:
-        """Calls methods of groups, and waits for their answers.
+        """Calls methods of groups and waits for the results.
 
         Args:
-            requests: By the number of the group.
-            actor: Maps observations to scores in all policies from now on; None: as before.
+            requests: Requests by group index.
+            actor: Maps observations to scores in all policies from now on; None keeps the current
+                one.
 
         Returns:
-            The answer of each group, or a `LostError` where its collector was lost.
+            The result of each group, or a `LostError` if its collector was lost.
 
         Raises:
-            RunError: If an environment fails, in what way it does.
+            RunError: If an environment fails.
         """
 
     def interrupt(self) -> float | None:
-        """Breaks off rollouts where it can, because nobody needs them.
+        """Aborts rollouts if possible, because their results are no longer needed.
 
         Returns:
-            How many seconds to wait for a rollout before closing; None: for as long as it takes.
+            Seconds to wait for a rollout before closing; None: unlimited.
         """
 
     def expect_stop(self) -> None:
-        """Shortens the wait for collectors that are frozen, because the run is to stop."""
+        """Shortens the wait for frozen collectors because the run was asked to stop."""
 
     def close(self) -> None:
         """Closes every environment."""
 
 
 class Recovery:
-    """Asks all groups, and has done again what a lost collector did not.
+    """Sends requests to groups and repeats those that a lost collector did not complete.
 
     Args:
-        collectors: Where groups are.
-        groups: The environments of each group.
-        episodes: What the episodes in progress have done.
-        restorable: Whether their actions are kept, to repeat them.
+        collectors: Run the groups.
+        groups: Indices of each group's environments.
+        episodes: Log of the episodes in progress.
+        restorable: Whether actions are recorded for replay.
 
     Attributes:
-        is_closing: Whether what is lost is not to be brought back any more.
+        is_closing: Set to True to raise an error instead of restoring lost groups.
     """
 
     def __init__(
@@ -83,24 +84,26 @@ class Recovery:
         self.is_closing = False
 
     def taken_lost(self) -> np.ndarray:
-        """Returns, once, which environments began fresh episodes because they were lost, `[N]`."""
+        """Returns and clears the mask `[N]` of lost environments, which began fresh episodes."""
         lost, self._lost = self._lost, np.zeros(len(self._lost), bool)
         return lost
 
     def ask(
         self, requests: Mapping[int, Request], actor: RowPolicy | None = None
     ) -> dict[int, Any]:
-        """Asks every group; those that are lost are brought back and asked again.
+        """Sends requests to groups; lost groups are restored and receive them again.
 
         Args:
-            requests: By the number of the group.
-            actor: What they act with.
+            requests: Requests by group index.
+            actor: Maps observations to scores in all policies from now on; None keeps the current
+                one.
 
         Returns:
-            Their answers, in the order of the requests.
+            The results, in the order of the requests.
 
         Raises:
-            RunError: If an environment fails, or a collector is lost at every try.
+            RunError: If an environment fails, or a collector is lost at every attempt or while
+                closing.
         """
         answers = self._collectors.ask(requests, actor)
         tries: Counter[int] = Counter()
@@ -121,7 +124,7 @@ class Recovery:
     def _ask_again(
         self, requests: Mapping[int, Request], actor: RowPolicy | None
     ) -> dict[int, Any]:
-        """Brings groups back into their episodes, and asks what they were asked."""
+        """Restores groups to their episodes and repeats their requests."""
         moving = {g: self._groups[g] for g, request in requests.items() if _moves(request)}
         fresh = {group: np.ones(len(numbers), bool) for group, numbers in moving.items()}
         lost: dict[int, Any] = {}
@@ -139,7 +142,7 @@ class Recovery:
             if where.any():
                 begins[group] = self._episodes.begin(self._groups[group], where)
         for answer in self._collectors.ask(begins).values():
-            if isinstance(answer, LostError):  # with all groups of the collector
+            if isinstance(answer, LostError):  # starts over with all groups
                 return dict.fromkeys(requests, answer)
         asked = {group: request for group, request in requests.items() if group not in lost}
         return lost | self._collectors.ask(asked, actor)
@@ -147,13 +150,13 @@ class Recovery:
     def _differing(
         self, numbers: range, observations: np.ndarray, returns: np.ndarray
     ) -> np.ndarray:
-        """Says where a group did not come back to where it was, `[G]` bool."""
+        """Returns the mask `[G]` of environments that the replay did not restore."""
         own = slice(numbers.start, numbers.stop)
         differ: np.ndarray = (observations != self._episodes.observations[own]).any(axis=1)
         return differ | (returns != self._episodes.returns[own])
 
     def _note_lost(self, numbers: range, fresh: np.ndarray) -> None:
-        """Keeps in which environments of a group, `[G]` bool, a fresh episode is to begin."""
+        """Records the environments of a group, `[G]` bool, that begin a fresh episode."""
         self._lost[numbers] = fresh
         new = [number for number, begins in zip(numbers, fresh, strict=True) if begins]
         if new and self._restorable:

@@ -1,4 +1,4 @@
-"""Collecting in other processes, wherever they are: who has which groups, and who was lost."""
+"""Collectors in other processes: distributes the groups and detects lost collectors."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from eagerly.errors import RunError
 from eagerly.policies.numpy_actor import RowPolicy
 from eagerly.workers.worker import RemoteWorker, Request
 
-_ADVICE = "or use --collectors here"  # where something cannot be sent
-_PATIENCE = 5.0  # seconds that closing waits for a rollout that has begun
-# Returns a callable that builds a host of these groups in the process where it is called.
+_ADVICE = "or use --collectors here"  # if an object cannot be sent
+_PATIENCE = 5.0  # seconds that closing waits for a rollout in progress
+# Maps groups to a factory that creates their `RemoteWorker` in the process that calls it.
 WorkerMaker = Callable[[Mapping[int, range]], Callable[[], RemoteWorker]]
 
 
 def divided(numbers: range, parts: int) -> list[range]:
-    """Divides numbers into as many parts, whose lengths differ by 1 at most."""
+    """Divides a range into `parts` ranges whose lengths differ by at most 1."""
     cuts = [len(numbers) * part // parts for part in range(parts + 1)]
     return [numbers[first:end] for first, end in pairwise(cuts)]
 
 
 class RemoteWorkers(ABC):
-    """Collectors that each have some of the groups, in processes; see `Workers`.
+    """Collectors in other processes, each with some of the groups; see `Workers`.
 
-    One that is not there, at first or because it was lost, is started when its groups are asked.
+    A collector that is not running yet, or was lost, is started by the next request to its groups.
 
     Args:
-        make: Returns what builds a collector's host.
-        groups: The environments of each group.
-        count: How many collectors there are.
-        timeout: Seconds that a step or reset may take; 0: for ever. A collector may take as many
-            per environment to start, besides what the process itself takes; and is lost if it
-            gives no sign of life for longer.
+        make: Returns the factory of a collector's `RemoteWorker`.
+        groups: Indices of each group's environments.
+        count: Number of collectors.
+        timeout: Seconds allowed for a step or reset; 0: unlimited. Startup may take this long per
+            environment, plus the time for the process itself. A collector is lost if it sends no
+            heartbeat for longer.
 
     Attributes:
-        count: As given.
+        count: Number of collectors.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class RemoteWorkers(ABC):
         ]
         self._acting: Mapping[int, Acts] = {}
         self._prepared: set[int] = set()
-        self._actors_there: dict[int, RowPolicy] = {}  # that each has
-        self._actor: tuple[RowPolicy | None, Any] = None, None  # the newest, and how it is sent
-        self._unanswered: set[int] = set()  # that were asked, and of which nothing was told
+        self._actors_there: dict[int, RowPolicy] = {}  # the latest of each collector
+        self._actor: tuple[RowPolicy | None, Any] = None, None  # the latest, and as sent
+        self._unanswered: set[int] = set()  # collectors with a pending request
         self._starting, self._closed = threading.Lock(), False
 
     def set_policies(self, policies: Mapping[int, Acts]) -> None:
-        """Takes the policy of each group; one that is lost begins with it as it is then."""
+        """Sets the policy of each group. A restarted group receives the policy's current state."""
         self._acting = policies
         self._prepared.clear()
         self._actors_there.clear()  # new policies have no actor yet
@@ -74,14 +74,14 @@ class RemoteWorkers(ABC):
     def ask(
         self, requests: Mapping[int, Request], actor: RowPolicy | None = None
     ) -> dict[int, Any]:
-        """Asks every collector what concerns its groups, and waits for all of them."""
+        """Sends each collector the requests for its groups and waits for all results."""
         asked = {
             collector: {group: requests[group] for group in own if group in requests}
             for collector, own in enumerate(self._groups)
         }
         asked = {collector: own for collector, own in asked.items() if own}
         lost: dict[int, LostError] = {}
-        for collector in self._unanswered & asked.keys():  # the call before raised an error
+        for collector in self._unanswered & asked.keys():  # the previous call raised an error
             lost[collector] = LostError(f"collector {collector} was asked, and not waited for")
             self._forget(collector)
         self._unanswered |= asked.keys()
@@ -133,7 +133,7 @@ class RemoteWorkers(ABC):
     def _sent(self, what: Any) -> bytes:
         try:
             return cloudpickle.dumps(what)
-        except Exception as error:  # whatever the objects say that it holds
+        except Exception as error:  # pickling custom objects may raise anything
             raise RunError(
                 f"the policy cannot be sent to another process ({error}): {_ADVICE}"
             ) from error
@@ -144,19 +144,18 @@ class RemoteWorkers(ABC):
         self._drop(collector)
 
     def _not_made(self, collector: int) -> RunError:
-        """Returns the error of a collector whose environments take too long to be made."""
         return RunError(
             f"the environments of collector {collector} have not been made for "
             f"{self._patience[collector]:g} seconds (--environment-timeout-seconds)"
         )
 
     def _shared(self, actor: bytes) -> Any:
-        """Returns what of an actor is sent to every collector."""
+        """Returns an actor in the form that is sent to every collector."""
         return actor
 
     @abstractmethod
     def _is_there(self, collector: int) -> bool:
-        """Says whether a collector is there."""
+        """Returns whether a collector is running."""
 
     @abstractmethod
     def _start(self, collector: int, content: bytes) -> None:
@@ -164,28 +163,28 @@ class RemoteWorkers(ABC):
 
     @abstractmethod
     def _started(self, collector: int) -> None:
-        """Waits until a collector has made its environments."""
+        """Waits until a collector has created its environments."""
 
     @abstractmethod
     def _send(
         self, collector: int, acting: bytes | None, actor: Any, requests: Mapping[int, Request]
     ) -> None:
-        """Asks what `RemoteWorker.take` takes."""
+        """Sends a collector the arguments of `RemoteWorker.take`."""
 
     @abstractmethod
     def _answer(self, collector: int) -> dict[int, Any]:
-        """Waits for the answer."""
+        """Waits for a collector's results, by group index."""
 
     @abstractmethod
     def _drop(self, collector: int) -> None:
-        """Clears away what is left of a collector that was lost."""
+        """Cleans up after a lost collector."""
 
     def interrupt(self) -> float | None:
-        """Says how long to wait for rollouts: no message reaches a process that is busy."""
+        """Returns the seconds to wait for a rollout, which other processes cannot abort."""
         return _PATIENCE
 
     def expect_stop(self) -> None:
-        """Counts collectors that are frozen as lost within seconds, but no collector twice."""
+        """Treats frozen collectors as lost within seconds. Restarted ones get the full timeout."""
         for silence in list(self._silences.values()):
             silence.shorten()
 
@@ -197,4 +196,4 @@ class RemoteWorkers(ABC):
 
     @abstractmethod
     def _end(self) -> None:
-        """Does what `close` says."""
+        """Implements `close`."""

@@ -1,4 +1,4 @@
-"""What the bits of a collector depend on, besides what it is asked: versions, instruction set."""
+"""Package versions and the instruction set, on which a collector's results depend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("gymnasium", "mujoco", "numpy")
 
 
 def surroundings() -> dict[str, str]:
-    """Returns what must be equal wherever groups of one run are collected."""
+    """Returns the versions and instruction set that all collectors of a run must share."""
     found = {"Python": platform.python_version(), "eagerly": eagerly.__version__}
     for package in _PACKAGES:
         try:
@@ -24,7 +24,7 @@ def surroundings() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "none"
     pools = [pool for pool in threadpool_info() if "architecture" in pool]
-    own = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy may bring another
+    own = [pool for pool in pools if "numpy" in pool["filepath"]]  # SciPy may bundle another
     kernels = {pool["architecture"] for pool in own or pools}
     config: Any = np.show_config(mode="dicts")
     extensions = config["SIMD Extensions"].get("found", [])
@@ -33,7 +33,7 @@ def surroundings() -> dict[str, str]:
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Says in words what differs between a collector and this process; "" if nothing does."""
+    """Describes how a collector differs from this process; "" if it does not."""
     return ", ".join(
         f"{name} {there.get(name, 'unknown')} (here {own})"
         for name, own in here.items()

@@ -1,4 +1,4 @@
-"""Groups of environments in one process, and calling their methods from there or elsewhere."""
+"""Groups of environments in one process, which execute requests from here or elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eagerly.environments.group import Acts, EnvironmentGroup, Rollout
 from eagerly.environments.watchdog import Watchdog
 from eagerly.policies.numpy_actor import RowPolicy
 
-# A method of `EnvironmentGroup`, or another function of a group, and its further arguments.
+# A method of `EnvironmentGroup` or another function of a group, and its remaining arguments.
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -22,12 +22,12 @@ class Worker:
     """Groups of environments in this process; see `Workers`.
 
     Args:
-        make: Makes one environment.
-        groups: For the number of each group its environments.
+        make: Creates one environment.
+        groups: Environment indices by group index.
         seed: Seed of the run.
-        watchdog: Watches the environments; None watches nothing.
-        watches_making: Whether it watches as they are made, too.
-        info_keys: What of `info` each step hands on.
+        watchdog: Monitors the environments; None disables monitoring.
+        watches_making: Whether the creation of environments is monitored too.
+        info_keys: Entries of `info` kept for each step.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Worker:
         count = sum(map(len, groups.values()))
         try:
             with ExitStack() as watched:
-                if watchdog and watches_making:  # they cannot be broken off otherwise
+                if watchdog and watches_making:  # creation cannot be interrupted otherwise
                     watched.enter_context(watchdog.calling("making the environments", count))
                 for index, numbers in groups.items():
                     self._groups[index] = make_group(numbers, seed)
@@ -55,19 +55,20 @@ class Worker:
             raise
 
     def set_policies(self, policies: Mapping[int, Acts]) -> None:
-        """Takes the policy of each group."""
-        self._actor = None  # which they do not have yet
+        """Sets the policy of each group."""
+        self._actor = None  # new policies have no actor yet
         for index, policy in policies.items():
             self._groups[index].policy = policy
 
     def ask(
         self, requests: Mapping[int, Request], actor: RowPolicy | None = None
     ) -> dict[int, Any]:
-        """Calls a method of each group, one after the other, and returns the answers.
+        """Calls a method of each group in turn and returns the results.
 
         Args:
-            requests: By the number of the group.
-            actor: Maps observations to scores in all policies from now on; None: as before.
+            requests: Requests by group index.
+            actor: Maps observations to scores in all policies from now on; None keeps the current
+                one.
         """
         if actor is not None and actor is not self._actor:
             self._actor = actor
@@ -79,13 +80,13 @@ class Worker:
         }
 
     def interrupt(self) -> float | None:
-        """Breaks off rollouts before their next step, however long the one they are in takes."""
+        """Aborts rollouts before their next step, with no time limit for the current one."""
         for group in self._groups.values():
             group.is_closing = True
         return None
 
     def expect_stop(self) -> None:
-        """Does nothing: no other process is waited for here."""
+        """Does nothing: this worker waits for no other process."""
 
     def close(self) -> None:
         """Closes every environment."""
@@ -94,15 +95,15 @@ class Worker:
 
 
 class RemoteWorker(Worker):
-    """Groups in another process than the trainer's, which is sent policies by value.
+    """Groups in a process other than the trainer's, which receives policies by value.
 
     Args:
-        make: Makes one environment.
-        groups: For the number of each group its environments.
+        make: Creates one environment.
+        groups: Environment indices by group index.
         seed: Seed of the run.
-        timeout: Seconds that a step or reset may take; 0: for ever.
-        hung: Tells where answers are waited for that one took longer, and ends this process.
-        info_keys: What of `info` each step hands on.
+        timeout: Seconds allowed for a step or reset; 0: unlimited.
+        hung: Reports a timeout to the trainer and ends this process.
+        info_keys: Entries of `info` kept for each step.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class RemoteWorker(Worker):
         info_keys: Sequence[str],
     ) -> None:
         self._watchdog = Watchdog(timeout, lambda: "", tell=hung)
-        # Not as they are made: that includes imports, and who waits for it knows a limit.
+        # Creation is not monitored: it includes imports, and the trainer limits its duration.
         super().__init__(
             make,
             groups,
@@ -128,12 +129,13 @@ class RemoteWorker(Worker):
     def take(
         self, policies: bytes | None, requests: Mapping[int, Request], actor: bytes | None
     ) -> dict[int, Any]:
-        """Does what is asked, see `ask`, and adds the state of exploration to rollouts.
+        """Executes requests, see `ask`, and adds the exploration state to rollouts.
 
         Args:
-            policies: Those of all groups from now on, as cloudpickle writes them; None: as before.
-            requests: By the number of the group.
-            actor: That of all policies from now on, as well; None: as before.
+            policies: New policies of the groups, serialized with cloudpickle; None keeps the
+                current ones.
+            requests: Requests by group index.
+            actor: New actor of all policies, serialized likewise; None keeps the current one.
         """
         if policies is not None:
             self.set_policies(cloudpickle.loads(policies))
@@ -145,6 +147,6 @@ class RemoteWorker(Worker):
         return answers
 
     def close(self) -> None:
-        """Closes every environment, and watches no longer."""
+        """Closes every environment and stops the watchdog."""
         super().close()
         self._watchdog.close()
