@@ -25,7 +25,7 @@ _TABLES = {
     "td7": "H. TD7: updates beside their products, PyTorch's and TD3's, and acting",
 }
 
-# An interval of 90 % needs 5 rounds; the first two tables are about ratios, `scale` about trends.
+# A 90 % interval needs 5 rounds. The first two tables report ratios, `scale` only trends.
 _ROUNDS = {
     "article": 9,
     "runs": 9,
@@ -67,10 +67,10 @@ def main(
     loaded: bool,
     report_only: bool,
 ) -> None:
-    """Measures TABLES, or all of them.
+    """Measures TABLES (default: all).
 
-    They are article, runs, budget, limit, parity, scale, sequences, replay and td7. All of them
-    take two hours or more and want the machine for themselves.
+    Tables: article, runs, budget, limit, parity, scale, sequences, replay, td7. Measuring all
+    tables takes two hours or more and requires an otherwise idle machine.
     """
     from eagerly.benchmarks import measuring
 
@@ -100,7 +100,7 @@ def main(
 
 
 def _parity(output: Path, peers: Path | None) -> None:
-    """Trains what is missing beside the results, in `learning`, and reports it."""
+    """Trains the missing runs into the sibling folder `learning` and writes the report."""
     from eagerly.benchmarks import measuring, parity, pictures
 
     folder = output.parent / "learning"

@@ -1,9 +1,9 @@
-"""What checkpoints cost when the replay buffer is full: the first, the twentieth, and a pickle.
+"""Cost of checkpoints with a full replay buffer: the first, the twentieth, and a pickle.
 
-Run it with the Python of `.venv`; it writes `benchmarks/checkpoint_cost.md`. A run of
-HalfCheetah's sizes is given a full buffer of random transitions; between checkpoints 10 000 new
-ones come. Beside each checkpoint the buffer is pickled whole into the same file system. Both are
-synced to disk. Times are wall time, everything of `Trainer.checkpoint` included.
+Run it with the Python of `.venv`; it writes `benchmarks/checkpoint_cost.md`. The buffer is filled
+with random transitions of HalfCheetah's dimensions, and 10,000 new ones are added between
+checkpoints. After each checkpoint the whole buffer is also pickled to the same file system. Both
+are synced to disk. Times are wall times of the complete `Trainer.checkpoint`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUTPUT = Path(__file__).with_suffix(".md")
 
 
 def add_random(trainer: Trainer, count: int, random: np.random.Generator) -> None:
-    """Adds transitions as the loop would, without making their steps."""
+    """Adds random transitions as the training loop would, without stepping an environment."""
     layout = trainer.buffer.layout
     trainer.buffer.add(
         Transition(
@@ -42,7 +42,7 @@ def add_random(trainer: Trainer, count: int, random: np.random.Generator) -> Non
 
 
 def sizes(run: Path) -> dict[Path, tuple[int, int]]:
-    """Sizes of all files, with the time that each was written."""
+    """Returns the modification time (ns) and the size (bytes) of every file."""
     return {
         path: (path.stat().st_mtime_ns, path.stat().st_size)
         for path in run.rglob("*")

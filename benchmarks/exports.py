@@ -1,8 +1,7 @@
-"""What an exported policy costs beside `load_policy`: `exports.py`, with the extra `export`.
+"""Call time of exported policies relative to `load_policy`: `exports.py`, with the extra `export`.
 
-It trains two short runs, without a memory and with one; what their policies have learned makes no
-difference here. Contenders take turns in one process, a hundred calls each, and a ratio is taken
-within a round.
+Trains two short runs, one feed-forward and one recurrent; how well they learn does not matter here.
+Contenders take turns in one process, a hundred calls each, and ratios are taken within rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: the runtimes are given one thread, too
+os.environ["OMP_NUM_THREADS"] = "1"  # set before importing NumPy; the runtimes also get one thread
 
 import numpy as np
 
@@ -57,7 +56,7 @@ def _command(*words: str | Path) -> None:
 
 
 def trained(folder: Path) -> dict[str, Path]:
-    """Trains a run of each kind."""
+    """Trains a run of each kind and returns the run directories."""
     runs = {}
     for kind, more in (("plain", []), ("memory", MEMORY)):
         runs[kind] = folder / kind
@@ -66,7 +65,7 @@ def trained(folder: Path) -> dict[str, Path]:
 
 
 def in_episode(policy: Any, begin: Callable[[], Any], observation: np.ndarray) -> Call:
-    """Returns a call of a policy, which goes on with its episode if it has a memory."""
+    """Returns a call of a policy; a recurrent policy is called within a running episode."""
     if not policy.remembers:
         return lambda: policy(observation)
     act = begin()
@@ -75,7 +74,7 @@ def in_episode(policy: Any, begin: Callable[[], Any], observation: np.ndarray) -
 
 
 def model_alone(folder: Path) -> Call | None:
-    """Returns a call of the runtime with scaled numbers; None where it is a program."""
+    """Returns a call of the bare runtime, or None if the export is a C program."""
     model = json.loads((folder / "policy.json").read_text(encoding="utf-8"))["model"]
     given = [np.zeros(spec["shape"], spec["dtype"]) for spec in model["inputs"]]
     if model["format"] == "litert":
@@ -104,7 +103,7 @@ def model_alone(folder: Path) -> Call | None:
 
 
 def microseconds(call: Call) -> float:
-    """Returns the median of single calls."""
+    """Returns the median time of a call."""
     times = []
     for _ in range(CALLS):
         started = time.perf_counter()
@@ -114,7 +113,7 @@ def microseconds(call: Call) -> float:
 
 
 def measured(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Times every contender in every round, `load_policy` first: whole policies, models alone."""
+    """Times whole policies, `load_policy` first, and bare models in every round."""
     runs = trained(folder)
     observation = np.random.default_rng(0).normal(size=17).astype(np.float32)
     whole: dict[str, Call] = {}
@@ -137,7 +136,7 @@ def measured(folder: Path) -> dict[str, dict[str, list[float]]]:
         "alone": {name: [] for name in alone},
     }
     for each in (*whole.values(), *alone.values()):
-        microseconds(each)  # caches, and what runtimes put off until they are called
+        microseconds(each)  # warms up caches and lazily initialized runtimes
     for _ in range(ROUNDS):
         for what, calls in (("whole", whole), ("alone", alone)):
             for name, call in calls.items():

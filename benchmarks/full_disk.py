@@ -1,7 +1,7 @@
-"""Compares TensorFlow's summary writer with the writer of runs on a full disk.
+"""Compares TensorFlow's summary writer with this package's event log on a full disk.
 
-`python -m eagerly.benchmarks.full_disk` writes points with each of them, lets all writes fail for a
-while, as on a full disk, and writes further points. Then it reads the files as TensorBoard does.
+`python -m eagerly.benchmarks.full_disk` writes points with both, makes all writes fail for a while,
+as on a full disk, and writes more points. Then it reads the files as TensorBoard does.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from eagerly.storage.event_log import EventLog
 
-_TAGS, _BEFORE, _MEANWHILE, _AFTER = 20, 5, 30, 5  # scalars in a point; points
+_TAGS, _BEFORE, _MEANWHILE, _AFTER = 20, 5, 30, 5  # scalars per point; numbers of points
 
 
 def tensorflow_writer(folder: Path) -> tuple[Callable[[int], None], Callable[[], None]]:
-    """Returns functions that write a point, and close `tf.summary`'s writer."""
+    """Returns functions that write a point with `tf.summary`'s writer and close it."""
     writer: Any = tf.summary.create_file_writer(str(folder))
 
     def write(step: int) -> None:
@@ -37,14 +37,14 @@ def tensorflow_writer(folder: Path) -> tuple[Callable[[int], None], Callable[[],
 
 
 def run_writer(folder: Path) -> tuple[Callable[[int], None], Callable[[], None]]:
-    """Returns functions that write a point, and close the writer of runs."""
+    """Returns functions that write a point with the package's event log and close it."""
     log = EventLog(folder)
 
     def write(step: int) -> None:
         summary = Summary()
         for number in range(_TAGS):
             summary.MergeFromString(
-                scalar_pb(f"tag_{number}", float(step)).SerializeToString()  # another class
+                scalar_pb(f"tag_{number}", float(step)).SerializeToString()  # another Summary class
             )
         log.add(step, summary=summary)
 
@@ -55,14 +55,14 @@ def readable_steps(folder: Path) -> set[int]:
     """Returns the steps for which TensorBoard shows all scalars."""
     found: dict[int, int] = {}
     for path in folder.glob("events.out.tfevents.*"):
-        with suppress(tf.errors.DataLossError):  # TensorBoard stops where a file is damaged
+        with suppress(tf.errors.DataLossError):  # TensorBoard stops at a damaged record
             for event in LegacyEventFileLoader(str(path)).Load():
                 found[event.step] = found.get(event.step, 0) + len(event.summary.value)
     return {step for step, scalars in found.items() if scalars == _TAGS}
 
 
 def after_a_full_disk(make: Callable[[Path], Any], folder: Path) -> set[int]:
-    """Returns the steps that are readable after a writer met a full disk."""
+    """Returns the steps that are readable after a writer ran into a full disk."""
     write, close = make(folder)
     steps = iter(range(1, 1 + _BEFORE + _MEANWHILE + _AFTER))
 
@@ -87,7 +87,7 @@ def after_a_full_disk(make: Callable[[Path], Any], folder: Path) -> set[int]:
 
 @click.command(help=__doc__)
 def main() -> None:
-    """Prints how many points of each writer are readable."""
+    """Prints the number of readable points per writer."""
     written = _BEFORE + _MEANWHILE + _AFTER
     for name, make in {
         "tf.summary.create_file_writer": tensorflow_writer,

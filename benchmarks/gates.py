@@ -1,7 +1,7 @@
-"""What the grid must show, checked against its tables: parity, ordering, tasks that are solved.
+"""Gates that the tables of the grid must pass: parity, ordering and solved tasks.
 
-A gate is decided by the seeds that were fixed before. Where one of parity fails with 0 to 4, seeds
-5 to 9 are added on both sides and the ten decide; there is no other second look.
+The seeds of each gate are fixed in advance. If a parity gate fails with seeds 0 to 4, seeds 5 to 9
+are added on both sides and all ten decide. No other gate gets a second look.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from eagerly.benchmarks.grid import (
 from eagerly.curves.estimates import difference, interquartile_mean
 from eagerly.curves.tables import RunGroup, read_groups
 
-PARITY = 0.9  # of the other's interquartile mean
+PARITY = 0.9  # of the other side's interquartile mean
 SOLVED_SHARE = 0.8  # of the seeds
 TEN_SEEDS = tuple(range(10))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One gate, and what became of it.
+    """A gate and its result.
 
     Attributes:
-        part: The part of the grid that it belongs to.
-        claim: What must hold.
-        found: What was found, or what is missing.
-        holds: Whether it does; None where runs are missing.
+        part: Part of the grid.
+        claim: The condition that must hold.
+        found: The measured values, or the missing runs.
+        holds: Whether the condition holds; None if runs are missing.
     """
 
     part: str
@@ -68,11 +68,11 @@ class Verdict:
 
 
 class Gates:
-    """Judges the tables of a folder.
+    """Checks the tables in a folder.
 
     Args:
         tables: Folder of tables named label-Environment-v0-seed.csv.
-        complete: Names of those that were made as the grid has them now; others do not count.
+        complete: Names of complete tables that match the current grid. Others are ignored.
 
     Raises:
         RunError: If a table is damaged.
@@ -83,7 +83,7 @@ class Gates:
         self._groups = {(group.label, group.env): group for group in read_groups(paths)}
 
     def verdicts(self) -> list[Verdict]:
-        """Judges all that the grid must show."""
+        """Returns the verdicts of all gates."""
         return [
             self._parity("td3", "td3", "sb3-td3", 100_000),
             self._parity("td3", "td3", "sb3-td3", 200_000, interval=False),
@@ -102,9 +102,9 @@ class Gates:
                     ("discrete", "td3-gru", CART_POLE_POSITIONS, CART_POLE_POSITIONS_STEPS, 300),
                     ("discrete", "td3", TAXI, TAXI_STEPS, 5),
                     ("pixels", "td3", PENDULUM_PIXELS, PIXEL_STEPS, -300),
-                    # Uniformly random actions have -202 there, and the best constant one -139.
+                    # Uniformly random actions score -202, the best constant action -139.
                     ("box2d", "td3", LUNAR_LANDER, LUNAR_LANDER_STEPS, 0),
-                    # Random actions have 23, the best constant one 44, the best square wave 74.
+                    # Random actions score 23, the best constant action 44, the best square wave 74.
                     ("dm_control", "td3", table_name(SWINGUP), SWINGUP_STEPS, 150),
                 )
             ),
@@ -120,14 +120,14 @@ class Gates:
                     (200_000, 10_500, (0,)),
                 )
             ),
-            # Most runs without a mask learn Taxi too in the end; with one they learn it sooner.
+            # Most runs without action masks also learn Taxi eventually, but later.
             self._ordering(
                 "discrete", "td3", "td3-unmasked", TAXI, TAXI_STEPS, THREE_SEEDS, whole=True
             ),
         ]
 
     def _memory(self, label: str) -> list[Verdict]:
-        """Gates of an agent with a memory: it swings up, better than without, and so with speed."""
+        """Memory gates: hidden-velocity task solved, memoryless agent beaten, full task solved."""
         return [
             self._reached("memory", label, PENDULUM_POSITIONS, MEMORY_STEPS, each=-300, mean=-250),
             self._ordering("memory", label, "td3-without", PENDULUM_POSITIONS, MEMORY_STEPS),
@@ -137,7 +137,7 @@ class Gates:
     def _parity(
         self, part: str, first: str, second: str, steps: int, *, interval: bool = True
     ) -> Verdict:
-        """Gate of parity: the interquartile mean is near, and its difference may be 0."""
+        """Parity gate: a similar interquartile mean, and no significant deficit if `interval`."""
         claim = (
             f"{first} beside {second}, {CHEETAH}, {steps:,} steps: IQM at least {PARITY:g} of its"
         )
@@ -166,9 +166,9 @@ class Gates:
         *,
         whole: bool = False,
     ) -> Verdict:
-        """Gate of order: the interval of the difference lies above 0.
+        """Ordering gate: the interval of the difference lies above 0.
 
-        What is compared are scores, or the means of the whole curves.
+        Compares final scores, or the means of the whole curves if `whole`.
         """
         claim = f"{first} above {second}, {env}, {steps:,} steps: interval of the difference > 0"
         if whole:
@@ -193,7 +193,7 @@ class Gates:
         mean: float,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Gate of scores, means of the last evaluations: most runs reach one, their IQM another."""
+        """Score gate (means of the last evaluations): most runs reach `each`, their IQM `mean`."""
         claim = (
             f"{label}, {env}, {steps:,} steps: score at least {each:g} in {SOLVED_SHARE:.0%} of "
             f"the runs, IQM at least {mean:g}"
@@ -218,7 +218,7 @@ class Gates:
         steps: int = SOLVED_BY,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Gate of tasks that are solved early, and at times unlearnt again: the best counts."""
+        """Gate for tasks solved early and sometimes unlearned: the best evaluation counts."""
         claim = (
             f"{label}, {env}: best evaluation by {steps:,} steps at least {least:g} in "
             f"{SOLVED_SHARE:.0%} of the runs"
@@ -243,7 +243,7 @@ class Gates:
         second_look: bool = False,
         seeds: Sequence[int] = SEEDS,
     ) -> Verdict:
-        """Judges with the first seeds; where that fails, and there is a second look, with ten."""
+        """Judges with `seeds`; if that fails and `second_look` is set, with ten seeds."""
         missing = [text for label, env in sides for text in self._missing(label, env, steps, seeds)]
         if missing:
             return Verdict(part, claim, "; ".join(missing), None)
@@ -257,7 +257,7 @@ class Gates:
         return Verdict(part, claim, f"seeds 0 to 4: {found}. Seeds 0 to 9: {again}", bool(holds))
 
     def _group(self, label: str, env: str, steps: int, seeds: Sequence[int]) -> RunGroup:
-        """Returns the runs with these seeds that were evaluated at this step, as they were then."""
+        """Returns the runs with these seeds that reached `steps`, truncated at that step."""
         group = self._groups.get((label, env), RunGroup(label, env, ())).until(steps, complete=True)
         return replace(group, curves=tuple(c for c in group.curves if c.seed in seeds))
 
@@ -268,5 +268,5 @@ class Gates:
 
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
-    """Writes verdicts as Markdown."""
+    """Returns verdicts as a Markdown table."""
     return ["| what must hold | found | |", "|---|---|---|", *map(str, verdicts)]

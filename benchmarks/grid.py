@@ -1,7 +1,7 @@
-"""Which runs `make reproduce` makes: agents, environments, seeds, and why each is there.
+"""The runs of `make reproduce`: agents, environments, seeds, and the reason for each choice.
 
-The protocol is that of Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
-statistical precipice": whole runs over seeds that are fixed in advance, none of them dropped.
+The protocol follows Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
+statistical precipice": complete runs over seeds fixed in advance, without dropping any.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 SEEDS = (0, 1, 2, 3, 4)
 CHEETAH, WALKER, REACHER = "HalfCheetah-v5", "Walker2d-v5", "Reacher-v5"
 HOPPER, ANT, HUMANOID = "Hopper-v5", "Ant-v5", "Humanoid-v5"
-# Tasks that are solved within minutes, with the presets of their environments, and the returns that
-# count as solved; the best that can be had of the pendulums is about 9360 and 1000.
+# Tasks solved within minutes using the presets of their environments, and the returns that count as
+# solved. The highest possible returns of the pendulums are about 9360 and 1000.
 SOLVED = {
     "InvertedDoublePendulum-v5": 9000.0,
     "InvertedPendulum-v5": 950.0,
@@ -34,19 +34,20 @@ _MEMORY: dict[str, Any] = {
     "evaluation_episodes": 20,
 }
 _WINDOWS: dict[str, Any] = {"memory_units": 64, "sequence_length": 32, "sequences_per_update": 32}
-# Discrete actions and images; what is not here are the presets of the environments.
+# Discrete actions and images. The environments' presets supply all settings not given here.
 CART_POLE, CART_POLE_POSITIONS = "CartPole-v1", "CartPolePositions-v1"
 TAXI, PENDULUM_PIXELS = "Taxi-v4", "PendulumPixels-v1"
 CART_POLE_STEPS, CART_POLE_POSITIONS_STEPS, TAXI_STEPS = 30_000, 30_000, 300_000
 PIXEL_STEPS, THREE_SEEDS = 20_000, (0, 1, 2)
-# What replay buffers get of steps, and what of it is learned from.
+# Variants of n-step returns and sampling.
 REPLAY: dict[str, dict[str, Any]] = {
     "td3": {},
     "td3-lap": {"sampling": "lap"},
     "td3-3-steps": {"n_step": 3},
     "td3-3-steps-lap": {"n_step": 3, "sampling": "lap"},
 }
-# TD7, and what its rhythm and its warm-up change; a run takes an hour or more, so seeds are few.
+# TD7 and variants of its updates per call, warm-up and checkpoints. A run takes an hour or more,
+# so there are few seeds.
 TD7: tuple[tuple[str, str, int, tuple[int, ...], dict[str, Any]], ...] = (
     ("td7", CHEETAH, 200_000, (0,), {}),
     ("td7", CHEETAH, 100_000, (1,), {}),
@@ -55,19 +56,19 @@ TD7: tuple[tuple[str, str, int, tuple[int, ...], dict[str, Any]], ...] = (
     ("td7-short-warm-up", CHEETAH, 40_000, (0, 1), {"warmup_steps": 10_000}),
     ("td7-untrained", CHEETAH, 40_000, (0, 1), {"checkpoint_untrained": True}),
 )
-# One million steps with the preset of each environment, the length of the published results. The
-# label differs from `td3`, which names the shorter runs.
+# One million steps, the length of published results, with the preset of each environment. The label
+# differs from `td3`, which denotes the shorter runs.
 MILLION, LOCOMOTION = 1_000_000, (CHEETAH, HOPPER, WALKER, ANT)
-# Rounds of 25 steps of four environments, each acting by itself.
+# Rounds of 25 steps in four environments that act independently.
 _ROUNDS: dict[str, Any] = {"num_envs": 4, "group_size": 1, "rollout_steps": 25}
-# Models of every kind; those of PyTorch need the extra `torch`.
+# All supported kinds of models. PyTorch models need the extra `torch`.
 OWN_KINDS, OWN_STEPS = (
     ("sequential", "functional", "subclassed", "module", "sonnet", "torch"),
     15_000,
 )
 _OWN = "eagerly.benchmarks.own_models"
 _CART_POLE: dict[str, Any] = {"evaluate_every_steps": 1000, "evaluation_episodes": 20}
-# Episodes of 200 steps that all pay the same: an update in ten steps is enough.
+# Episodes have 200 steps with mostly equal rewards, so one update per ten steps is enough.
 _TAXI: dict[str, Any] = {
     "actor_learning_rate": 1e-3,
     "critic_learning_rate": 1e-3,
@@ -80,9 +81,9 @@ _TAXI: dict[str, Any] = {
 }
 
 
-# Suites beside MuJoCo's: Box2D, and dm_control through Shimmy; networks and batches are small. The
-# engines of Lunar Lander ignore small actions, so it explores with noise that is large and lasts.
-# The cart-pole acts every 0.04 s instead of every 0.01 s, so an episode has 250 steps.
+# Other suites than MuJoCo: Box2D, and dm_control through Shimmy, with small networks and batches.
+# The engines of Lunar Lander ignore small actions, so its exploration noise is large and correlated
+# in time. The cart-pole acts every 0.04 s instead of every 0.01 s, so an episode has 250 steps.
 LUNAR_LANDER, LUNAR_LANDER_STEPS = "LunarLanderContinuous-v3", 150_000
 SWINGUP, SWINGUP_STEPS = "shimmy:dm_control/cartpole-swingup-v0", 25_000
 _SMALL: dict[str, Any] = {
@@ -93,7 +94,7 @@ _SMALL: dict[str, Any] = {
 }
 
 
-# Goals with sparse rewards; gymnasium_robotics has them.
+# Goal-conditioned tasks with sparse rewards, from gymnasium_robotics.
 FETCH_REACH, FETCH_REACH_STEPS = "gymnasium_robotics:FetchReach-v4", 20_000
 POINT_MAZE, POINT_MAZE_STEPS = "gymnasium_robotics:PointMaze_UMaze-v3", 60_000
 _POINT_MAZE: dict[str, Any] = {"env_kwargs": {"continuing_task": False, "reset_target": False}}
@@ -106,13 +107,13 @@ class Cell:
     """One run of the grid.
 
     Attributes:
-        label: What the run is called in file names and legends: its agent, and what is special.
-        agent: Its agent, such as "td3".
+        label: Name in file names and legends: the agent and the variant.
+        agent: Agent, such as "td3".
         env: Gymnasium id.
-        seed: Its seed.
+        seed: Seed of the run.
         steps: Environment steps.
-        settings: What differs from the defaults.
-        peer: Whether Stable-Baselines3 makes it, instead of this package.
+        settings: Settings that differ from the defaults.
+        peer: Whether the run uses Stable-Baselines3 instead of this package.
     """
 
     label: str
@@ -125,12 +126,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name of its file, without ending."""
+        """File name of the table, without suffix."""
         return f"{self.label}-{table_name(self.env)}-{self.seed}"
 
 
 def table_name(env: str) -> str:
-    """Returns an id as the file names of tables have it, which cannot hold every character of one.
+    """Returns an environment id without characters that the file names of tables cannot contain.
 
     "shimmy:dm_control/cartpole-swingup-v0" becomes "dm_control_cartpole_swingup-v0".
     """
@@ -141,16 +142,16 @@ def table_name(env: str) -> str:
 def cells(
     label: str, env: str, steps: int, seeds: Iterable[int] = SEEDS, **settings: Any
 ) -> list[Cell]:
-    """Makes a cell for every seed; the label begins with the agent, after `sb3-` for the peer's."""
+    """Returns one cell per seed. `label` starts with the agent, or with `sb3-` and the agent."""
     peer = label.startswith("sb3-")
     agent = label.removeprefix("sb3-").partition("-")[0]
     return [Cell(label, agent, env, seed, steps, settings, peer) for seed in seeds]
 
 
 def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
-    """Returns the parts of the grid, in the order in which they are made.
+    """Returns the parts of the grid in training order.
 
-    A part holds all that it compares: runs may belong to several.
+    Each part contains all runs that it compares, so a run may belong to several parts.
     """
     seeds = tuple(seeds)
     three = [seed for seed in seeds if seed in THREE_SEEDS]
@@ -328,7 +329,7 @@ def parts(seeds: Iterable[int] = SEEDS) -> dict[str, list[Cell]]:
             evaluation_episodes=5,
             **_SMALL,
         ),
-        # About 50 core-hours. TD7 shows whether it leaves the policy that only keeps standing.
+        # About 50 core-hours. TD7 shows whether it escapes the local optimum of standing upright.
         "million": [
             *(cell for env in LOCOMOTION for cell in cells("td3-million", env, MILLION, three)),
             *cells("td3-million", HUMANOID, MILLION, [s for s in seeds if s == 0]),

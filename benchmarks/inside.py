@@ -1,4 +1,4 @@
-"""Tables C, D and E: where the time of this package goes, how far it is from the limit, scale."""
+"""Tables C, D and E: the time budget, the distance to the hardware limit, and scaling."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _GRAPH: dict[str, Any] = BASE | {"mode": "graph", "intra": 1, "inter": 2}
 
 
 def row_of(setting: str, value: int) -> str:
-    """Names the row of table D in which one setting has another value than `BASE`."""
+    """Returns the name of the row of table D in which one setting differs from `BASE`."""
     if BASE[setting] == value:
         return _BASE_NAME
     return f"xla, {'K =' if setting == 'updates_per_call' else setting} {value}"
 
 
 def _limits() -> dict[str, dict[str, Any]]:
-    """Returns the settings of the rows of table D."""
+    """Returns the settings of each row of table D."""
     rows = {_BASE_NAME: BASE}
     for setting, values in SWEEPS.items():
         for value in values:
             rows[row_of(setting, value)] = BASE | {setting: value}
-    # A call of 50 such updates takes seconds; the share does not depend on how many there are.
+    # 50 such updates take seconds, and the share does not depend on their number.
     for slow in (row_of("batch", 4096), row_of("width", 1024)):
         rows[slow] = rows[slow] | {"updates_per_call": 10}
     return rows | {
@@ -69,12 +69,12 @@ def measure_scale(env: str, rounds: int, say: Callable[[str], None]) -> dict[str
 
 
 def limit_figures(found: dict[str, Any]) -> dict[str, Spread]:
-    """Returns the share of the rate of products that each way of updating reaches."""
+    """Returns the share of the matrix product rate that the updates of each row reach."""
     return {name: spread([r["share"] for r in runs]) for name, runs in found["runs"].items()}
 
 
 def bfloat16_figure(found: dict[str, Any]) -> Spread:
-    """Returns the time of a bfloat16 update over that of its products alone in float32."""
+    """Returns the time of a bfloat16 update relative to its bare products in float32."""
     runs = found["runs"]
     return spread(
         [
@@ -85,12 +85,12 @@ def bfloat16_figure(found: dict[str, Any]) -> Spread:
 
 
 def overhead_figure(found: dict[str, Any]) -> Spread:
-    """Returns microseconds per step of everything but environment and compiled call."""
+    """Returns the microseconds per step spent outside the environment and the compiled call."""
     return spread([r["rest"] for r in found["runs"]["ours"]])
 
 
 def limit_table(found: dict[str, Any]) -> list[str]:
-    """Writes table D."""
+    """Returns table D as Markdown."""
     lines = [
         "| | µs per update | MFLOP | products beside it, GFLOP/s | share of their rate |",
         "|---|---|---|---|---|",
@@ -119,7 +119,7 @@ def _has_bfloat16(found: dict[str, Any]) -> bool:
 
 
 def budget_table(found: dict[str, Any]) -> list[str]:
-    """Writes table C."""
+    """Returns table C as Markdown."""
     runs = found["runs"]["ours"]
     lines = ["| part | µs per environment step |", "|---|---|"]
     parts = sorted(runs[0]["per_step"], key=lambda name: -runs[0]["per_step"][name])
@@ -146,7 +146,7 @@ def budget_table(found: dict[str, Any]) -> list[str]:
 
 
 def scale_table(found: dict[str, Any]) -> list[str]:
-    """Writes table E."""
+    """Returns table E as Markdown."""
     runs = found["runs"]
     lines = ["| transitions in the replay buffer | µs of sampling per update |", "|---|---|"]
     for size in runs["replay"][0]:

@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments, they or what collects for them."""
+"""Runs whose learner, collectors or cluster nodes are killed at random moments."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from eagerly.benchmarks.ray_cluster import RayCluster, collectors_of
 from eagerly.training.run_processes import TrainingProcess
 
 _LEARNER, _COLLECTOR, _NODE = "learner", "collector", "node"
-_COUNTS = (4, 1, 2)  # of collectors, in turns
-_STARTUP_SHARE = 0.2  # of the kills: anywhere in a start, the others after a random step
+_COUNTS = (4, 1, 2)  # numbers of collectors, one after another
+_STARTUP_SHARE = 0.2  # share of kills during a startup; the others follow a random step
 
 
 class Training(TrainingProcess):
-    """A process that trains, with what it prints kept beside its run directory."""
+    """A training process whose log is written next to its run directory."""
 
     def __init__(self, command: list[str], run: Path, env: Mapping[str, str] | None = None) -> None:
         self._run, self.began = run, time.monotonic()
         super().__init__(command, run.with_suffix(".log"), env=env)
-        atexit.register(self.kill)  # of what is in another session Ctrl-C does not know
+        atexit.register(self.kill)  # Ctrl-C does not reach its session
 
     def finish(self) -> None:
-        """Waits for its end, which must be a good one."""
+        """Waits for the process to exit.
+
+        Raises:
+            click.ClickException: If the exit code is not 0.
+        """
         if code := self.wait():
             raise click.ClickException(
                 f"training ended with code {code}:\n{self.printed()[-3000:]}"
@@ -41,29 +45,29 @@ class Training(TrainingProcess):
         return self.poll() is None
 
     def saved_steps(self) -> int:
-        """The steps of the newest checkpoint; 0 without one."""
+        """Returns the steps of the newest checkpoint, or 0 without one."""
         found = [p.parent.name for p in self._run.glob("checkpoints/*/manifest.json")]
         return int(max(found).partition("-")[0]) if found else 0
 
     def saving(self) -> bool:
-        """Whether a checkpoint is half-written, by this process or one that was killed before."""
+        """Returns whether a half-written checkpoint exists, from this process or a killed one."""
         folders = list(self._run.glob("checkpoints/*"))
         return any(not (folder / "manifest.json").exists() for folder in folders)
 
 
 class Trial:
-    """A run that is killed again and again.
+    """A run that is killed repeatedly.
 
     Args:
-        command: What begins it and continues it.
-        run: Its run directory.
-        draw: Draws the moments.
-        seconds: How long it takes without kills.
+        command: The command that starts and resumes the run.
+        run: Run directory.
+        draw: Random generator for the moments of the kills.
+        seconds: Duration of the run without kills.
 
     Attributes:
-        collectors: What it collects with, "" for what the command says.
-        most_collectors: How many there can be.
-        cluster: Where it does that on Ray.
+        collectors: Value of `--collectors`; "" leaves it to the command.
+        most_collectors: Maximum number of collectors.
+        cluster: The Ray cluster on which collectors run, if any.
     """
 
     def __init__(self, command: list[str], run: Path, draw: random.Random, seconds: float) -> None:
@@ -74,7 +78,7 @@ class Trial:
         self._starts, self._startup = 0, 0.0
 
     def killed(self, steps: int, kills: int) -> list[dict[str, Any]]:
-        """Trains with kills at random moments until the end, and returns the moments."""
+        """Trains to the end with kills at random moments and returns a record of each kill."""
         targets = sorted(self._draw.randrange(int(0.9 * steps) + 1) for _ in range(kills))
         moments: list[dict[str, Any]] = []
         for target in targets:
@@ -105,7 +109,7 @@ class Trial:
         return kinds[number % len(kinds)]
 
     def _trained(self) -> tuple[Training, bool]:
-        """Returns the process that trains, and whether it was started for that."""
+        """Returns the training process and whether this call started it."""
         if self._training is not None:
             return self._training, False
         words = []
@@ -118,7 +122,7 @@ class Trial:
         return self._training, True
 
     def _wait(self, training: Training, steps: int, *, in_startup: bool) -> None:
-        """Waits for a checkpoint, and any moment of the time after it, or of a start."""
+        """Waits for the checkpoint at `steps`, then for a random time; see `_STARTUP_SHARE`."""
         before = training.saved_steps()
         while training.runs() and (saved := training.saved_steps()) < steps:
             if not self._startup and saved > before:
@@ -130,7 +134,7 @@ class Trial:
             time.sleep(0.0005)
 
     def _collecting(self, training: Training) -> list[psutil.Process]:
-        """Returns the processes that collect, once there are some."""
+        """Returns the collector processes as soon as there are any; none if the run ends."""
         cluster = self.cluster
         while training.runs():
             found = cluster.collectors() if cluster else collectors_of(training.pid)
@@ -140,12 +144,12 @@ class Trial:
         return []
 
     def _kill(self, training: Training, victim: str) -> str:
-        """Kills the learner, a collector or a node, and returns what it was."""
+        """Kills the learner, a collector or a node and returns the kind of victim."""
         while victim != _LEARNER and (found := self._collecting(training)):
             if victim == _NODE and self.cluster:
                 self.cluster.kill_node(self._draw)
                 return victim
-            with suppress(psutil.NoSuchProcess):  # it has just ended: another one is looked for
+            with suppress(psutil.NoSuchProcess):  # it has just exited: try another one
                 self._draw.choice(found).kill()
                 return victim
         training.kill()

@@ -1,7 +1,7 @@
-"""How things are timed here: fresh processes in turns, ratios within a round, honest intervals.
+"""The timing protocol: fresh processes in turns, ratios within rounds, and 90 % intervals.
 
-Machines are noisy, and noise that lasts minutes meets whoever is being measured. So contenders take
-turns, each time in a process of its own, and a ratio is taken between neighbours of one round.
+Machines are noisy, and noise that lasts minutes distorts whichever contender is running. Contenders
+therefore take turns, each in a fresh process, and ratios are taken between neighbors in a round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psutil
 from scipy.stats import quantile_test
 
 CONTENDERS = Path(__file__).parent / "contenders"
-# Environments and physics are the same on every side.
+# All contenders use the same versions of environments and physics.
 PEERS = (
     "torch==2.13.0",
     "stable-baselines3==2.9.2",
@@ -30,17 +30,17 @@ PEERS = (
     f"gymnasium[mujoco]=={importlib.metadata.version('gymnasium')}",
     f"mujoco=={importlib.metadata.version('mujoco')}",
 )
-QUIET = 0.2  # cores that others may use
-START = 2000  # 1000 random steps and 1000 with updates are not timed: compiling, filling caches
+QUIET = 0.2  # cores that other processes may use
+START = 2000  # untimed: 1000 random steps, then 1000 with updates to compile and fill caches
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "mujoco")
 _PEERS_TOLD = ("torch", "stable_baselines3", "sbx", "jax")
 BFLOAT16 = "bfloat16"
-# What Linux calls the vector instructions that products are made of, and what people do.
+# Vector instructions for matrix products: Linux's names and the common ones.
 _VECTORS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": BFLOAT16, "amx_tile": "AMX"}
 
 
 class LoadedMachineError(Exception):
-    """Something else is using the machine."""
+    """Another process is using the machine."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Contender:
     """A process that measures itself and prints a line of JSON.
 
     Attributes:
-        name: What tables call it.
-        command: Its command line.
+        name: Name in the tables.
+        command: Command line.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Contender:
 
 
 def ours(name: str, module: str, *arguments: Any) -> Contender:
-    """Makes a contender of a module of `eagerly.benchmarks.contenders`."""
+    """Returns a contender that runs a module of `eagerly.benchmarks.contenders`."""
     words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
     return Contender(
         name, (sys.executable, "-m", f"eagerly.benchmarks.contenders.{module}", *words)
@@ -65,15 +65,15 @@ def ours(name: str, module: str, *arguments: Any) -> Contender:
 
 
 def peer(python: Path, name: str, script: str, *arguments: Any) -> Contender:
-    """Makes a contender of a script of this folder that runs with another Python."""
+    """Returns a contender that runs a script in `contenders` with another Python interpreter."""
     return Contender(name, (str(python), str(CONTENDERS / script), *map(str, arguments)))
 
 
 def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
-    """Returns the Python of the peers' own environment, which is made unless it is there.
+    """Returns the interpreter of the peers' environment and installs `PEERS` there if necessary.
 
     Raises:
-        RuntimeError: If it cannot be made.
+        RuntimeError: If the installation fails.
     """
     python, done = folder / "bin" / "python", folder / "installed.txt"
     wanted = "\n".join(PEERS)
@@ -90,18 +90,18 @@ def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def load_of_others(seconds: float = 1.0) -> float:
-    """Measures how many cores are busy now, while nothing is measured here."""
+    """Returns the number of busy cores; call it while no contender is running."""
     return psutil.cpu_percent(seconds) / 100 * (psutil.cpu_count() or 1)
 
 
 def check_quiet(insist: bool, say: Callable[[str], None]) -> float:
-    """Looks for other work on the machine.
+    """Measures the load of other processes and warns if it exceeds `QUIET`.
 
     Returns:
-        The cores that it uses.
+        The number of cores that they use.
 
     Raises:
-        LoadedMachineError: If that is too much, and `insist` is set.
+        LoadedMachineError: If the load exceeds `QUIET` and `insist` is set.
     """
     load = load_of_others()
     if load > QUIET:
@@ -116,19 +116,19 @@ def check_quiet(insist: bool, say: Callable[[str], None]) -> float:
 
 
 def run(contender: Contender) -> dict[str, Any]:
-    """Runs a contender and returns what it printed last.
+    """Runs a contender and returns the last line of its output, parsed as JSON.
 
     Raises:
-        RuntimeError: If it fails, with what it wrote.
+        RuntimeError: If the contender fails; the message contains the end of its stderr.
     """
     return dict(json.loads(output_of(contender).splitlines()[-1]))
 
 
 def output_of(contender: Contender) -> str:
-    """Runs a contender and returns all that it printed.
+    """Runs a contender and returns its standard output.
 
     Raises:
-        RuntimeError: If it fails, with what it wrote.
+        RuntimeError: If the contender fails; the message contains the end of its stderr.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(contender.command, capture_output=True, text=True, env=environment)
@@ -140,7 +140,7 @@ def output_of(contender: Contender) -> str:
 def in_turns(
     contenders: Sequence[Contender], rounds: int, say: Callable[[str], None]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Runs every contender once a round; every second round in the opposite order."""
+    """Runs every contender once per round, in reverse order in every second round."""
     found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in contenders}
     for number in range(rounds):
         for contender in contenders[:: -1 if number % 2 else 1]:
@@ -159,7 +159,7 @@ def _short(result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some values and its 90 % interval."""
+    """A median and its 90 % interval."""
 
     median: float
     low: float
@@ -170,9 +170,9 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Returns the median and its 90 % interval by order statistics, which assumes no distribution.
+    """Returns the median and its distribution-free 90 % interval from order statistics.
 
-    Fewer than 5 values cannot give one: it reaches from the least to the greatest then.
+    With fewer than 5 values, the interval spans the minimum and the maximum instead.
     """
     interval = quantile_test(values, p=0.5).confidence_interval(0.90)
     low, high = (
@@ -183,12 +183,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """Returns the spread of ratios of values of the same rounds."""
+    """Returns the spread of the ratios between values of the same round."""
     return spread([n / d for n, d in zip(numerators, denominators, strict=True)])
 
 
 def machine() -> dict[str, Any]:
-    """Describes where and with what was measured."""
+    """Returns a description of this machine and its package versions."""
     told = Path("/proc/cpuinfo").read_text() if sys.platform == "linux" else ""
     lines = (line.partition(":") for line in told.splitlines())
     of = {key.strip(): value.strip() for key, _, value in lines}
@@ -205,9 +205,9 @@ def machine() -> dict[str, Any]:
 
 
 def conditions(found: dict[str, Any]) -> list[str]:
-    """Writes where, with what and how a table was measured."""
+    """Returns the machine, versions and protocol of a table as Markdown."""
     host = found["machine"]
-    # A guest of a cloud may be told little more than who made its processor.
+    # Cloud guests may see little more than the vendor of the CPU, so add family and vectors.
     about = "; ".join(
         filter(
             None,

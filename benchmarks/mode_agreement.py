@@ -1,4 +1,4 @@
-"""How far eager, graph and XLA training drift apart, in float64 and float32."""
+"""Divergence between eager, graph and XLA training, in float64 and float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NETWORKS = ("actor", "critic", "actor_target", "critic_target")
 
 
 def trained(name: str, mode: str, precision: str, seed: int, updates: int) -> Agent:
-    """Returns an agent after some updates on random transitions of HalfCheetah's sizes."""
+    """Returns an agent trained on random transitions with HalfCheetah's dimensions."""
     agent = cheetah_agent(name, seed, mode=mode, precision=precision)
     buffer = random_buffer(2000, 2000, seed)
     agent.train(buffer, updates)
@@ -30,14 +30,14 @@ def trained(name: str, mode: str, precision: str, seed: int, updates: int) -> Ag
 
 
 def variables(agent: Agent) -> np.ndarray:
-    """Flattens every weight and every Adam slot."""
+    """Returns all weights and optimizer variables in one flat array."""
     owners: list[Any] = list(agent.modules.networks().values())
     owners += [module.optimizer for module in agent.modules.values()]
     return np.concatenate([v.numpy().ravel() for owner in owners for v in owner.variables])
 
 
 def norm_of_difference(one: Agent, other: Agent, name: str) -> float:
-    """Returns the norm of a network's difference, relative to its own."""
+    """Returns the norm of the difference between two networks, relative to the first."""
     flat = [
         np.concatenate([v.numpy().ravel() for v in agent.modules.networks()[name].variables])
         for agent in (one, other)

@@ -1,4 +1,4 @@
-"""Environments whose spaces are unusual, and are trained on all the same: see `suites.py`."""
+"""Environments with unusual but supported spaces, for `suites.py`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class Bandit(gymnasium.Env[Any, Any]):
-    """A contextual bandit: every episode is one step, and the context is the best action."""
+    """A contextual bandit with one-step episodes; the context is the best action."""
 
     observation_space = Box(-1.0, 1.0, (1,), np.float64)
     action_space = Box(-1.0, 1.0, (1,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Draws a context."""
+        """Samples a context."""
         super().reset(seed=seed)
         self._context = self.np_random.uniform(-1, 1, 1)
         return self._context.copy(), {}
 
     def step(self, action: Any) -> Step:
-        """Pays the negative distance from the context, and ends the episode."""
+        """Returns the negative distance to the context as reward and ends the episode."""
         reward = -float(np.abs(action - self._context)[0])
         return self._context.copy(), reward, True, False, {}
 
@@ -36,13 +36,13 @@ class Uneven(gymnasium.Env[Any, Any]):
     action_space = Box(np.array([[-1e-3], [273.0]]), np.array([[2e-3], [4000.0]]), dtype=np.float64)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begins somewhere."""
+        """Samples an initial state."""
         super().reset(seed=seed)
         self._at, self._count = self.np_random.normal(size=(2, 3)), 0
         return self._at.copy(), {}
 
     def step(self, action: Any) -> Step:
-        """Moves the first row by the valve and the second one by the heater."""
+        """Moves the first row with the valve and the second row with the heater."""
         if action.shape != (2, 1) or not self.action_space.contains(action):
             raise ValueError(f"action must lie in {self.action_space}; got {action!r}")
         self._at = 0.9 * self._at + action * np.array([[100.0], [1e-4]])
@@ -51,7 +51,7 @@ class Uneven(gymnasium.Env[Any, Any]):
 
 
 class Nested(gymnasium.Env[Any, Any]):
-    """Observations and actions of many kinds, one inside the other."""
+    """Nested observations and actions of many kinds."""
 
     observation_space = Dict(
         {
@@ -68,13 +68,13 @@ class Nested(gymnasium.Env[Any, Any]):
     )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begins with an observation that is drawn."""
+        """Samples an initial observation."""
         super().reset(seed=seed)
         self._count = 0
         return self._observation(), {}
 
     def step(self, action: Any) -> Step:
-        """Pays for a silent horn and a closed grip."""
+        """Rewards a closed grip and penalizes the horn."""
         if not self.action_space.contains(action):
             raise ValueError(f"action must lie in {self.action_space}; got {action!r}")
         choices, force = action["grip"]

@@ -1,7 +1,7 @@
-"""An actor and a critic of every kind of model, alike but for what they are made with.
+"""Actors and critics of every supported kind of model, identical except for the framework.
 
-The grid trains them on Pendulum: `make reproduce PARTS=own`. Each is an MLP of 64-64 units; one of
-a single critic is made for each of TD3's two.
+The grid trains them on Pendulum: `make reproduce PARTS=own`. Each is an MLP with hidden layers of
+64 and 64 units. Functions that return a single critic are called once for each of TD3's two.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def _sizes(observation_space: Space, action_space: Space) -> tuple[int, int]:
 
 
 def sequential_actor(observation_space: Space, action_space: Space) -> keras.Model:
-    """Makes a `keras.Sequential`."""
+    """Builds a `keras.Sequential`."""
     size, actions = _sizes(observation_space, action_space)
     hidden = [keras.layers.Dense(_UNITS, "relu") for _ in range(2)]
     return keras.Sequential([keras.Input((size,)), *hidden, keras.layers.Dense(actions, "tanh")])
 
 
 def sequential_critic(observation_space: Space, action_space: Space) -> keras.Model:
-    """Makes a `keras.Sequential`, which gets observation and action in one row."""
+    """Builds a `keras.Sequential`, which takes observation and action concatenated."""
     size, actions = _sizes(observation_space, action_space)
     hidden = [keras.layers.Dense(_UNITS, "relu") for _ in range(2)]
     return keras.Sequential([keras.Input((size + actions,)), *hidden, keras.layers.Dense(1)])
 
 
 def functional_actor(observation_space: Space, action_space: Space) -> keras.Model:
-    """Makes a functional model."""
+    """Builds a functional model."""
     size, actions = _sizes(observation_space, action_space)
     observation = hidden = keras.Input((size,))
     for _ in range(2):
@@ -50,7 +50,7 @@ def functional_actor(observation_space: Space, action_space: Space) -> keras.Mod
 
 
 def functional_critic(observation_space: Space, action_space: Space) -> keras.Model:
-    """Makes a functional model of two inputs."""
+    """Builds a functional model with two inputs."""
     size, actions = _sizes(observation_space, action_space)
     observation, action = keras.Input((size,)), keras.Input((actions,))
     hidden = keras.layers.Concatenate()([observation, action])
@@ -60,11 +60,11 @@ def functional_critic(observation_space: Space, action_space: Space) -> keras.Mo
 
 
 class Subclassed(keras.Model):
-    """A model whose variables come to be in its first call.
+    """A model that creates its variables in its first call.
 
     Args:
-        outputs: How many numbers it returns.
-        activation: What they go through.
+        outputs: Number of outputs.
+        activation: Activation of the outputs.
     """
 
     def __init__(self, outputs: int, activation: str | None) -> None:
@@ -73,7 +73,7 @@ class Subclassed(keras.Model):
         self.last = keras.layers.Dense(outputs, activation)
 
     def call(self, observation: tf.Tensor, action: tf.Tensor | None = None) -> tf.Tensor:
-        """Maps `[B, O]`, and as a critic `[B, A]`, to `[B, outputs]`."""
+        """Maps `[B, O]` (critics: also `[B, A]`) to `[B, outputs]`."""
         hidden = observation if action is None else tf.concat([observation, action], axis=-1)
         for layer in self.hidden:
             hidden = layer(hidden)
@@ -81,12 +81,12 @@ class Subclassed(keras.Model):
 
 
 def subclassed_actor(observation_space: Space, action_space: Space) -> keras.Model:
-    """Makes a `Subclassed`."""
+    """Builds a `Subclassed` actor."""
     return Subclassed(_sizes(observation_space, action_space)[1], "tanh")
 
 
 def subclassed_critic(observation_space: Space, action_space: Space) -> keras.Model:
-    """Makes a `Subclassed`."""
+    """Builds a `Subclassed` critic."""
     return Subclassed(1, None)
 
 
@@ -94,12 +94,12 @@ def subclassed_critic(observation_space: Space, action_space: Space) -> keras.Mo
 
 
 class SequentialModule(tf.Module):
-    """An MLP of nothing but variables.
+    """An MLP of bare variables.
 
     Args:
-        inputs: Its inputs.
-        outputs: How many numbers it returns.
-        bounded: Whether they go through a tanh.
+        inputs: Number of inputs.
+        outputs: Number of outputs.
+        bounded: Whether a tanh is applied to the outputs.
     """
 
     def __init__(self, inputs: int, outputs: int, *, bounded: bool) -> None:
@@ -112,7 +112,7 @@ class SequentialModule(tf.Module):
             self.layers.append((kernel, tf.Variable(tf.zeros(after), name="bias")))
 
     def __call__(self, *inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]`, and as critics `[B, A]`, to `[B, A]` or `[n_critics, B]`."""
+        """Maps `[B, O]` to `[B, A]`, or as critics `[B, O]` and `[B, A]` to `[n_critics, B]`."""
         hidden = tf.concat(inputs, axis=-1)
         for kernel, bias in self.layers[:-1]:
             hidden = tf.nn.relu(hidden @ kernel + bias)
@@ -122,17 +122,17 @@ class SequentialModule(tf.Module):
 
 
 def module_actor(observation_space: Space, action_space: Space) -> SequentialModule:
-    """Makes a `SequentialModule`."""
+    """Builds a `SequentialModule` actor."""
     return SequentialModule(*_sizes(observation_space, action_space), bounded=True)
 
 
 def module_critic(observation_space: Space, action_space: Space) -> SequentialModule:
-    """Makes a `SequentialModule` of one critic."""
+    """Builds a `SequentialModule` with a single critic."""
     return SequentialModule(sum(_sizes(observation_space, action_space)), 1, bounded=False)
 
 
 def sonnet_actor(observation_space: Space, action_space: Space) -> Any:
-    """Makes a Sonnet module."""
+    """Builds a Sonnet module."""
     import sonnet
 
     actions = _sizes(observation_space, action_space)[1]
@@ -140,7 +140,7 @@ def sonnet_actor(observation_space: Space, action_space: Space) -> Any:
 
 
 def sonnet_critic(observation_space: Space, action_space: Space) -> Any:
-    """Makes a Sonnet module of two inputs."""
+    """Builds a Sonnet module with two inputs."""
     import sonnet
 
     class SonnetCritic(sonnet.Module):
@@ -155,13 +155,13 @@ def sonnet_critic(observation_space: Space, action_space: Space) -> Any:
 
 
 def torch_actor(observation_space: Space, action_space: Space) -> Any:
-    """Makes a PyTorch module."""
+    """Builds a PyTorch module."""
     size, actions = _sizes(observation_space, action_space)
     return _of_torch(size, actions, bounded=True)
 
 
 def torch_critic(observation_space: Space, action_space: Space) -> Any:
-    """Makes a PyTorch module of two inputs."""
+    """Builds a PyTorch module with two inputs."""
     return _of_torch(sum(_sizes(observation_space, action_space)), 1, bounded=False)
 
 

@@ -1,4 +1,4 @@
-"""The article's second picture: plain PyTorch and this package learn alike."""
+"""The article's second figure: plain PyTorch and this package learn equally well."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SIDES = {"ours": "ddpg-article", "PyTorch": "ddpg-article-torch"}
 
 
 def table_of(folder: Path, side: str, seed: int) -> Path:
-    """Names the file of one run's evaluations."""
+    """Returns the path of a run's evaluation table."""
     return folder / f"{SIDES[side]}-{ENV}-{seed}.csv"
 
 
 def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
-    """Trains what is missing in a folder of tables: DDPG as in the article, 3 seeds, both sides."""
+    """Trains the runs whose tables are missing: DDPG as in the article, 3 seeds, both sides."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
         for side in SIDES:
@@ -58,7 +58,7 @@ def curves(folder: Path) -> dict[str, list[Results]]:
 
 
 def table(found: dict[str, list[Results]]) -> list[str]:
-    """Writes the mean of the last 3 evaluations of each run."""
+    """Returns the mean of the last 3 evaluations of each run as Markdown."""
     lines = [
         f"| | {' | '.join(f'seed {seed}' for seed in SEEDS)} | mean |",
         "|---|" + "---|" * (len(SEEDS) + 1),

@@ -1,4 +1,4 @@
-"""Draws the results of the benchmark."""
+"""Figures of the benchmark results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS, OTHERS = "#0072b2", "#999999"
 
 
 def bars(found: dict[str, Any], title: str, path: Path) -> None:
-    """Draws milliseconds per step of each contender, with their 90 % intervals."""
+    """Draws the milliseconds per step of each contender with 90 % intervals."""
     times = {name: spread([1e3 * v for v in vs]) for name, vs in seconds_per_step(found).items()}
     names = sorted(times, key=lambda name: -times[name].median)
     figure, axes = plt.subplots(figsize=(7, 0.9 + 0.42 * len(names)), layout="constrained")
@@ -33,7 +33,7 @@ def bars(found: dict[str, Any], title: str, path: Path) -> None:
     axes.barh(names, medians, xerr=errors, color=colors, ecolor="#333333", capsize=3)
     for row, value in enumerate(medians):
         axes.annotate(f" {value:.2f}", (times[names[row]].high, row), va="center")
-    # An eager run would leave nothing of the others to see.
+    # The axis cuts off eager runs, which would dwarf all other bars.
     rest = [times[name].high for name in names if times[name].median < 5 * min(medians)]
     axes.set_xlim(0, 1.15 * max(rest))
     axes.set(title=title, xlabel="milliseconds per environment step and update")
@@ -43,7 +43,7 @@ def bars(found: dict[str, Any], title: str, path: Path) -> None:
 
 
 def shares(found: dict[str, Any], path: Path) -> None:
-    """Draws the share of the machine's rate of products against batch, width and K."""
+    """Draws the share of the machine's matrix product rate against batch, width and K."""
     figures = limit_figures(found)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
     for axes, setting, label in zip(
@@ -70,7 +70,7 @@ def shares(found: dict[str, Any], path: Path) -> None:
 
 
 def learning(found: dict[str, list[Results]], path: Path) -> None:
-    """Draws the mean return of each side over its seeds, and their range."""
+    """Draws the mean and the range of the returns over the seeds of each side."""
     figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
     for (side, runs), color in zip(found.items(), (OURS, "#d55e00"), strict=True):
         steps = runs[0].steps / 1000

@@ -1,4 +1,4 @@
-"""What loading and calling a trained policy costs: `policy_time.py RUN_DIR`, in a fresh process."""
+"""Cost of loading and calling a trained policy: `policy_time.py RUN_DIR`, in a fresh process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_suffix(".md")
 
 
 def microseconds(call: object, argument: np.ndarray, repeats: int = 2000) -> tuple[float, float]:
-    """Returns the median and the 99th percentile of single calls."""
+    """Returns the median and the 99th percentile of the time of single calls."""
     assert callable(call)
     times = []
     for _ in range(repeats):
@@ -30,7 +30,7 @@ def main(run_dir: str) -> None:
 
     policy = load_policy(run_dir, "latest")
     policy(np.zeros(policy.observation_size))
-    used = time.process_time()  # since the process began, with Python itself
+    used = time.process_time()  # since the process started, including Python itself
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     random = np.random.default_rng(0)
     lines = [

@@ -1,8 +1,8 @@
-"""Proves that a run that is killed again and again equals one that never stopped.
+"""Proves that a run that is killed repeatedly equals an uninterrupted one.
 
 `python -m eagerly.benchmarks.prove_resume td3 --env HalfCheetah-v5 --steps 20000 --kills 20` trains
 twice with the same command: once without interruption, and once killed with SIGKILL at random
-moments and started again.
+moments and restarted.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def main(
     json_path: Path | None,
     flags: tuple[str, ...],
 ) -> None:
-    """Trains AGENT straight through and killed, and compares digests of all that came of it.
+    """Trains AGENT without and with kills and compares digests of both runs.
 
-    FLAGS are further ones of train.py. With --collectors the straight run collects in its own
-    process, and the killed one is continued with another number of collectors each time.
+    FLAGS are additional options of train.py. With --collectors, the uninterrupted run collects in
+    its own process, and the killed one resumes with a different number of collectors each time.
     """
     every = checkpoint_every_steps or max(1, steps // (4 * max(kills, 1)))
     kill_seed = random.SystemRandom().randrange(2**32) if kill_seed is None else kill_seed
@@ -112,7 +112,7 @@ def main(
 
 
 def _most_collectors(run: Path) -> int:
-    """Returns how many collectors have something to do elsewhere, for the settings of a run."""
+    """Returns how many collector processes the settings of a run can keep busy."""
     from eagerly.storage.run import open_run
 
     config = open_run(run, None, {}).config
@@ -162,6 +162,6 @@ def _print(result: dict[str, Any], moments: list[dict[str, Any]], seed: int) -> 
 
 
 if __name__ == "__main__":
-    # Its children are in sessions of their own: killing one reaches nobody else.
+    # Otherwise the log of a killed child lacks its last lines.
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     main()

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, any of which can be killed."""
+"""A Ray cluster of several nodes on this machine, for tests that kill nodes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from types import TracebackType
 import click
 import psutil
 
-_STARTING = 120.0  # seconds that a node may take to start
-_CORES = 4  # that each node claims to have, each for a collector
+_STARTING = 120.0  # seconds allowed for the start of a node
+_CORES = 4  # declared by each node, one per collector
 _LOST = {"period_ms": "1000", "failure_threshold": "3", "initial_delay_ms": "1000"}
 
 
 class RayCluster:
-    """A head that takes no collectors, and nodes that do.
+    """A head node without collectors, and worker nodes that run them.
 
-    Every process of it ends with this object. Its nodes ask for a token of its own.
+    Leaving the context kills all processes of the cluster. Joining it requires a random token.
 
     Args:
-        folder: Where nodes write what they say.
-        nodes: How many there are beside the head.
+        folder: Folder for the logs of the nodes.
+        nodes: Number of worker nodes.
 
     Attributes:
         address: HOST:PORT of the head.
-        environment: The environment variables with which others join it.
+        environment: Environment variables that a process needs to join the cluster.
 
     Raises:
         click.ClickException: If a node does not start.
@@ -44,7 +44,7 @@ class RayCluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # A node that does not answer for three seconds is lost.
+            # A node counts as lost after three seconds without an answer.
             **{f"RAY_health_check_{name}": value for name, value in _LOST.items()},
         }
         port = self.address.rpartition(":")[2]
@@ -57,7 +57,7 @@ class RayCluster:
             raise
 
     def add_node(self) -> None:
-        """Starts another node."""
+        """Starts another worker node."""
         self._start("node", f"--address={self.address}", cores=_CORES)
 
     def _start(self, name: str, *words: str, cores: int) -> None:
@@ -83,7 +83,7 @@ class RayCluster:
             time.sleep(0.05)
 
     def kill_node(self, draw: random.Random) -> None:
-        """Kills a node that collects with everything on it, and starts another in its place."""
+        """Kills a worker node, if possible one that runs collectors, and starts a replacement."""
         busy = [node for node in self._nodes if collectors_of(node.pid)]
         node = draw.choice(busy or self._nodes[1:])
         self._nodes.remove(node)
@@ -91,11 +91,11 @@ class RayCluster:
         self.add_node()
 
     def collectors(self) -> list[psutil.Process]:
-        """Returns the processes of actors that collect."""
+        """Returns the collector processes of all nodes."""
         return [each for node in self._nodes for each in collectors_of(node.pid)]
 
     def close(self) -> None:
-        """Ends every node."""
+        """Kills all nodes and their processes."""
         for node in self._nodes:
             _kill(node)
 
@@ -112,7 +112,7 @@ class RayCluster:
 
 
 def collectors_of(pid: int) -> list[psutil.Process]:
-    """Returns the processes that collect among those which a process has started."""
+    """Returns the collector processes among the descendants of a process."""
     return [each for each in _descendants(pid) if _is_collector(each)]
 
 

@@ -1,4 +1,4 @@
-"""Table G: what n-step returns, prioritised and hindsight replay cost."""
+"""Table G: the cost of n-step returns, prioritized replay and hindsight replay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure_replay(rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def replay_table(found: dict[str, Any]) -> list[str]:
-    """Writes table G."""
+    """Returns table G as Markdown."""
     runs = found["runs"]
     lines = [
         "| option | update, ms | x none | of it the sampler | step, µs | x none |",

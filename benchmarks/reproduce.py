@@ -53,16 +53,16 @@ def main(
     peers: Path,
     report_only: bool,
 ) -> None:
-    """Trains the grid of agents, environments and seeds that the learning curves show.
+    """Trains the grid of agents, environments and seeds for the learning curves.
 
-    Parts: td3 and ddpg (beside Stable-Baselines3), walker, solved, pendulum, normalization,
-    quantization, replay, td7, vector, memory, flickering, own (models), discrete, pixels, goals,
-    box2d, dm_control, million; all of them by default. Goals, box2d and dm_control need packages
-    that docs/environments.md names.
-    Takes several hours, and about 50 core-hours more for million. Stopped and typed again it goes
-    on where it was; a run that is complete leaves a table. At the end it is said what the tables
-    show and whether that is what they must;
-    the exit code is 1 where it is not.
+    Parts (default: all): td3 and ddpg (compared with Stable-Baselines3), walker, solved, pendulum,
+    normalization, quantization, replay, goals, td7, lag, vector, memory, flickering, discrete, own
+    (custom models), pixels, box2d, dm_control, million. The parts goals, box2d and dm_control need
+    the packages listed in docs/environments.md.
+
+    Takes several hours, plus about 50 core-hours for million. Run the same command again to resume
+    after an interruption. Each completed run leaves a table. At the end, all gates are checked and
+    written to gates.md. The exit code is 1 if a gate of the selected parts fails or is still open.
     """
     with quiet_tensorflow():
         from eagerly.benchmarks.gates import TEN_SEEDS, Gates, table

@@ -1,4 +1,4 @@
-"""Makes the runs of the grid: each in one thread, some at a time, going on where they stopped."""
+"""Trains the runs of the grid in parallel, one thread each, and resumes interrupted runs."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from eagerly.training.evaluation import evaluation_seeds
 from eagerly.training.run_processes import STOPPED, TrainingProcess, train_command
 from eagerly.version import __version__
 
-# A process that lasts longer is stopped and begun again, so that little is lost with a machine.
+# Longer processes are stopped and resumed, so that a machine failure loses little work.
 MINUTES_PER_PROCESS = 15.0
-_STOPPED = 128 + signal.SIGTERM  # the exit code of a process that saved itself when asked to end
+_STOPPED = 128 + signal.SIGTERM  # exit code of a process that saved itself on SIGTERM
 _SECONDS_TO_SAVE = 120.0
-_CRASHES = 2  # of one cell, after which it has failed
+_CRASHES = 2  # crashes tolerated per cell
 _PEER_SCRIPT = CONTENDERS / "stable_baselines_learning.py"
-_PEER_REVISION = 1  # of what the script trains and how it evaluates: raised where either changes
-_PHYSICS = ("gymnasium", "mujoco")  # what both sides must have the same of
+_PEER_REVISION = 1  # increment when the script's training or evaluation changes
+_PHYSICS = ("gymnasium", "mujoco")  # a table counts only with the same versions
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class Reproduction:
-    """Makes cells, and publishes the evaluations of each that is complete.
+    """Trains cells and publishes the evaluations of each complete one.
 
     Args:
-        tables: Folder of the tables, one per complete cell, with a file beside it that says how it
-            was made; what was made as the grid has it now is not made again.
-        work: Folder of what is under way.
-        peers: Returns the Python of Stable-Baselines3's environment; asked for when needed.
-        say: Hears what happens.
+        tables: Folder of the tables, one per complete cell, each with a JSON file that records its
+            origin. Cells whose table matches the current grid are skipped.
+        work: Folder of unfinished runs.
+        peers: Returns the interpreter of Stable-Baselines3's environment; called only if needed.
+        say: Function that reports progress messages.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class Reproduction:
         self._stopping = threading.Event()
 
     def table(self, cell: Cell) -> Path:
-        """Names the table of a cell."""
+        """Returns the path of a cell's table."""
         return self._tables / f"{cell.name}.csv"
 
     def origin(self, cell: Cell) -> Path:
-        """Names the file that says how the table of a cell was made."""
+        """Returns the path of the JSON file that records the origin of a cell's table."""
         return self.table(cell).with_suffix(".json")
 
     def is_complete(self, cell: Cell) -> bool:
-        """Whether the table of a cell is there, with all its steps and the cell's settings."""
+        """Returns whether a cell's table has all steps and matches its settings and physics."""
         try:
             made = json.loads(self.origin(cell).read_text(encoding="utf-8"))
             versions = made["machine"]["versions"]
@@ -78,7 +78,7 @@ class Reproduction:
         except (OSError, ValueError, KeyError, TypeError, RunError):
             return False
         here = machine()["versions"]
-        # The package of an id that names one is installed beside versions that suit it.
+        # Packages named in an environment id may require another MuJoCo version.
         physics = ("gymnasium",) if ":" in cell.env else _PHYSICS
         same = _made_as(cell, made["settings"]) and all(
             versions.get(package) == here[package] for package in physics
@@ -86,17 +86,17 @@ class Reproduction:
         return same and bool(steps.size) and int(steps[-1]) >= cell.steps
 
     def complete(self, cells: Iterable[Cell]) -> set[str]:
-        """Names the cells that are complete."""
+        """Returns the names of the complete cells."""
         return {cell.name for cell in cells if self.is_complete(cell)}
 
     def make(self, cells: Iterable[Cell], jobs: int) -> list[Cell]:
-        """Makes what is missing, `jobs` cells at a time, until done or `stop`.
+        """Trains the missing cells, `jobs` at a time, until done or until `stop` is called.
 
         Returns:
-            The cells that failed; why was said.
+            The cells that failed. Their errors are reported as progress messages.
 
         Raises:
-            RuntimeError: If the peers' environment cannot be made.
+            RuntimeError: If the peers' environment cannot be installed.
         """
         unlike = {cell.name: cell for cell in cells}  # parts may share a cell
         missing = [cell for cell in unlike.values() if not self.is_complete(cell)]
@@ -108,16 +108,16 @@ class Reproduction:
         return [cell for cell, made in zip(missing, fine, strict=True) if not made]
 
     def stop(self) -> None:
-        """Asks what runs to save itself and to end."""
+        """Asks all running processes to save and exit."""
         self._stopping.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def _make(self, cell: Cell) -> bool:
-        """Runs a cell; returns whether nothing went wrong."""
+        """Runs a cell and returns whether it completed, or stopped, without errors."""
         try:
             return self._run(cell, self._work / cell.name)
         except (OSError, ValueError, KeyError, RunError) as error:
@@ -125,7 +125,7 @@ class Reproduction:
             return False
 
     def _run(self, cell: Cell, folder: Path) -> bool:
-        """Runs a cell process by process."""
+        """Runs a cell as a sequence of processes."""
         code, crashes, began = _STOPPED, 0, time.monotonic()
         if not self.stopped:
             self._begin(cell, folder)
@@ -150,7 +150,7 @@ class Reproduction:
         return True
 
     def _begin(self, cell: Cell, folder: Path) -> None:
-        """Makes the folder of a cell; what was begun there with other settings is thrown away."""
+        """Creates the folder of a cell and discards a run begun there with other settings."""
         settings, told = _settings(cell), folder / "settings.json"
         with suppress(OSError, ValueError):
             if json.loads(told.read_text(encoding="utf-8")) == settings:
@@ -162,10 +162,10 @@ class Reproduction:
         told.write_text(json.dumps(settings), encoding="utf-8")
 
     def _publish(self, cell: Cell, folder: Path) -> None:
-        """Writes the table of a complete cell: its evaluations, and when each was done.
+        """Writes the table of a complete cell: its evaluations and their times.
 
-        The file beside it, which says how it was made, goes first and comes last: a process that
-        dies in between leaves a table that does not count.
+        The origin file is deleted first and written last, so a crash in between leaves a table that
+        does not count.
         """
         made = folder / ("evaluations.csv" if cell.peer else "run/evaluations.csv")
         with made.open(newline="", encoding="utf-8") as file:
@@ -186,7 +186,7 @@ class Reproduction:
         os.replace(partial, self.origin(cell))
 
     def _process(self, cell: Cell, folder: Path) -> int:
-        """Runs one process of a cell and returns its exit code, `_STOPPED` where it was ended."""
+        """Runs one process of a cell and returns its exit code, `_STOPPED` if it was stopped."""
         command = self._peer_command(cell, folder) if cell.peer else _own_command(cell, folder)
         ends = time.monotonic() + 60 * MINUTES_PER_PROCESS
         process = TrainingProcess(command, folder / "log.txt", env=os.environ | _ONE_THREAD)
@@ -206,18 +206,18 @@ class Reproduction:
 
 
 def _evaluation_seeds() -> list[int]:
-    """Returns those that a run has by default: both sides play the same episodes."""
+    """Returns the default evaluation seeds, so that both sides play the same episodes."""
     return evaluation_seeds(RunConfig.evaluation_seed, RunConfig.evaluation_episodes)
 
 
 def _given(cell: Cell) -> dict[str, Any]:
-    """Returns what is typed for a run of this package."""
+    """Returns the explicit settings of a run of this package."""
     given = {"env": cell.env, "seed": cell.seed, "steps": cell.steps} | cell.settings
     return given | {"intra_op_threads": 1, "inter_op_threads": 1}
 
 
 def _settings(cell: Cell) -> dict[str, Any]:
-    """Returns everything that makes the result of a cell, presets and defaults among it."""
+    """Returns all settings that determine a cell's result, including presets and defaults."""
     if cell.peer:
         return {
             "steps": cell.steps,
@@ -232,7 +232,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
 
 
 def _made_as(cell: Cell, made: dict[str, Any]) -> bool:
-    """Whether settings are those of a cell; one that came later had its default then."""
+    """Returns whether saved settings match a cell; settings added later take their defaults."""
     wanted = _settings(cell)
     defaults = {} if cell.peer else _settings(dataclasses.replace(cell, settings={}))
     later = {name: value for name, value in defaults.items() if name not in made}

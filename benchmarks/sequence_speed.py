@@ -1,4 +1,4 @@
-"""Table F: padding, and recurrent updates beside PyTorch's."""
+"""Table F: padding, and recurrent updates compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODES = {"xla": 50, "graph": 50, "eager": 1}  # updates per call
 
 
 def measure_sequences(python: Path, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measures table F; `python` is that of the peers."""
+    """Measures table F; `python` is the peers' interpreter."""
     contenders = [ours("padding", "sequences", "padding")]
     for memory in MEMORIES:
         contenders += [_updates(memory, mode) for mode in _MODES]
@@ -46,7 +46,7 @@ def _updates(memory: str, mode: str) -> Contender:
 
 
 def sequences_table(found: dict[str, Any]) -> list[str]:
-    """Writes table F."""
+    """Returns table F as Markdown."""
     runs = found["runs"]
     lines = [
         "| padding 100 sequences of 10 to 50 steps of 10 | µs | x `pad`, XLA |",

@@ -1,8 +1,8 @@
-"""Which environments of other packages work, from training to a video: `suites.py [NAME]...`.
+"""Tests environments of other packages, from training to video: `suites.py [NAME]...`.
 
-Every environment is examined in a process of its own, with the packages of the Python that runs
-this. The rows go into `results/environments.json`, in place of those that are there, and the table
-that is made of all rows into `results/environments.md`.
+Each environment is tested in a separate process, with the packages of the current interpreter. New
+rows replace those in `results/environments.json`; `results/environments.md` has the table of all
+rows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from eagerly.training.evaluation import evaluation_seeds, run_episodes
 from eagerly.training.video import Camera
 
 RESULTS = Path(__file__).parent / "results"
-STEPS, STOP = 600, 300  # of the run, and where it is stopped and then extended
+STEPS, STOP = 600, 300  # length of the run after and before it is extended
 STAGES = ("train", "resume", "same bits", "evaluate", "video", "load_policy")
-FINE, UNDRAWN = "yes", "–"  # an environment without a picture
+FINE, UNDRAWN = "yes", "–"  # passed; cannot render
 _SECONDS = 1200.0
 _SETTINGS: dict[str, Any] = {
     "preset": "defaults",
@@ -55,11 +55,11 @@ _PACKAGES = (
 
 
 class Examination:
-    """Trains a small agent in an environment, and does all that is done with a run.
+    """Trains a small agent in an environment and tests everything that a run supports.
 
     Args:
         task: The environment.
-        folder: Where the runs go.
+        folder: Folder for the runs.
     """
 
     def __init__(self, task: Task, folder: Path) -> None:
@@ -67,12 +67,12 @@ class Examination:
         self._film = folder / "video.mp4"
 
     def stages(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yields the stages in their order; each raises an exception where it fails."""
+        """Yields the stages in order, each with a function that raises an exception on failure."""
         for stage in STAGES:
             yield stage, getattr(self, "_" + stage.replace(" ", "_"))
 
     def spaces(self) -> list[str]:
-        """Writes the spaces of observations and actions."""
+        """Returns descriptions of the observation and action spaces."""
         with closing(self._make()) as env:
             return [_short(env.observation_space), _short(env.action_space)]
 
@@ -133,7 +133,7 @@ class Examination:
 
 
 def _short(space: Any) -> str:
-    """Writes a space without its bounds."""
+    """Describes a space without its bounds."""
     kind = type(space).__name__
     if kind in ("Dict", "Tuple"):
         parts = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
@@ -145,7 +145,7 @@ def _short(space: Any) -> str:
 
 
 def _examine(task: Task) -> dict[str, Any]:
-    """Examines an environment in this process; stages after the training do not need each other."""
+    """Runs the stages in this process. Stages after training do not depend on each other."""
     found: dict[str, Any] = {"stages": {}, "spaces": ["", ""]}
     with tempfile.TemporaryDirectory() as folder:
         examination = Examination(task, Path(folder))
@@ -156,7 +156,7 @@ def _examine(task: Task) -> dict[str, Any]:
             try:
                 call()
                 found["stages"][stage] = FINE
-            except Exception as error:  # whatever the packages of others raise
+            except Exception as error:  # third-party packages may raise anything
                 found["stages"][stage] = f"{type(error).__name__}: {error}"
                 if stage == "train":
                     return found
@@ -175,7 +175,7 @@ def _versions() -> dict[str, str]:
 
 
 def examined(task: Task) -> dict[str, Any]:
-    """Examines an environment in a process of its own, which it may crash or hang."""
+    """Tests an environment in a separate process, which it may crash or hang."""
     command = [sys.executable, "-m", "eagerly.benchmarks.suites", "--here", task.name]
     told = f"{task.name}: "
     try:
@@ -193,7 +193,7 @@ def examined(task: Task) -> dict[str, Any]:
 
 
 def table(rows: dict[str, Any]) -> list[str]:
-    """Writes the rows as Markdown; error messages follow as notes."""
+    """Returns the rows as Markdown, followed by the error messages as notes."""
     lines = [
         f"A small TD3 trains {STOP} steps in each environment, is continued to {STEPS}, and is "
         "compared with a run that was not interrupted (`same bits`: weights, optimisers, replay "
@@ -236,10 +236,10 @@ def table(rows: dict[str, Any]) -> list[str]:
 
 
 def main(names: list[str]) -> None:
-    """Examines environments, all by default, and writes the table.
+    """Tests environments (default: all) and writes the table.
 
     Raises:
-        SystemExit: If a name is unknown, or a stage fails that is not known to.
+        SystemExit: If a name is unknown, or a stage fails unexpectedly.
     """
     known = {task.name: task for task in TASKS}
     if unknown := [name for name in names if name not in known]:
@@ -257,7 +257,7 @@ def main(names: list[str]) -> None:
 
 
 def failures(rows: dict[str, Any]) -> list[str]:
-    """Lists the stages that failed, but for those that a task's note explains."""
+    """Returns the failed stages, except `same bits` of tasks whose note explains the failure."""
     explained = {task.name for task in TASKS if task.note}
     return [
         f"{name}, {stage}"

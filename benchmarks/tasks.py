@@ -1,4 +1,4 @@
-"""The environments of the table that `suites.py` makes, each as it is named on the command line."""
+"""The environments tested by `suites.py`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """An environment as it is named on the command line.
+    """An environment and its settings, as command line options.
 
     Attributes:
-        suite: What it belongs to.
-        env: Its id.
-        kwargs: Its arguments.
-        settings: What a run in it needs besides.
-        drawn: Whether it can draw itself.
-        note: Why it fails where it does, if that is known.
+        suite: Name of the suite.
+        env: Value of `--env`.
+        kwargs: Value of `--env-kwargs`.
+        settings: Additional settings of the run.
+        drawn: Whether the environment can render.
+        note: Cause of a known failure.
     """
 
     suite: str
@@ -32,7 +32,7 @@ class Task:
         return self.env.rpartition(":")[2].rpartition("/")[2]
 
 
-# Episodes of 70 steps: the run is stopped within one, and a video of one is drawn in seconds.
+# With episodes of 70 steps, the run stops in the middle of one, and a video takes seconds.
 SHORT = {"max_episode_steps": 70}
 _MINIGRID = {"ignore_entries": "mission"}
 _MAZE: dict[str, Any] = {"continuing_task": False, "reset_target": False}

@@ -1,4 +1,4 @@
-"""Table H: updates of TD7 beside PyTorch's, TD3's and their own products, and acting."""
+"""Table H: TD7 updates compared with PyTorch, TD3 and bare matrix products, and acting."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from eagerly.benchmarks.measuring import Spread, in_turns, ours, peer, ratios, spread
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE
 
-UPDATES_PER_CALL = (250, 125, 50)  # the default, 50, takes its turn beside PyTorch
-LEVELS = (3000, 6000)  # returns whose cost is told
+UPDATES_PER_CALL = (250, 125, 50)  # the default, 50, runs next to PyTorch
+LEVELS = (3000, 6000)  # returns whose cost is reported
 LEARNING = Path(__file__).parent / "learning"
 _BASE, _TD3, _ACTING = "TD7, K = 50", "TD3, K = 50", "acting"
 _STYLES = {"PyTorch, as in the article": "article", "PyTorch, at its best": "best"}
@@ -28,7 +28,7 @@ _THEIRS = {
 
 
 def measure_td7(python: Path, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measures table H; `python` is that of the peers."""
+    """Measures table H; `python` is the peers' interpreter."""
     contenders = [
         ours(f"TD7, K = {count}", "td7", "updates", "td7", str(count)) for count in UPDATES_PER_CALL
     ]
@@ -44,7 +44,7 @@ def measure_td7(python: Path, rounds: int, say: Callable[[str], None]) -> dict[s
 
 
 def td7_table(found: dict[str, Any]) -> list[str]:
-    """Writes table H."""
+    """Returns table H as Markdown."""
     runs = found["runs"]
     names = [name for name in runs if name != _ACTING]
     times = {name: [r["seconds_per_update"] for r in runs[name]] for name in names}
@@ -98,11 +98,11 @@ def td7_table(found: dict[str, Any]) -> list[str]:
 
 
 def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list[str]:
-    """Writes what it costs to reach a return on HalfCheetah-v5.
+    """Returns the cost of reaching a return on HalfCheetah-v5 as a Markdown table.
 
     Args:
-        seconds_per_update: Processor time of an update, measured some times, by agent.
-        tables: Folder of learning curves, one per run, that are named by agent and seed.
+        seconds_per_update: Measurements of the CPU seconds per update, by agent.
+        tables: Folder of learning curves named agent-HalfCheetah-v5-seed.csv.
     """
     levels = [f"| steps to {level} | processor time, s " for level in LEVELS]
     lines = [f"| HalfCheetah-v5 {''.join(levels)}|", "|---" * (1 + 2 * len(LEVELS)) + "|"]
@@ -128,7 +128,7 @@ def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list
 
 
 def _reached(path: Path, level: float) -> tuple[int, int] | None:
-    """Returns steps and updates of the first evaluation of a run that reaches a return."""
+    """Returns the steps and updates of a run's first evaluation that reaches a return."""
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if float(row["return_mean"]) >= level:

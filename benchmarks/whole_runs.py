@@ -1,4 +1,4 @@
-"""Tables A and B: training runs of this package beside PyTorch, Stable-Baselines3 and SBX."""
+"""Tables A and B: training runs compared with PyTorch, Stable-Baselines3 and SBX."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from eagerly.benchmarks.measuring import (
 )
 
 CHEETAH, HUMANOID = "HalfCheetah-v5", "Humanoid-v5"
-# What the article measured in 2018 on its author's machine, minutes for 200 000 steps.
+# Minutes for 200,000 steps, measured in 2018 on the machine of the article's author.
 ARTICLE_2018 = {"PyTorch": "21:07", "TensorFlow, eager": "66:00", "TensorFlow, compiled": "17:12"}
 ARTICLE_STYLE, BEST_STYLE = "PyTorch as in the article", "PyTorch at its best"
 
 
 def article_contenders(python: Path) -> list[Contender]:
-    """Table A: DDPG as in the article, HalfCheetah, one update per step."""
+    """Returns the contenders of table A: the article's DDPG, HalfCheetah, one update per step."""
 
     def own(name: str, steps: int, start: int = START, **settings: Any) -> Contender:
         article = {"preset": "article", "env": CHEETAH} | settings
@@ -36,7 +36,7 @@ def article_contenders(python: Path) -> list[Contender]:
     return [
         torch(ARTICLE_STYLE, "article"),
         torch(BEST_STYLE, "best"),
-        # An eager update takes tens of milliseconds: few of them, and few before.
+        # An eager update takes tens of milliseconds, so warm-up and measurement are short.
         own("ours, eager", 200, 1050, mode="eager", updates_per_call=1),
         own("ours, graph, one update per call", 2000, mode="graph", updates_per_call=1),
         own("ours, xla", 4000),
@@ -44,7 +44,7 @@ def article_contenders(python: Path) -> list[Contender]:
 
 
 def run_contenders(python: Path, env: str) -> list[Contender]:
-    """Table B: TD3, 256-256, batch 256, one update per step."""
+    """Returns the contenders of table B: TD3, 256-256, batch 256, one update per step."""
 
     def torch(name: str, style: str) -> Contender:
         return peer(python, name, "torch_agents.py", "td3", style, env, START, START + 2000)
@@ -73,7 +73,7 @@ def measure_runs(python: Path, env: str, rounds: int, say: Callable[[str], None]
 
 
 def seconds_per_step(found: dict[str, Any]) -> dict[str, list[float]]:
-    """Lists the seconds per environment step of every contender, one per round."""
+    """Returns the seconds per environment step of every contender, one value per round."""
     return {
         name: [run["seconds"] / run["steps"] for run in runs]
         for name, runs in found["runs"].items()
@@ -81,13 +81,13 @@ def seconds_per_step(found: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def speedups(found: dict[str, Any]) -> dict[str, Spread]:
-    """Returns how many times as fast as each contender ours is."""
+    """Returns the factor by which ours is faster than each contender."""
     times = seconds_per_step(found)
     return {name: ratios(values, times[found["ours"]]) for name, values in times.items()}
 
 
 def article_table(found: dict[str, Any]) -> list[str]:
-    """Writes table A."""
+    """Returns table A as Markdown."""
     times, own = seconds_per_step(found), found["ours"]
     lines = [
         "| | ms per step | 1000 steps | 200 000 steps, projected | ours / it, time |",
@@ -105,7 +105,7 @@ def article_table(found: dict[str, Any]) -> list[str]:
 
 
 def runs_table(found: dict[str, Any]) -> list[str]:
-    """Writes table B."""
+    """Returns table B as Markdown."""
     lines = ["| | steps per second | ours is faster by a factor of |", "|---|---|---|"]
     factors = speedups(found)
     for name, values in seconds_per_step(found).items():

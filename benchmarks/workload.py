@@ -1,4 +1,4 @@
-"""What the measurements train on: random transitions of HalfCheetah's sizes."""
+"""The training workload of the benchmarks: random transitions of HalfCheetah's dimensions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OBSERVATION_SIZE, ACTION_SIZE = 17, 6
 
 
 def cheetah_agent(name: str, seed: int = 0, **settings: Any) -> Any:
-    """Makes an agent for HalfCheetah's spaces."""
+    """Creates an agent for HalfCheetah's spaces."""
     box, kind = gymnasium.spaces.Box, agent_class(name)
     spaces = box(-np.inf, np.inf, (OBSERVATION_SIZE,)), box(-1, 1, (ACTION_SIZE,))
     return kind(*spaces, kind.Config(**settings), seed=seed)
 
 
 def random_buffer(count: int, capacity: int, seed: int = 0) -> ReplayBuffer:
-    """Fills a buffer with random transitions."""
+    """Creates a buffer with `count` random transitions."""
     random = np.random.default_rng(seed)
     buffer = ReplayBuffer(capacity, OBSERVATION_SIZE, ACTION_SIZE, seed=seed)
     buffer.add(

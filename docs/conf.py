@@ -1,4 +1,4 @@
-"""Builds the documentation: `make docs`, which is `sphinx-build -c docs . build/docs`."""
+"""Sphinx configuration; `make docs` runs `sphinx-build -c docs . build/docs`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eagerly.version import __version__
 project, author, release = "eagerly", "the eagerly authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
-# The pages link to tables and to source files: the whole checkout is what is built from.
+# Pages link to tables and source files, so the whole checkout is the source directory.
 include_patterns = ["docs/**", "benchmarks/**", "CHANGELOG.md", "CONTRIBUTING.md"]
 root_doc = "docs/index"
 suppress_warnings = ["misc.highlighting_failure"]
@@ -37,7 +37,7 @@ _HERE = Path(__file__).parent
 
 
 def _tables(config: Any, known: Collection[str] = ()) -> list[str]:
-    """Returns one table for each group of a settings class, without the known settings."""
+    """Returns one Markdown table per group of a settings class, without `known` settings."""
     lines: list[str] = []
     for group in config.GROUPS:
         settings = [s for n, s in config.SETTINGS.items() if s.group is group and n not in known]
@@ -59,7 +59,7 @@ def _row(each: Any) -> str:
 
 
 def _write_settings(app: Any) -> None:
-    """Writes the page of all settings from their declarations."""
+    """Generates the settings page from the settings' declarations."""
     lines = [
         "# Settings",
         "",
@@ -102,5 +102,5 @@ def _write_settings(app: Any) -> None:
 
 
 def setup(app: Any) -> None:
-    """Lets Sphinx call what writes pages."""
+    """Registers the generator of the settings page with Sphinx."""
     app.connect("builder-inited", _write_settings)

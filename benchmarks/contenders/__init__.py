@@ -1,1 +1,1 @@
-"""What is measured, one process each: this package, and its peers in their own environment."""
+"""Contenders, one process each: this package, and its peers in a separate environment."""

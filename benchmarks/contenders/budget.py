@@ -1,7 +1,7 @@
-"""Where the time of a training run goes, in this process.
+"""Measures the time budget of a training run, in this process.
 
 Run as `python -m eagerly.benchmarks.contenders.budget ENV START STEPS`: prints one line of JSON.
-The parts of the loop are wrapped in clocks, which cost a fraction of a microsecond each.
+Timers wrap the parts of the loop, at a cost of a fraction of a microsecond each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eagerly.benchmarks.contenders.ours import StopWatch, settings_for
 
 
 class Clocks:
-    """Adds up the time spent in methods, without that of wrapped methods inside them."""
+    """Accumulates the time spent in wrapped methods, excluding wrapped methods that they call."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -34,12 +34,12 @@ class Clocks:
         self._wrapped: list[tuple[Any, str]] = []
 
     def wrap(self, owner: Any, method: str, name: str) -> None:
-        """Puts a method that is timed under a name before that of an object's class."""
+        """Shadows a method of `owner` with a wrapper timed under `name`."""
         self._wrapped.append((owner, method))
         setattr(owner, method, self.timed(getattr(owner, method), name))
 
     def take(self) -> dict[str, float]:
-        """Returns the seconds so far, and takes all clocks away."""
+        """Returns and resets the accumulated seconds, and removes all wrappers."""
         for owner, method in self._wrapped:
             delattr(owner, method)
         self._wrapped.clear()
@@ -47,7 +47,7 @@ class Clocks:
         return found
 
     def timed(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Returns a function that is timed under a name."""
+        """Returns a wrapper of `call` timed under `name`."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._inside.append(0.0)
@@ -64,16 +64,17 @@ class Clocks:
 
 
 def measure(env: str, start: int, steps: int) -> dict[str, Any]:
-    """Trains with one environment and default settings.
+    """Trains with one environment and default settings, and times the parts of the loop.
 
-    After the first `start` steps all parts are timed for `steps` steps. The clocks cost some
-    microseconds themselves, so for as many steps again only environment and compiled call are.
+    After the first `start` steps all parts are timed for `steps` steps. The timers add some
+    microseconds, so the next `steps` steps time only the environment and the compiled call.
 
     Returns:
-        `per_step`: microseconds per environment step of each part; `whole`, `rest`: those of
-        everything, and of everything but environment and compiled call; `first_update`: seconds
-        from the start of the process to the end of the first call of the train body, with a
-        warm-up of 1000 steps, and `stages`: what they consist of.
+        `per_step` has the microseconds per environment step of each part. `with_clocks` is the
+        total with all timers, `whole` the total with two, and `rest` the part of `whole` outside
+        the environment and the compiled call. `first_update` is the time in seconds from process
+        start to the end of the first call of the train body, after 1000 warm-up steps; `stages`
+        breaks it down.
     """
     process_start = psutil.Process().create_time()
     stages = {"Python": _STARTED - process_start}
@@ -151,7 +152,7 @@ def measure(env: str, start: int, steps: int) -> dict[str, Any]:
 
 
 def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, float]:
-    """Returns the resident bytes that a replay buffer adds, empty and full, beside its rows."""
+    """Returns the resident bytes added by an empty and a full replay buffer, and its row bytes."""
     import numpy as np
 
     from eagerly.buffers import ReplayBuffer, Transition
@@ -168,7 +169,7 @@ def memory(capacity: int, observation: int = 17, action: int = 6) -> dict[str, f
         random.normal(size=chunk),
         random.normal(size=(chunk, observation)),
     )
-    ReplayBuffer(chunk, observation, action).add(part)  # so that its code is loaded
+    ReplayBuffer(chunk, observation, action).add(part)  # loads the code before measuring
     before = resident()
     buffer = ReplayBuffer(capacity, observation, action)
     empty = resident() - before

@@ -1,4 +1,4 @@
-"""Updates of TD3 beside matrix products of the same second, in this process.
+"""Times TD3 updates against matrix products measured within the same second, in this process.
 
 Run as `python -m eagerly.benchmarks.contenders.limit SETTINGS`: prints one line of JSON. SETTINGS
 are `batch`, `width`, `updates_per_call`, `mode`, `precision`, `intra`, `inter`.
@@ -21,19 +21,18 @@ from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_a
 
 TURNS = 5
 SECONDS_PER_TURN = 0.25
-# After a product NumPy's threads wait for the next one by spinning; this is when they sleep.
+# NumPy's threads spin for this long after a product before they go to sleep.
 SECONDS_OF_SPINNING = 0.25
 
 
 def flops_per_update(
     batch: int, width: int, observation: int = OBSERVATION_SIZE, action: int = ACTION_SIZE
 ) -> float:
-    """Counts multiplications and additions of the matrix products in an update of TD3.
+    """Returns the multiplications and additions in the matrix products of a TD3 update.
 
-    A layer of I x U costs 2 I U per row forward, as much again for the gradient of its weights,
-    and as much again for that of its input, which the first layer of a network does not need.
-    The actor's half of the work is done every second update, through one critic, whose weights
-    need no gradient then.
+    An I x U layer costs 2 I U per row in the forward pass, the same for its weight gradient, and
+    the same for its input gradient, which the first layer of a network does not need. The actor is
+    updated every second time, through one critic, whose weights need no gradient then.
     """
 
     def layers(inputs: int, outputs: int) -> list[int]:
@@ -47,9 +46,9 @@ def flops_per_update(
 
 
 def product_rate() -> float:
-    """Returns the best rate of 256³, 1024³ and 2048³ float32 products, in FLOP/s.
+    """Returns the highest rate of 256³, 1024³ and 2048³ float32 products, in FLOP/s.
 
-    TensorFlow and NumPy take turns, with the threads that each of them has here.
+    TensorFlow and NumPy take turns, each with its number of threads in this process.
     """
     best = 0.0
     for size in (256, 1024, 2048):
@@ -79,11 +78,12 @@ def measure(
     intra: int = 2,
     inter: int = 2,
 ) -> dict[str, Any]:
-    """Times updates, sampling included, and products in turns.
+    """Times updates, including sampling, and matrix products in turns.
 
     Returns:
-        Medians over the turns: seconds per update, the rate of products in FLOP/s, and the share of
-        that rate that the updates of the same turn reached.
+        Medians over the turns: seconds per update, product rate in FLOP/s, and the share of this
+        rate that the updates of the same turn reach. Also the greatest share and the FLOP per
+        update.
     """
     tf.config.threading.set_intra_op_parallelism_threads(intra)
     tf.config.threading.set_inter_op_parallelism_threads(inter)
@@ -91,7 +91,7 @@ def measure(
         "td3", mode=mode, precision=precision, batch_size=batch, hidden_sizes=(width, width)
     )
     buffer = random_buffer(10_000, 100_000)
-    for _ in range(4):  # every program that will be used is compiled here
+    for _ in range(4):  # compiles every program that is used below
         agent.train(buffer, updates_per_call)
     started = time.perf_counter()
     agent.train(buffer, updates_per_call)
@@ -100,7 +100,7 @@ def measure(
     for _ in range(TURNS):
         rates.append(product_rate())
         time.sleep(SECONDS_OF_SPINNING)
-        agent.train(buffer, updates_per_call)  # what it works on is in the caches again
+        agent.train(buffer, updates_per_call)  # reloads its data into the caches
         started = time.perf_counter()
         for _ in range(calls):
             agent.train(buffer, updates_per_call)

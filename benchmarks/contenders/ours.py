@@ -1,8 +1,8 @@
-"""A training run of eagerly, timed after its warm-up, in this process.
+"""Times a training run of eagerly after its warm-up, in this process.
 
 Run as `python -m eagerly.benchmarks.contenders.ours AGENT SETTINGS FROM TO`: prints one line of
-JSON. The run is the whole of it: environments, acting, replay, updates, summaries and checkpoints;
-there is no evaluation, as the peers have none.
+JSON. The run includes environments, acting, replay, updates, summaries and checkpoints. It does not
+evaluate, because the peers do not either.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from eagerly.training.callbacks import Callback, TrainerView
 
 
 class StopWatch(Callback):
-    """Takes the time at which steps are reached.
+    """Records the times at which a run reaches given steps, and stops it at the last one.
 
     Args:
-        marks: Steps, in order; the last one is never passed without being taken.
+        marks: Steps in ascending order.
     """
 
     def __init__(self, marks: list[int]) -> None:
@@ -33,16 +33,16 @@ class StopWatch(Callback):
         self.times: list[tuple[int, float]] = []
 
     def on_round(self, training: TrainerView) -> None:
-        """Takes the time where a mark is reached."""
+        """Records the time if the next mark is reached."""
         if self._marks and training.steps >= self._marks[0]:
             self.times.append((training.steps, time.perf_counter()))
             self._marks.pop(0)
             if not self._marks:
-                training.stop("timed")  # without the evaluation at its end
+                training.stop("timed")  # skips the final evaluation
 
 
 def settings_for(settings: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Completes settings to those of a run that is timed: no evaluation, a short warm-up."""
+    """Returns `settings` with the defaults of timed runs: no evaluation, a short warm-up."""
     return {
         "steps": steps,
         "warmup_steps": 1000,
@@ -52,7 +52,7 @@ def settings_for(settings: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def timed_run(agent: str, settings: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
-    """Trains up to step `stop`, and returns what the steps from `start` on took."""
+    """Trains up to step `stop` and returns the time of the steps from `start` on."""
     watch = StopWatch([start, stop])
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(Path(folder) / "run", agent, settings_for(settings, stop))

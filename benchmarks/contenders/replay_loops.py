@@ -1,7 +1,7 @@
-"""What replay options cost, in this process: an update, a step, and goals that are replaced.
+"""Times replay options in this process: updates, steps, and hindsight goals.
 
 Run as `python -m eagerly.benchmarks.contenders.replay_loops updates SETTINGS`, `... steps SETTINGS`
-or `... goals`: prints one line of JSON. SETTINGS are those of TD3.
+or `... goals`: prints one line of JSON. SETTINGS are settings of TD3.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from eagerly.buffers import Hindsight, OneStep, Transition
 
 ROWS, PER_CALL, CALLS = 1_000_000, 50, 20
 STEPS = 20_000
-EPISODE, GOAL, GOALS = 50, 3, 4  # steps of an episode, numbers of a goal, goals per step
+EPISODE, GOAL, GOALS = 50, 3, 4  # steps per episode, goal size, goals per step
 BATCH = 256
-_PART = 10_000  # rows that are added at once
+_PART = 10_000  # rows added at once
 
 
 def steps_of(count: int, random: np.random.Generator) -> Transition:
-    """Makes random transitions of HalfCheetah's sizes."""
+    """Returns random transitions of HalfCheetah's dimensions."""
     return Transition(
         random.normal(size=(count, OBSERVATION_SIZE)),
         random.uniform(-1, 1, (count, ACTION_SIZE)),
@@ -39,7 +39,7 @@ def steps_of(count: int, random: np.random.Generator) -> Transition:
 
 
 class Timed:
-    """Adds up the time of the calls of an object's methods."""
+    """Accumulates the time spent in methods of an object."""
 
     def __init__(self, inside: Any, names: tuple[str, ...]) -> None:
         self.seconds = 0.0
@@ -57,7 +57,7 @@ class Timed:
 
 
 def time_updates(settings: dict[str, Any]) -> dict[str, float]:
-    """Times updates from a full buffer, and of that what drawing and writing back take."""
+    """Times updates from a full buffer, and the share of the sampler and its feedback."""
     agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
     buffer = agent.replay_buffer(ROWS)
     for _ in range(ROWS // _PART):
@@ -76,7 +76,7 @@ def time_updates(settings: dict[str, Any]) -> dict[str, float]:
 
 
 def time_steps(settings: dict[str, Any]) -> dict[str, float]:
-    """Times accumulator, buffer and sampler for steps of one environment."""
+    """Times accumulator, replay buffer and sampler per step of one environment."""
     agent, random = cheetah_agent("td3", **settings), np.random.default_rng(0)
     buffer, accumulator = agent.replay_buffer(ROWS), agent.accumulator(0.99)
     steps = [steps_of(1, random) for _ in range(100)]
@@ -91,13 +91,13 @@ def time_steps(settings: dict[str, Any]) -> dict[str, float]:
 
 
 def outcomes(achieved: np.ndarray, desired: np.ndarray, infos: Any) -> Any:
-    """Says of a batch of goals which were achieved, as robotic arms do."""
+    """Returns sparse rewards and success flags for a batch of goals, as in the Fetch tasks."""
     far = np.linalg.norm(achieved - desired, axis=-1) > 0.05
     return -far.astype(np.float64), ~far
 
 
 def time_goals() -> dict[str, float]:
-    """Times hindsight at the end of episodes, and new goals for a batch when it is sampled."""
+    """Times hindsight replay at episode ends, and rewards for goals replaced during sampling."""
     random = np.random.default_rng(0)
     hindsight = Hindsight(
         OneStep(),

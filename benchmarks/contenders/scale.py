@@ -1,7 +1,7 @@
-"""What a step costs as there is more of something, in this process.
+"""Times sampling by buffer size, and steps by number of environments, in this process.
 
-Run as `python -m eagerly.benchmarks.contenders.scale replay` or `... environments ENV N here`:
-prints one line of JSON.
+Run as `python -m eagerly.benchmarks.contenders.scale replay` or
+`... environments ENV N here|processes`: prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CALLS = 200
 
 
 def replay() -> dict[str, float]:
-    """Returns microseconds of sampling for one update of batch 256, by the size of the buffer."""
+    """Returns the microseconds of sampling per update (batch 256), by buffer size."""
     found = {}
     for size in SIZES:
         buffer = random_buffer(size, size)
@@ -37,7 +37,7 @@ def replay() -> dict[str, float]:
 
 
 def environments(env: str, count: int, kind: str) -> dict[str, float]:
-    """Returns microseconds per step of one environment, of the whole run and without updates."""
+    """Returns the microseconds per environment step of whole runs, with and without updates."""
     from eagerly.benchmarks.contenders.ours import timed_run
 
     settings: dict[str, Any] = {"env": env, "num_envs": count}

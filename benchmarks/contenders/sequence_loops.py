@@ -1,7 +1,7 @@
-"""Padding in three ways, and recurrent updates, in this process.
+"""Times implementations of padding, and recurrent updates, in this process.
 
 Run as `python -m eagerly.benchmarks.contenders.sequence_loops padding`, or `... updates SETTINGS`:
-prints one line of JSON. SETTINGS are those of TD3, and `updates_per_call`.
+prints one line of JSON. SETTINGS are settings of TD3 and `updates_per_call`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_a
 from eagerly.buffers import Transition, replay_buffer
 from eagerly.networks.padding import pad
 
-# The thread in which padding by scatter was found measured 100 sequences of 10 to 50 steps.
+# The discussion that proposed padding by scatter measured 100 sequences of 10 to 50 steps.
 COUNT, LEAST, MOST, FEATURES = 100, 10, 50, 10
-PADDINGS = 50  # in a call of a compiled program; calling one costs more than padding
+PADDINGS = 50  # per call of a compiled program; the call itself costs more than one padding
 SECONDS = 1.0
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
-    """Returns what a call takes, the median of as many as fit into a second."""
+    """Returns the median time of a call, repeated for `SECONDS`."""
     for _ in range(3):
         call()
     times, ends = [], time.perf_counter() + SECONDS
@@ -42,7 +42,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
 
 
 def by_loop(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Pads in NumPy, a sequence after the other."""
+    """Pads in NumPy, step by step."""
     padded, start = np.zeros((len(lengths), MOST, flat.shape[1]), flat.dtype), 0
     for row, length in enumerate(lengths):
         for step in range(length):
@@ -52,7 +52,7 @@ def by_loop(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def by_slices(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Pads in NumPy, a slice for each sequence."""
+    """Pads in NumPy, one slice per sequence."""
     padded, start = np.zeros((len(lengths), MOST, flat.shape[1]), flat.dtype), 0
     for row, length in enumerate(lengths):
         padded[row, :length] = flat[start : start + length]
@@ -61,7 +61,7 @@ def by_slices(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def by_while_loop(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Pads in a graph, a sequence after the other."""
+    """Pads in a graph, one sequence after the other."""
     ends = tf.cumsum(lengths)
     rows = tf.TensorArray(flat.dtype, size=COUNT, element_shape=(MOST, FEATURES))
 
@@ -74,13 +74,13 @@ def by_while_loop(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
 
 
 def by_scatter(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Pads in a graph, by writing each step to its place."""
+    """Pads in a graph by scattering each step to its position."""
     places = tf.where(tf.sequence_mask(lengths, MOST))
     return tf.scatter_nd(places, flat, tf.constant([COUNT, MOST, FEATURES], tf.int64))
 
 
 def by_pad(flat: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Pads as the package does."""
+    """Pads with the package's function."""
     return pad(flat, lengths, max_length=MOST)
 
 
@@ -93,7 +93,7 @@ COMPILED = {
 
 
 def padding() -> dict[str, float]:
-    """Times every way of padding; all give the same."""
+    """Times all implementations of padding and checks that their results are equal."""
     random = np.random.default_rng(0)
     lengths = random.integers(LEAST, MOST + 1, COUNT).astype(np.int32)
     flat = random.normal(size=(lengths.sum(), FEATURES)).astype(np.float32)
@@ -114,16 +114,16 @@ def padding() -> dict[str, float]:
 def _often(
     way: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], flat: tf.Tensor, lengths: tf.Tensor
 ) -> tf.Tensor:
-    """Pads as often as `PADDINGS` says; each time waits for the time before."""
+    """Pads `PADDINGS` times, each time depending on the previous result."""
     padded = way(flat, lengths)
     for _ in tf.range(PADDINGS - 1):
-        nothing = tf.cast(1e-30 * padded[-1, 0, 0], lengths.dtype)  # which XLA does not know
+        nothing = tf.cast(1e-30 * padded[-1, 0, 0], lengths.dtype)  # XLA cannot know
         padded = way(flat, lengths + nothing)
     return padded
 
 
 def updates(settings: dict[str, Any]) -> dict[str, float]:
-    """Times recurrent updates of TD3 with windows without padding, sampling included."""
+    """Times recurrent updates of TD3 on windows without padding, including sampling."""
     per_call = settings.pop("updates_per_call")
     settings["hidden_sizes"] = tuple(settings["hidden_sizes"])
     agent = cheetah_agent("td3", **settings)

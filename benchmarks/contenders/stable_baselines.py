@@ -1,7 +1,7 @@
-"""TD3 of Stable-Baselines3 and of SBX, timed after the warm-up.
+"""Times TD3 of Stable-Baselines3 and of SBX after the warm-up.
 
-Run in an environment with both: `stable_baselines.py sb3|sbx ENVIRONMENT EVERY FROM TO` makes EVERY
-updates after every EVERY steps (1 is what both ship) and prints one line of JSON. The settings are
+Run in an environment with both: `stable_baselines.py sb3|sbx ENVIRONMENT EVERY FROM TO` performs
+EVERY updates every EVERY steps (both ship with 1) and prints one line of JSON. The settings are
 those of eagerly's TD3: 256-256, batch 256, learning rates 3e-4, noise 0.1.
 """
 
@@ -25,7 +25,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 
 class PeerStopWatch(BaseCallback):
-    """Takes the time at two steps."""
+    """Records the time at which step `start` is reached."""
 
     def __init__(self, start: int) -> None:
         super().__init__()
@@ -34,13 +34,13 @@ class PeerStopWatch(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
-    def _on_rollout_start(self) -> None:  # the updates of the steps so far are made
+    def _on_rollout_start(self) -> None:  # the updates for earlier steps are done
         if self.num_timesteps == self.start:
             self.began = time.perf_counter()
 
 
 def main() -> None:
-    """Trains, and prints what was measured."""
+    """Trains and prints the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("package", choices=("sb3", "sbx"))
     parser.add_argument("env")
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("start", type=int)
     parser.add_argument("stop", type=int)
     given = parser.parse_args()
-    mujoco.set_mju_user_warning(warnings.warn)  # else it writes a file MUJOCO_LOG.TXT
+    mujoco.set_mju_user_warning(warnings.warn)  # otherwise it writes a file MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     size = env.action_space.shape[0]
     noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))

@@ -1,12 +1,12 @@
-"""TD3 or DDPG of Stable-Baselines3, trained for its learning curve.
+"""Trains TD3 or DDPG of Stable-Baselines3 for learning curves.
 
 Run in an environment with it: `stable_baselines_learning.py td3|ddpg ENV STEPS SEED FOLDER
 EVALUATION_SEED...`, with the seed of every evaluation episode. The evaluations go to
-FOLDER/evaluations.csv. SIGTERM saves and ends with 143; the same command goes on then, in a fresh
-episode and with fresh random numbers, because those are not saved with a model.
+FOLDER/evaluations.csv. On SIGTERM the script saves and exits with 143. The same command resumes
+with a new episode and new random numbers, because a saved model does not include them.
 
-The settings are those of eagerly's: 256-256, batch 256, learning rates 3e-4, 10 000 random steps,
-noise 0.1, one update per step.
+The settings are the same as in eagerly: 256-256, batch 256, learning rates 3e-4, 10,000 random
+steps, noise 0.1, one update per step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STOPPED = 143
 
 
 class Evaluations(BaseCallback):
-    """Evaluates every so many steps; ends the training when a signal has come."""
+    """Evaluates every `EVALUATE_EVERY` steps, and stops training after a signal."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Evaluations(BaseCallback):
 
     @property
     def seconds(self) -> float:
-        """Wall time of all processes of this run."""
+        """Wall time of this run over all its processes."""
         return self.before + time.monotonic() - self.began
 
     def _on_step(self) -> bool:
@@ -63,7 +63,7 @@ class Evaluations(BaseCallback):
         return not self.asked_to_stop
 
     def evaluate(self) -> None:
-        """Plays whole episodes that begin the same every time, and writes the table."""
+        """Plays complete episodes with fixed seeds and writes the table."""
         returns, lengths = np.zeros(len(self.seeds)), np.zeros(len(self.seeds))
         for episode, seed in enumerate(self.seeds):
             observation, _ = self.env.reset(seed=seed)
@@ -96,7 +96,7 @@ class Evaluations(BaseCallback):
 
 
 def main() -> None:
-    """Trains, from the beginning or from where it was saved."""
+    """Trains from scratch, or resumes a saved run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("algorithm", choices=("td3", "ddpg"))
     parser.add_argument("env")
@@ -111,11 +111,11 @@ def main() -> None:
     except OSError:
         sys.exit(f"{given.folder} is being trained by another process")
     torch.set_num_threads(1)
-    mujoco.set_mju_user_warning(warnings.warn)  # else it writes a file MUJOCO_LOG.TXT
+    mujoco.set_mju_user_warning(warnings.warn)  # otherwise it writes a file MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     kind = getattr(stable_baselines3, given.algorithm.upper())
     saved, fresh, old = (given.folder / name for name in ("saved", "fresh", "old"))
-    # A process that was killed while it saved may have left what it was about to replace.
+    # A process killed while saving may have left only the previous save, already renamed.
     if old.exists() and not saved.exists():
         old.rename(saved)
     shutil.rmtree(old, ignore_errors=True)
@@ -124,7 +124,7 @@ def main() -> None:
         state = json.loads(about.read_text())
         model = kind.load(saved / "model.zip", env=env, device="cpu")
         model.load_replay_buffer(saved / "buffer.pkl")
-        # Other numbers than those that were used already.
+        # Do not repeat the random numbers of earlier processes.
         model.set_random_seed(given.seed + 1_000_000 * (state["processes"] + 1))
     else:
         state = {"rows": [], "seconds": 0.0, "processes": 0}
@@ -160,10 +160,10 @@ def main() -> None:
     model.learn(
         given.steps - model.num_timesteps, watch, reset_num_timesteps=not state["processes"]
     )
-    seconds = watch.seconds  # what follows is no part of training
+    seconds = watch.seconds  # excludes saving
     if model.num_timesteps >= given.steps:
         return
-    # Written beside and renamed: a process that dies meanwhile leaves what was saved before.
+    # Save to a new folder, then rename it: a crash in between keeps the previous save.
     fresh.mkdir(exist_ok=True)
     model.save(fresh / "model.zip")
     model.save_replay_buffer(fresh / "buffer.pkl")

@@ -1,4 +1,4 @@
-"""Updates of TD7 beside their matrix products alone, and acting beside TD3, in this process.
+"""Times TD7 updates against their matrix products, and acting against TD3, in this process.
 
 Run as `python -m eagerly.benchmarks.contenders.td7_loops updates AGENT K`, or `... acting`: prints
 one line of JSON. AGENT is td7 or td3, K is updates per call.
@@ -25,25 +25,25 @@ from eagerly.benchmarks.contenders.limit import SECONDS_OF_SPINNING, product_rat
 from eagerly.benchmarks.contenders.replay_loops import steps_of
 from eagerly.benchmarks.workload import ACTION_SIZE, OBSERVATION_SIZE, cheetah_agent
 
-ROWS, PART = 200_000, 10_000  # transitions in the replay buffer, and how many are added at once
-TURNS, UPDATES = 3, 250  # in a turn; TD7 copies its targets once in so many
+ROWS, PART = 200_000, 10_000  # transitions in the replay buffer, and transitions added at once
+TURNS, UPDATES = 3, 250  # updates per turn: the interval at which TD7 copies its targets
 BATCH, WIDTH = 256, 256  # rows, and units of all hidden layers and embeddings
 CRITICS, DELAY = 2, 2
 THREADS, WARM = 2, 2
-WRITTEN_OUT = 4 * DELAY  # updates in the program of products alone
-LEFT_FACTORS = 16  # that products of the same shapes take turns with
-CALLS = 2000  # of a policy, in a turn
+WRITTEN_OUT = 4 * DELAY  # updates unrolled in the program of bare products
+LEFT_FACTORS = 16  # distinct left factors per product shape
+CALLS = 2000  # policy calls per turn
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product, `members` of them side by side.
+    """A matrix product, batched over the members of an ensemble.
 
     Attributes:
-        members: How many.
-        left: Shape of the left factor, as it lies in memory.
-        right: Shape of the right factor.
-        transposed: Which of the two is transposed, "left" or "right", or "" for none.
+        members: Size of the ensemble.
+        left: Shape of the left factor in memory.
+        right: Shape of the right factor in memory.
+        transposed: The transposed factor, "left" or "right", or "" for none.
     """
 
     members: int
@@ -53,7 +53,7 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """Its multiplications and additions."""
+        """Number of multiplications and additions."""
         rows, inner = self.left[::-1] if self.transposed == "left" else self.left
         columns = self.right[self.transposed != "right"]
         return 2 * self.members * rows * inner * columns
@@ -61,12 +61,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer of `members` networks.
+    """A linear layer of an ensemble.
 
     Attributes:
-        inputs: What it takes.
-        units: What it returns.
-        members: How many.
+        inputs: Number of inputs.
+        units: Number of outputs.
+        members: Size of the ensemble.
     """
 
     inputs: int
@@ -74,15 +74,15 @@ class Layer:
     members: int = 1
 
     def forward(self, batch: int) -> Product:
-        """Inputs x kernel."""
+        """Returns the forward product: inputs x kernel."""
         return Product(self.members, (batch, self.inputs), (self.inputs, self.units))
 
     def of_kernel(self, batch: int) -> Product:
-        """Its kernel's gradient: inputs' x gradient."""
+        """Returns the product for the kernel gradient: inputs' x gradient."""
         return Product(self.members, (batch, self.inputs), (batch, self.units), "left")
 
     def of_inputs(self, batch: int, inputs: int | None = None) -> Product:
-        """The gradient of so many of its inputs, or of all: gradient x kernel'."""
+        """Returns the product for the gradient of `inputs` inputs or of all: gradient x kernel'."""
         kernel = self.inputs if inputs is None else inputs, self.units
         return Product(self.members, (batch, self.units), kernel, "right")
 
@@ -95,10 +95,10 @@ def products(
     *,
     moves_actor: bool,
 ) -> list[Product]:
-    """Lists the matrix products of an update of TD7, and none that it could do without.
+    """Returns the matrix products that an update of TD7 cannot do without.
 
-    A gradient is not taken of observations, of embeddings that nothing learns from, and of weights
-    that a loss does not move.
+    Omits gradients of observations, of embeddings that train no network, and of weights that a loss
+    does not update.
     """
     states = [Layer(observation, width), Layer(width, width), Layer(width, width)]
     pairs = [Layer(width + action, width), Layer(width, width), Layer(width, width)]
@@ -138,7 +138,7 @@ def products(
         found += [
             *forward(actor, pairs, critic),
             *of_inputs(deep, [value], pairs[1:]),
-            embedded.of_inputs(batch, width),  # of zsa
+            embedded.of_inputs(batch, width),  # the gradient of zsa
             *(layer.of_inputs(batch, action) for layer in (features, pairs[0])),
             *of_kernels(actor),
             *of_inputs(actor[2:]),
@@ -148,16 +148,16 @@ def products(
 
 
 def flops_per_update() -> float:
-    """Counts multiplications and additions of the products, in the mean of all updates."""
+    """Returns the mean multiplications and additions in the matrix products of an update."""
     every, more = (sum(p.flops for p in products(moves_actor=moves)) for moves in (False, True))
     return every + (more - every) / DELAY
 
 
 def products_alone() -> Callable[[], Any]:
-    """Compiles the products of some updates, without what stands between them.
+    """Compiles a program of only the matrix products of `WRITTEN_OUT` updates.
 
-    No two are of the same pair of factors, or XLA would make one of them; of each result one number
-    is used, or XLA would make none.
+    Products of equal shapes use distinct pairs of factors, or XLA would merge them. One number of
+    each result is used, or XLA would drop the product.
     """
     random = np.random.default_rng(0)
     factors: dict[tuple[str, int, tuple[int, ...]], tf.Tensor] = {}
@@ -194,12 +194,12 @@ def products_alone() -> Callable[[], Any]:
 
 
 def updates(name: str, per_call: int) -> dict[str, float]:
-    """Times updates, sampling included; those of TD7 in turns with products, theirs and others.
+    """Times updates, including sampling; TD7 takes turns with matrix products.
 
     Returns:
-        Medians over the turns: seconds per update; of TD7 also those of its products alone, the
-        share that these are of the update, and the share of the best rate of products that it
-        reaches.
+        Medians over the turns: wall and CPU seconds per update. For TD7 also the seconds of its
+        bare products, their share of the update, the highest product rate in FLOP/s, and the share
+        of this rate that the update reaches.
     """
     for setting in ("intra_op", "inter_op"):
         getattr(tf.config.threading, f"set_{setting}_parallelism_threads")(THREADS)
@@ -209,7 +209,7 @@ def updates(name: str, per_call: int) -> dict[str, float]:
         buffer.add(steps_of(PART, random), np.zeros(PART, bool))
     with_products = name == "td7"
     alone = products_alone() if with_products else None
-    for _ in range(WARM):  # every program that will be used is compiled here
+    for _ in range(WARM):  # compiles every program that is used below
         agent.train(buffer, per_call)
     found: dict[str, list[float]] = {"seconds_per_update": [], "processor_seconds_per_update": []}
     for _ in range(TURNS):
@@ -219,7 +219,7 @@ def updates(name: str, per_call: int) -> dict[str, float]:
         found["seconds_per_update"].append(took / per_call)
         found["processor_seconds_per_update"].append(used / per_call)
         if alone:
-            alone()  # its factors are in the caches again
+            alone()  # reloads its factors into the caches
             products = timed(alone, UPDATES // WRITTEN_OUT)[0] / WRITTEN_OUT
             more = {
                 "products_per_second": rate,
@@ -233,7 +233,7 @@ def updates(name: str, per_call: int) -> dict[str, float]:
 
 
 def timed(call: Callable[[], object], times: int) -> tuple[float, float]:
-    """Returns seconds and processor seconds of a call that is made so many times."""
+    """Returns the mean wall and CPU seconds of a call."""
     began, used = time.perf_counter(), time.process_time()
     for _ in range(times):
         call()
@@ -241,7 +241,7 @@ def timed(call: Callable[[], object], times: int) -> tuple[float, float]:
 
 
 def acting() -> dict[str, float]:
-    """Times the policies in NumPy on one observation; returns processor seconds of a call."""
+    """Returns the median CPU seconds of the NumPy policies on one observation, by agent."""
     observation = np.random.default_rng(0).normal(size=(1, OBSERVATION_SIZE)).astype(np.float32)
     policies = {name: cheetah_agent(name).policy for name in ("td7", "td3")}
     found: dict[str, list[float]] = {name: [] for name in policies}

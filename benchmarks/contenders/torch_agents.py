@@ -1,16 +1,17 @@
-"""DDPG and TD3 in plain PyTorch, written from the papers: the yardstick of the benchmark.
+"""DDPG and TD3 in plain PyTorch, written from the papers: the baselines of the benchmark.
 
-Two styles of the same algorithm. `article` is what a reader of the papers writes, and what the
-article of 2018 compared with: Adam as it comes, a Python loop for the targets, a tensor for each
-part of a batch. `best` is as fast as PyTorch gets without compiling: fused Adam, one call for all
-targets, a critic that is frozen while the actor moves, one packed batch.
+There are two styles of the same algorithm. `article` is how a reader of the papers would write it,
+and the style that the article of 2018 compared with: default Adam, a Python loop over the target
+weights, one tensor per field of a batch. `best` is as fast as PyTorch gets without compilation:
+fused Adam, one call for all target weights, critics frozen during the actor's update, and packed
+batches.
 
 DDPG: Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", Algorithm 1 and
 section 7. TD3: Fujimoto et al. 2018, "Addressing Function Approximation Error in Actor-Critic
 Methods", Algorithm 1.
 
 Run in an environment with torch, gymnasium and numpy; it prints one line of JSON:
-`torch_agents.py ALGORITHM STYLE ENVIRONMENT FROM TO` times the steps between two, and with
+`torch_agents.py ALGORITHM STYLE ENVIRONMENT FROM TO` times the steps from FROM to TO. With
 `--evaluations FILE --seed N` it also evaluates every 5000 steps, for learning curves.
 """
 
@@ -55,7 +56,7 @@ class TorchActor(nn.Module):
 
 
 class TorchCritic(nn.Module):
-    """An action value; the action joins at the first layer, or at the second (DDPG's paper)."""
+    """An action value; the action enters at the first layer, or at the second (DDPG paper)."""
 
     def __init__(
         self, observation: int, action: int, sizes: tuple[int, int], joins_late: bool
@@ -77,7 +78,7 @@ class TorchCritic(nn.Module):
 
 
 class TorchReplay:
-    """Transitions in arrays: one for each part, or packed into rows."""
+    """Transitions in one array per field, or packed into rows."""
 
     def __init__(
         self, observation: int, action: int, capacity: int, packed: bool, seed: int
@@ -110,7 +111,7 @@ class TorchReplay:
 
 
 class TorchAgent:
-    """DDPG or TD3, with the settings of the papers' code that the benchmark compares."""
+    """DDPG or TD3 with the settings that the benchmark compares, from the authors' code."""
 
     def __init__(self, algorithm: str, style: str, env: Any, seed: int) -> None:
         torch.manual_seed(seed)
@@ -178,7 +179,7 @@ class TorchAgent:
 
 
 def evaluate(agent: TorchAgent, env: Any) -> float:
-    """Returns the mean return of episodes that begin the same every time."""
+    """Returns the mean return over episodes with fixed seeds."""
     total = 0.0
     for episode in range(EPISODES):
         observation, _ = env.reset(seed=1000 + episode)
@@ -191,7 +192,7 @@ def evaluate(agent: TorchAgent, env: Any) -> float:
 
 
 def main() -> None:
-    """Trains, and prints what was measured."""
+    """Trains and prints the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("algorithm", choices=("ddpg", "td3"))
     parser.add_argument("style", choices=("article", "best"))
@@ -202,7 +203,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=1000)
     parser.add_argument("--evaluations", type=Path)
     given = parser.parse_args()
-    mujoco.set_mju_user_warning(warnings.warn)  # else it writes a file MUJOCO_LOG.TXT
+    mujoco.set_mju_user_warning(warnings.warn)  # otherwise it writes a file MUJOCO_LOG.TXT
     env: Any = gymnasium.make(given.env)
     random = np.random.default_rng(given.seed)
     evaluation_env = gymnasium.make(given.env) if given.evaluations else None

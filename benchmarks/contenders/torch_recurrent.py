@@ -1,9 +1,10 @@
-"""Updates of a recurrent TD3 in plain PyTorch, written from the papers: what table F compares with.
+"""Recurrent TD3 updates in plain PyTorch, written from the papers: the baseline of table F.
 
-The same as here: actor and critics with an encoder each of observation, previous action and reward
-through one layer into `nn.LSTM` or `nn.GRU`; its output beside the observation goes into a network
-of two hidden layers; twin critics share an encoder. Fused Adam, targets in one call, a critic that
-is frozen while the actor moves, batches sampled from an array of episodes by one gather.
+The architecture equals that of this package. The actor and the critics have separate encoders; the
+twin critics share one. An encoder maps observation, previous action and reward through one layer
+into `nn.LSTM` or `nn.GRU`. Its output, concatenated with the observation, enters an MLP with two
+hidden layers. Adam is fused, targets are updated in one call, the critic is frozen during the
+actor's update, and one gather samples a batch from an array of steps.
 
 Run in an environment with torch and numpy: `torch_recurrent.py SIZES` prints one line of JSON.
 SIZES is JSON with `memory`, `observation`, `action`, `units`, `hidden` (two), `length` and
@@ -28,7 +29,7 @@ TAU, NOISE, CLIP = 0.005, 0.2, 0.5
 
 
 class RecurrentTorchEncoder(nn.Module):
-    """Maps what was seen `[B, S, ...]` to what is known `[B, S, units + observation]`."""
+    """Maps histories `[B, S, ...]` to features `[B, S, units + observation]`."""
 
     def __init__(self, sizes: dict[str, Any]) -> None:
         super().__init__()
@@ -38,13 +39,13 @@ class RecurrentTorchEncoder(nn.Module):
         self.memory = kind(units, units, batch_first=True)
 
     def forward(self, observation: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """Maps observations and what came before them, actions and rewards."""
+        """Maps observations and the actions and rewards that preceded them."""
         inputs = functional.relu(self.inputs(torch.cat([observation, before], -1)))
         return torch.cat([self.memory(inputs)[0], observation], -1)
 
 
 def network(inputs: int, hidden: list[int], outputs: int) -> nn.Module:
-    """Makes what stands behind an encoder."""
+    """Builds the MLP that follows an encoder."""
     one, two = hidden
     layers = nn.Linear(inputs, one), nn.ReLU(), nn.Linear(one, two), nn.ReLU()
     return nn.Sequential(*layers, nn.Linear(two, outputs))
@@ -72,7 +73,7 @@ class RecurrentTorchAgent:
         self.updates = 0
 
     def train(self, rows: torch.Tensor) -> None:
-        """Makes an update with windows `[B, T + 1, ...]`: action, reward, discount, observation."""
+        """Updates on windows `[B, T + 1, ...]` of action, reward, discount and observation."""
         self.updates += 1
         size = self.action
         before, observation = rows[..., : size + 1], rows[..., size + 2 :]
@@ -108,7 +109,7 @@ class RecurrentTorchAgent:
 
 
 def main(sizes: dict[str, Any]) -> None:
-    """Times updates, sampling included."""
+    """Times updates, including sampling."""
     agent, random = RecurrentTorchAgent(sizes), np.random.default_rng(0)
     width, length = sizes["action"] + 2 + sizes["observation"], sizes["length"]
     rows = random.normal(size=(10_000, width)).astype(np.float32)

@@ -1,11 +1,12 @@
-"""Updates of TD7 in plain PyTorch, written from the paper: what table H compares with.
+"""TD7 updates in plain PyTorch, written from the paper: the baseline of table H.
 
 Fujimoto et al. 2023, "For SALE: State-Action Representation Learning for Deep Reinforcement
-Learning": section 4, Algorithm 1, and the sizes of its appendix. Two styles of the same algorithm,
-as in `torch_agents.py`. `article` is what a reader of the paper writes: a network per critic, Adam
-as it comes, a tensor for each part of a batch, gradients of whatever a loss passes through. `best`
-is as fast as PyTorch gets without compiling: fused Adam, both critics in one batched product, a
-critic that is frozen while the actor moves, one packed batch, no number taken out of a tensor.
+Learning": section 4, Algorithm 1, and the sizes in the appendix. There are two styles of the same
+algorithm, as in `torch_agents.py`. `article` is how a reader of the paper would write it: one
+network per critic, default Adam, one tensor per field of a batch, gradients of every weight that a
+loss depends on. `best` is as fast as PyTorch gets without compilation: fused Adam, both critics in
+one batched product, a critic frozen during the actor's update, packed batches, and no conversion of
+tensors to Python numbers.
 
 Run in an environment with torch and numpy: `torch_td7.py STYLE SIZES` prints one line of JSON.
 SIZES is JSON with `observation`, `action`, `rows` in the replay buffer, `updates` and `turns`.
@@ -33,7 +34,7 @@ EXPONENT, LEAST_PRIORITY = 0.4, 1.0
 
 
 class Rows(NamedTuple):
-    """A batch: observations `[B, S]`, actions `[B, A]`, rewards and discounts `[B, 1]`."""
+    """A batch: (next) observations `[B, S]`, actions `[B, A]`, rewards and discounts `[B, 1]`."""
 
     observation: torch.Tensor
     action: torch.Tensor
@@ -43,17 +44,17 @@ class Rows(NamedTuple):
 
 
 def normalized(x: torch.Tensor) -> torch.Tensor:
-    """Divides by the mean size of the last axis."""
+    """Divides by the mean absolute value over the last axis."""
     return x / x.abs().mean(-1, keepdim=True).clamp_min(1e-8)
 
 
 def of_units(*sizes: int) -> nn.ModuleList:
-    """Makes linear layers."""
+    """Returns linear layers that map each size to the next."""
     return nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
 
 
 class TorchTD7Encoder(nn.Module):
-    """Embeddings zs of states, and zsa of these and actions."""
+    """Embeddings zs of states and zsa of state-action pairs."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class TorchTD7Encoder(nn.Module):
 
 
 class TorchTD7Actor(nn.Module):
-    """A policy of states and their embeddings."""
+    """A policy on states and their embeddings."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class TorchTD7Actor(nn.Module):
 
 
 class TorchTD7Critic(nn.Module):
-    """A value `[B, 1]` of states, actions and their embeddings."""
+    """An action value `[B, 1]` from states, actions and their embeddings."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -102,7 +103,7 @@ class TorchTD7Critic(nn.Module):
 
 
 class Pair(nn.Module):
-    """Two critics one after the other: values `[B, 2]`."""
+    """Two critics called one after the other: values `[B, 2]`."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -113,7 +114,7 @@ class Pair(nn.Module):
 
 
 class Batched(nn.Module):
-    """Two critics whose layers are one batched product each: values `[B, 2]`."""
+    """Two critics with one batched product per layer: values `[B, 2]`."""
 
     def __init__(self, observation: int, action: int, width: int) -> None:
         super().__init__()
@@ -143,7 +144,7 @@ class Batched(nn.Module):
 
 
 class TorchTD7Replay:
-    """Transitions with priorities: an array for each part, or packed into rows."""
+    """Transitions with priorities, in one array per field or packed into rows."""
 
     def __init__(self, parts: list[np.ndarray], packed: bool, seed: int) -> None:
         self.parts, self.packed = parts, packed
@@ -173,7 +174,7 @@ class TorchTD7Replay:
 
 
 class TorchTD7Agent:
-    """TD7's networks and its update; policies are not kept here."""
+    """TD7's networks and update, without policy checkpoints."""
 
     def __init__(
         self, style: str, observation: int, action: int, width: int = WIDTH, seed: int = 0
@@ -199,7 +200,7 @@ class TorchTD7Agent:
         self.updates = 0
 
     def train(self, rows: Rows, noise: torch.Tensor) -> torch.Tensor:
-        """Makes an update; returns the larger error of both critics `[B]`."""
+        """Performs an update and returns the larger absolute error of both critics `[B]`."""
         self.updates += 1
         self.encode(rows)
         with torch.no_grad():
@@ -216,14 +217,14 @@ class TorchTD7Agent:
         return (values.detach() - target).abs().amax(1)
 
     def encode(self, rows: Rows) -> None:
-        """Moves the encoder."""
+        """Updates the encoder."""
         with torch.no_grad():
             following = self.encoder.zs(rows.after)
         predicted = self.encoder.zsa(self.encoder.zs(rows.observation), rows.action)
         moved(self.encoder_optimizer, functional.mse_loss(predicted, following))
 
     def target(self, rows: Rows, noise: torch.Tensor) -> torch.Tensor:
-        """Returns what both critics regress on, and extends the range of values to come."""
+        """Returns the critics' target `[B, 1]` and extends the value range that `copy` adopts."""
         zs = self.fixed_target.zs(rows.after)
         next_action = self.actor_target(rows.after, zs) + (NOISE * noise).clamp(-CLIP, CLIP)
         next_action = next_action.clamp(-1.0, 1.0)
@@ -239,7 +240,7 @@ class TorchTD7Agent:
         return target
 
     def act(self, observation: torch.Tensor, zs: torch.Tensor) -> None:
-        """Moves the actor."""
+        """Updates the actor."""
         if self.best:
             self.critic.requires_grad_(False)
         action = self.actor(observation, zs)
@@ -249,7 +250,7 @@ class TorchTD7Agent:
             self.critic.requires_grad_(True)
 
     def copy(self) -> None:
-        """Makes targets and fixed encoders those of the next generation."""
+        """Copies weights to the target networks and fixed encoders, and adopts the value range."""
         pairs = (
             (self.actor_target, self.actor),
             (self.critic_target, self.critic),
@@ -262,14 +263,14 @@ class TorchTD7Agent:
 
 
 def moved(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """Takes a step down the gradient of a loss."""
+    """Performs an optimizer step on a loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
 def random_parts(sizes: dict[str, int]) -> list[np.ndarray]:
-    """Makes the parts of random transitions."""
+    """Returns the fields of random transitions."""
     random, rows, ones = np.random.default_rng(0), sizes["rows"], (sizes["rows"], 1)
     parts = [
         random.normal(size=(rows, sizes["observation"])),
@@ -282,7 +283,7 @@ def random_parts(sizes: dict[str, int]) -> list[np.ndarray]:
 
 
 def main(style: str, sizes: dict[str, int]) -> None:
-    """Times updates, sampling included."""
+    """Times updates, including sampling."""
     torch.set_num_threads(THREADS)
     agent = TorchTD7Agent(style, sizes["observation"], sizes["action"])
     replay = TorchTD7Replay(random_parts(sizes), agent.best, seed=0)
