@@ -1,1 +1,1 @@
-"""Trained policies as files that act elsewhere: SavedModel, LiteRT, ONNX and C."""
+"""Exports trained policies to SavedModel, LiteRT, ONNX and C."""

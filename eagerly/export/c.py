@@ -1,8 +1,8 @@
-"""C for microcontrollers: a policy as constants and two functions, in C99 without allocation.
+"""C99 export for microcontrollers: a policy as constants and two functions, without allocation.
 
-`policy.h` and `policy.c` need a compiler and, in float32, libm. In int8 they need no library: the
-network consists of integers alone (see `export.integers`), and the code that rounds observations is
-written out. `export.c_examples` writes the program that checks both.
+`policy.h` and `policy.c` need only a compiler and, in float32, libm. In int8 they need no library:
+the network uses only integers (see `export.integers`), and observations are rounded without library
+calls. `export.c_examples` writes the program that checks both functions.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ def convert(
     """Writes `policy.h` and `policy.c`.
 
     Args:
-        network: The network; quantised for int8.
+        network: The network, quantized for int8.
         precision: "float32" or "int8".
         folder: The directory to write to.
         low: `[C]`, float64, lower bounds of the actions in the environment's units.
         high: `[C]`, float64, upper bounds.
-        banner: Text of the comment at the top of both files, such as run and version.
-        more: Ignored; other formats need it.
+        banner: Comment at the top of both files, such as the run and version.
+        more: Ignored; used by other formats.
 
     Returns:
-        The files, and the inputs and outputs of `policy_network`.
+        The file names, and the inputs and outputs of `policy_network`.
 
     Raises:
-        ValueError: If C cannot hold the network, the bounds have the wrong shape, or a number is
-            not finite.
+        ValueError: If C does not support the network, the bounds have the wrong shape, or a number
+            is not finite.
     """
     architecture = network.architecture
     if reason := refusal(architecture, precision):
@@ -109,24 +109,25 @@ def convert(
 
 
 def compiler() -> list[str]:
-    """Returns the command of the C compiler, as words: the variable CC, or else cc."""
+    """Returns the C compiler command as a list of words: `$CC`, or `cc` by default."""
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
 def compiled(folder: Path, into: Path, *sources: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compiles a policy: alone to a library for `ctypes`, with `examples.c` to a program.
+    """Compiles a policy into a library for `ctypes` or, with `examples.c`, into a program.
 
     Args:
-        folder: The directory of `policy.c`.
-        into: The file to make.
-        sources: Files to compile together with it; without any, the result is a library.
-        flags: Flags for the compiler.
+        folder: The directory that contains `policy.c`.
+        into: The output file.
+        sources: Additional source files. Without any, the result is a shared library.
+        flags: Compiler flags.
 
     Returns:
         `into`.
 
     Raises:
-        RuntimeError: If there is no compiler, or if it fails, with its messages.
+        RuntimeError: If there is no compiler, or if compilation fails (with the compiler's
+            messages).
     """
     kind = () if sources else ("-shared", "-fPIC")
     files = [str(folder / name) for name in ("policy.c", *sources)]

@@ -1,4 +1,4 @@
-"""Writes `examples.c`, a program that checks a policy in C against its examples."""
+"""Writes `examples.c`, a program that checks an exported C policy against its examples."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from eagerly.policies.integer_grids import grid, integers
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import normalized
 
-COUNT = 100  # examples of each function
-# `policy_act` scales in float32, the policy in float64. An observation that is closer than this, in
-# steps, to the middle between two integers may become either of them.
+COUNT = 100  # examples per function
+# `policy_act` scales in float32, the policy in float64. Observations closer than this to a rounding
+# boundary, in quantization steps, may round either way.
 MARGIN = 1e-4
 
 
@@ -28,13 +28,13 @@ def write_examples_of(
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
-    """Writes examples of `policy_act` and, if a network is quantised, of `policy_network`.
+    """Writes examples of `policy_act` and, for a quantized network, of `policy_network`.
 
     Args:
-        network: The network that was converted.
-        folder: The directory of `policy.h`.
+        network: The converted network.
+        folder: The directory that contains `policy.h`.
         rows: `[N, O]`, observations, N > 0.
-        actions: `[N, C]`, the policy's actions there, in the environment's units.
+        actions: `[N, C]`, the policy's actions for them, in the environment's units.
         low: `[C]`, float64, lower bounds of the actions.
         high: `[C]`, float64, upper bounds.
     """
@@ -55,21 +55,21 @@ def write_examples(
     tolerance: float | np.ndarray,
     exact: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> str:
-    """Writes `examples.c`, a program that exits with 1 if an action of `policy_act` differs.
+    """Writes `examples.c`, a program that exits with 1 if an action differs from its example.
 
     Args:
-        folder: The directory of `policy.h`.
+        folder: The directory that contains `policy.h`.
         observations: `[N, O]`, as the environment returns them.
-        actions: `[N, C]`, the expected actions, in the environment's units.
-        tolerance: The largest difference allowed, one for all dimensions or `[C]`.
-        exact: Inputs of `policy_network`, int8 `[M, O]`, and the outputs that must equal its own,
-            int8 `[M, C]`, M > 0. With them N may be 0.
+        actions: `[N, C]`, the expected actions of `policy_act`, in the environment's units.
+        tolerance: The largest allowed difference, one for all dimensions or `[C]`.
+        exact: Inputs of `policy_network`, int8 `[M, O]`, and the outputs it must return exactly,
+            int8 `[M, C]`, M > 0. If given, N may be 0.
 
     Returns:
-        The name of the file.
+        The file name.
 
     Raises:
-        ValueError: If there are no rows, the numbers of rows differ, or a number is not finite.
+        ValueError: If there are no rows, the row counts differ, or a number is not finite.
     """
     count = len(observations)
     if observations.ndim != 2 or actions.shape[:1] != (count,) or actions.ndim != 2:
@@ -114,7 +114,7 @@ def _scaled(network: ActorNetwork, rows: np.ndarray, dtype: type[np.floating]) -
 
 
 def _certain(network: ActorNetwork, rows: np.ndarray) -> np.ndarray:
-    """Returns which rows `[N, O]` become the same integers in float32 and float64: `[N]` bool."""
+    """Returns a mask `[N]` of the rows `[N, O]` that quantize alike in float32 and float64."""
     exact, written = (_scaled(network, rows, each) for each in (np.float64, np.float32))
     bounds = network.ranges[0]
     steps = exact.astype(np.float64) / grid(*bounds)[0]

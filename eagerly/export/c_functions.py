@@ -1,4 +1,4 @@
-"""The functions of a policy in C: the network, in float32 or int8, and the scaling around it."""
+"""C functions of a policy: the network, in float32 or int8, and the scaling around it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def float_network(network: ActorNetwork) -> list[str]:
 
 
 def _embed(code: _FloatCode, encoder: StateEmbedding) -> str:
-    """Adds an embedding of the state; returns the name of the array that its features are in."""
+    """Adds a state embedding and returns the name of the array that holds its outputs."""
     last, given = len(encoder.hidden_sizes), "input"
     parts = {"joined": encoder.features, f"joined + {encoder.features}": encoder.units}
     features, embedding = parts
@@ -84,10 +84,10 @@ def _embed(code: _FloatCode, encoder: StateEmbedding) -> str:
 
 
 class _FloatCode:
-    """Collects the code of a float32 network while layers are added in the order of their calls.
+    """Collects the C code of a float32 network, one layer after the other.
 
     Attributes:
-        constants: Arrays of weights.
+        constants: Weight arrays.
         functions: The functions that are called, by name.
         calls: Lines of `policy_network`.
     """
@@ -97,7 +97,10 @@ class _FloatCode:
         self.functions, self.calls = {"dense": source.FLOAT_DENSE}, list[str]()
 
     def dense(self, layer: str, given: str, target: str, *, declares: bool = True) -> int:
-        """Adds a dense layer from one array to another, which it declares; returns its units."""
+        """Adds a dense layer and returns its number of units.
+
+        The target array is declared unless `declares` is False.
+        """
         kernel, bias = (self._weights[f"{layer}/{part}"] for part in DENSE)
         inputs, units = kernel.shape
         self._constant(f"{layer}_kernel", kernel.T)
@@ -109,12 +112,12 @@ class _FloatCode:
         return int(units)
 
     def activate(self, name: str, target: str, units: int) -> None:
-        """Applies an activation in place."""
+        """Adds an in-place activation."""
         self.functions[name] = source.activation(name)
         self.calls.append(f"apply_{name}({target}, {units});")
 
     def layer_norm(self, layer: str, target: str, units: int) -> None:
-        """Applies a layer normalisation in place."""
+        """Adds an in-place layer normalization."""
         epsilon = source.real(LAYER_NORM_EPSILON)
         self.functions["layer_norm"] = source.LAYER_NORM.replace("EPSILON", epsilon)
         for part in NORM:
@@ -122,7 +125,7 @@ class _FloatCode:
         self.calls.append(f"layer_norm({target}, {units}, {layer}_gamma, {layer}_beta);")
 
     def average_l1_norm(self, target: str, units: int) -> None:
-        """Divides an array by its mean absolute value."""
+        """Adds an in-place division by the mean absolute value."""
         epsilon = source.real(AVERAGE_L1_EPSILON)
         self.functions["average_l1_norm"] = source.AVERAGE_L1_NORM.replace("EPSILON", epsilon)
         self.calls.append(f"average_l1_norm({target}, {units});")
@@ -171,11 +174,13 @@ def integer_network(integers: IntegerPlan) -> list[str]:
 def act(
     network: ActorNetwork, integers: IntegerPlan | None, low: np.ndarray, high: np.ndarray
 ) -> list[str]:
-    """Returns `policy_act`, which scales observations, runs the network and scales actions.
+    """Returns the constants and functions of `policy_act`.
+
+    It scales the observation, runs the network and rescales the action.
 
     Args:
         network: The network.
-        integers: The network in int8; None in float32.
+        integers: The int8 network; None for float32.
         low: `[C]`, float64, lower bounds of the actions.
         high: `[C]`, float64, upper bounds.
     """
@@ -219,8 +224,8 @@ def act(
 
 
 def _within(bound: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Rounds bounds to float32, never outwards."""
-    with np.errstate(over="ignore"):  # writing it refuses infinity
+    """Rounds bounds to float32 without widening the range."""
+    with np.errstate(over="ignore"):  # `source.array` rejects infinity
         nearest, towards = bound.astype(np.float32), other.astype(np.float32)
     outside = np.where(other > bound, nearest < bound, nearest > bound)
     return np.where(outside, np.nextafter(nearest, towards), nearest)

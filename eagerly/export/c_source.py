@@ -1,4 +1,4 @@
-"""Pieces of C99 that make up an export: functions, and constants that lose no digit."""
+"""Building blocks of the exported C99 code: functions, and constants without rounding errors."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-# Most characters in a line of an array.
+# Maximum characters per line of an array, without indentation.
 WIDTH = 96
 
-# Activations are applied to the outputs of a layer in place.
+# Expressions that are assigned to `x[i]`.
 ACTIVATIONS = {
-    "relu": "x[i] < 0.0f ? 0.0f : x[i]",  # keeps a NaN
+    "relu": "x[i] < 0.0f ? 0.0f : x[i]",  # propagates NaN
     "tanh": "tanhf(x[i])",
     "elu": "x[i] > 0.0f ? x[i] : expm1f(x[i])",
     "silu": "x[i] / (1.0f + expf(-x[i]))",
@@ -25,7 +25,7 @@ static float clipped(float x, float low, float high)
 }
 """
 
-# Four sums are half as far from the exact one as a single sum is, and two to three times as fast.
+# Four partial sums have half the rounding error of a single sum and are two to three times as fast.
 FLOAT_DENSE = """\
 static float dot(const float *x, const float *y, int count)
 {
@@ -70,7 +70,7 @@ static void layer_norm(float *x, int units, const float *gamma, const float *bet
 }
 """
 
-# Comparisons keep a NaN.
+# The comparison propagates NaN.
 AVERAGE_L1_NORM = """\
 static void average_l1_norm(float *x, int units)
 {
@@ -84,7 +84,7 @@ static void average_l1_norm(float *x, int units)
 }
 """
 
-# C99 leaves it to the compiler what a right shift of a negative number gives.
+# In C99, a right shift of a negative number is implementation-defined.
 INTEGER_DENSE = """\
 /* Returns sum * multiplier / 2^shift, rounded once, halves up. */
 static int64_t scaled(int32_t sum, int32_t multiplier, int shift)
@@ -109,7 +109,7 @@ static void dense(const int8_t *x, int inputs, const int8_t *kernel, const int32
 }
 """
 
-# After the first lines every number fits into an int, and a NaN has become the smallest of them.
+# The first comparisons limit values to the range of an int and map NaN to the minimum.
 QUANTIZED = """\
 /* Returns the nearest integer on the grid of the inputs; halves go to even. */
 static int8_t quantized(float x)
@@ -218,16 +218,16 @@ static int replay_integers(void)
 
 
 def comment(text: str) -> str:
-    """Returns a comment that may contain any text."""
+    """Returns text as a C comment, with comment delimiters and trigraphs broken up."""
     safe = text.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in safe.splitlines()) + " */\n"
 
 
 def real(value: float | np.floating) -> str:
-    """Returns the literal that C reads as exactly this float32.
+    """Returns a C literal that is read back as exactly this float32.
 
     Raises:
-        ValueError: If it is not finite in float32.
+        ValueError: If the value is not finite in float32.
     """
     with np.errstate(over="ignore"):
         number = np.float32(value)
@@ -237,7 +237,7 @@ def real(value: float | np.floating) -> str:
 
 
 def array(kind: str, name: str, values: np.ndarray) -> str:
-    """Returns a constant array of "float" or an integer type, in C order."""
+    """Returns the definition of a constant array of "float" or an integer type, in C order."""
     write = real if kind == "float" else str
     texts = [write(value) for value in np.asarray(values).ravel()]
     each = WIDTH // (max(map(len, texts)) + 2)
@@ -246,7 +246,7 @@ def array(kind: str, name: str, values: np.ndarray) -> str:
 
 
 def activation(name: str) -> str:
-    """Returns the function that applies an activation to the outputs of a layer."""
+    """Returns a C function that applies an activation in place."""
     return (
         f"static void apply_{name}(float *x, int units)\n{{\n"
         f"    for (int i = 0; i < units; ++i)\n        x[i] = {ACTIVATIONS[name]};\n}}\n"
@@ -254,5 +254,5 @@ def activation(name: str) -> str:
 
 
 def function(head: str, lines: Iterable[str]) -> str:
-    """Returns a function with this head and these lines."""
+    """Returns a C function with the given signature and body lines."""
     return f"{head}\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"

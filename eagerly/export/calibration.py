@@ -1,28 +1,29 @@
-"""Post-training quantisation: calibrates an actor for int8 on observations of its replay buffer.
+"""Post-training quantization: calibrates an actor for int8 on observations of its replay buffer.
 
-It takes three steps, in NumPy. The first two do not change what the actor computes, but use more of
-the 256 steps of each grid:
+Calibration has three steps, all in NumPy. The first two leave the actor's outputs unchanged but use
+more of the 256 steps of each grid:
 
-1. Each column of the observation is shifted and scaled to fill [-1, 1]. This becomes part of the
-   normalisation, which a quantised file leaves to its caller; an actor without one gets one.
+1. Each observation column is shifted and scaled to fill [-1, 1]. This becomes part of the
+   normalization, which a quantized file leaves to its caller. An actor without normalization gets
+   one.
 2. Hidden units are balanced (Nagel et al. 2019, "Data-Free Quantization Through Weight Equalization
    and Bias Correction", §4.1): a relu commutes with a positive factor, which the next kernel
-   divides out. As in the paper, a factor balances a unit with its weights in the next layer. Unlike
-   the paper, it takes the unit's output and not its own weights, because kernels have a scale for
-   each column.
-3. Ranges are measured, and kernels rounded to their grids, see `export.rounding`.
+   compensates. As in the paper, the factor balances a unit with its weights in the next layer.
+   Unlike the paper, it uses the unit's output instead of its incoming weights, because kernels have
+   one scale per column.
+3. Ranges are measured, and kernels are rounded to their grids (see `export.rounding`).
 
-Errors of the actions as fractions of their span, the mean and the 99th percentile, of a normalised
-HalfCheetah-v5 after 200 000 steps, on rows of its replay buffer and on greedy episodes:
+Mean and 99th percentile of the action error, as a fraction of the action span, for a normalized
+HalfCheetah-v5 policy after 200,000 steps, on rows of its replay buffer and on greedy episodes:
 
 | | replay | greedy |
 |---|---|---|
-| 3 alone, rounded to the nearest | 0.84 %, 7.8 % | 0.58 %, 5.0 % |
-| 1 and 2, then rounded to the nearest | 0.64 %, 5.8 % | 0.45 %, 3.7 % |
-| 1 and 2, then rounded as `export.rounding` says | 0.52 %, 4.5 % | 0.38 %, 3.1 % |
+| step 3 only, rounding to nearest | 0.84 %, 7.8 % | 0.58 %, 5.0 % |
+| steps 1 and 2, rounding to nearest | 0.64 %, 5.8 % | 0.45 %, 3.7 % |
+| steps 1 and 2, rounding as in `export.rounding` | 0.52 %, 4.5 % | 0.38 %, 3.1 % |
 
-Ranges cover all observed values. Clipping the largest of 100 000 values reduces the error by a
-twentieth; clipping the largest of 2 000 increases it by half.
+Ranges cover all observed values. Clipping the largest of 100,000 values reduces the error by 5 %;
+clipping the largest of 2,000 increases it by 50 %.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from eagerly.policies.ranges import RangeRecorder, measured_ranges
 
 
 def refusal(architecture: ActorArchitecture) -> str | None:
-    """Returns why an actor cannot be quantised to int8, or None if it can."""
+    """Returns why an actor cannot be quantized to int8, or None if it can."""
     if isinstance(architecture.encoder, StateEmbedding):
         found = "an embedding of the state"
     elif architecture.encoder is not None:
@@ -54,20 +55,20 @@ def refusal(architecture: ActorArchitecture) -> str | None:
 
 
 def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
-    """Quantises a trained network after its training.
+    """Quantizes a network after training.
 
     Args:
         network: The float network.
-        rows: Observations `[N, V]` of its replay buffer, scaled and without their mask, as
-            `network` takes them. Observations of greedy episodes alone are not enough: values just
-            outside their range would be clipped.
+        rows: Replay-buffer observations `[N, V]`, scaled and without masks, as `network` takes
+            them. Observations of greedy episodes are not enough: values just outside their range
+            would be clipped.
 
     Returns:
-        The quantised network, with float32 weights. It is normalised even if `network` is not, and
-        takes rows that are scaled by its own moments.
+        The quantized network, with float32 weights. It is normalized even if `network` is not, and
+        takes rows scaled by its own moments.
 
     Raises:
-        ValueError: If the network cannot be quantised, there are no rows, or one is not finite.
+        ValueError: If the network cannot be quantized, there are no rows, or one is not finite.
     """
     if reason := refusal(network.architecture):
         raise ValueError(reason)
@@ -87,30 +88,30 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def rescaled(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
-    """Returns a network that computes the same and is easier to quantise.
+    """Returns an equivalent network that is easier to quantize.
 
     Args:
         network: The network.
-        rows: Scaled observations `[N, V]`, as it takes them.
+        rows: Scaled observations `[N, V]`, as `network` takes them.
 
     Returns:
-        The network, with float32 weights and its own normalisation, and the rows as it takes them.
+        The network, with float32 weights and its own normalization, and the rows rescaled for it.
     """
     network, rows = _filling(network, rows)
     return _balanced(network, rows), rows
 
 
 def _filling(network: ActorNetwork, rows: np.ndarray) -> tuple[ActorNetwork, np.ndarray]:
-    """Scales columns to fill [-1, 1]; returns a network that takes them, and the rows."""
+    """Scales columns to fill [-1, 1]. Returns the adapted network and the scaled rows."""
     architecture, weights = network.architecture, _in_double(network)
     low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
     middle, half = (low + high) / 2.0, (high - low) / 2.0
-    half = np.where(half < LEAST_WEIGHT, 1.0, half)  # a column that never changed
+    half = np.where(half < LEAST_WEIGHT, 1.0, half)  # constant columns
     mean, scale = _moments(network)
     old = tuple(part[: architecture.visible].copy() for part in (mean, scale))
     mean[: architecture.visible] += middle / old[1]
     scale[: architecture.visible] /= half
-    # The network compensates for the moments as float32 rounds them.
+    # The network compensates for the moments after their rounding to float32.
     mean, scale = (part.astype(np.float32).astype(np.float64) for part in (mean, scale))
     middle = (mean[: architecture.visible] - old[0]) * old[1]
     half = old[1] / scale[: architecture.visible]
@@ -149,7 +150,7 @@ def _balanced(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def _positive(x: np.ndarray) -> np.ndarray:
-    """Replaces zeros, of units that are never active or never read, by the median."""
+    """Replaces zeros (units that are never active or never read) with the median of the rest."""
     x = x.astype(np.float64)
     return np.where(x > 0.0, x, np.median(x[x > 0.0]) if (x > 0.0).any() else 1.0)
 

@@ -23,29 +23,29 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from eagerly.export.children import serve; serve(int(sys.argv[2]))"
 )
-_LINES = 15  # of the output of a process that died, shown in the error
-_HEAD = 8  # bytes before a task or an answer, which hold its length
+_LINES = 15  # last output lines of a dead process, shown in the error
+_HEAD = 8  # bytes of the length prefix of a task or an answer
 
 
 def on_processor() -> dict[str, str]:
-    """Returns environment variables that hide GPUs, on which TensorFlow rounds to TF32."""
+    """Returns the environment variables with GPUs hidden, as TensorFlow rounds to TF32 on them."""
     return os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: bool = False) -> Any:
-    """Calls a function in a process of its own and returns its result.
+    """Calls a function in a child process and returns its result.
 
-    Its output is shown only if the process dies. Ctrl-C does not reach the process; it is killed,
-    with all that it started, when this process is interrupted or dies, SIGKILL included.
+    The child's output is shown only if it dies. Ctrl-C does not reach the child. The child and all
+    processes it started are killed if this process is interrupted or dies, even by SIGKILL.
 
     Args:
-        what: What the function does, for messages: "the conversion".
-        task: A function of a module.
-        args: Its arguments; they and the result are pickled, between these two processes alone.
-        processor_alone: Whether GPUs are hidden from it.
+        what: Name of the task in messages, such as "the conversion".
+        task: A module-level function.
+        args: Its arguments. They and the result are pickled, only between these two processes.
+        processor_alone: Whether to hide GPUs from the child.
 
     Raises:
-        RunError: If the function raises an exception, or the process dies.
+        RunError: If the function raises an exception or the process dies.
     """
     paths = json.dumps([str(path) for path in sys.path])
     # Files, not pipes: a process that the child started may outlive it and hold a pipe open.
@@ -62,20 +62,20 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
         pipe = process.stdin
         assert pipe is not None
         try:
-            # The pipe stays open: the child ends when it closes, at the latest with this process.
+            # The pipe stays open: the child exits when it closes, at the latest with this process.
             with suppress(BrokenPipeError):
                 pipe.write(_framed(cloudpickle.dumps((task, args))))
                 pipe.flush()
             code = process.wait()
         finally:
-            with suppress(OSError):  # simulators that it started are in its process group
+            with suppress(OSError):  # includes simulators that the child started
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             with suppress(BrokenPipeError):
                 pipe.close()
         answered.seek(0)
         answer = answered.read()
-        # The child may have died while it wrote the answer, or have ended early with exit code 0.
+        # The child may have died while writing the answer, or exited early with code 0.
         if code == 0 and answer[:_HEAD] == len(answer[_HEAD:]).to_bytes(_HEAD):
             succeeded, value = pickle.loads(answer[_HEAD:])
             if succeeded:
@@ -99,9 +99,9 @@ def _framed(content: bytes) -> bytes:
 
 
 def serve(into: int) -> None:
-    """Runs the task from stdin and writes the pickled result to a file descriptor."""
+    """Runs the task received on stdin and writes its pickled result to a file descriptor."""
     os.set_inheritable(into, False)
-    parent = os.fdopen(os.dup(0), "rb")  # not inherited by what the task starts
+    parent = os.fdopen(os.dup(0), "rb")  # not inherited by the task's child processes
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     content = parent.read(int.from_bytes(parent.read(_HEAD)))
@@ -111,7 +111,7 @@ def serve(into: int) -> None:
         answer = True, task(*args)
     except RunError as error:
         answer = False, str(error)
-    except Exception as error:  # whatever a converter or an environment raises
+    except Exception as error:  # converters and environments may raise anything
         traceback.print_exc()
         answer = False, f"{type(error).__name__}: {error}"
     written = _framed(pickle.dumps(answer))
@@ -120,10 +120,10 @@ def serve(into: int) -> None:
 
 
 def _end_with_parent(parent: IO[bytes]) -> None:
-    """Waits for the end of the parent, whose end of the pipe closes with it, then kills the group.
+    """Waits until the parent exits, which closes its end of the pipe, then kills the group.
 
-    As in workers of environments this is a thread and no signal that the kernel sends: that would
-    spare the processes that the task started, and exists on Linux alone.
+    A thread does this, as in environment workers. A signal from the kernel on the parent's death
+    would miss the processes that the task started, and exists only on Linux.
     """
     parent.read()
     os.killpg(0, signal.SIGKILL)

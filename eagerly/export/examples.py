@@ -1,4 +1,4 @@
-"""The examples of an export: observations, and the actions of its policy there."""
+"""The examples of an export: observations, and the policy's actions for them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from eagerly.training.evaluation import single_blas_thread
 
 Layout = tuple[Observations, Actions]
 
-COUNT = 1000  # examples of a policy without a memory
-MIN_STEPS, MAX_STEPS = 300, 500  # of one with a memory
+COUNT = 1000  # examples of a non-recurrent policy
+MIN_STEPS, MAX_STEPS = 300, 500  # examples of a recurrent policy
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of episodes, one episode after the other.
+    """Steps of consecutive episodes.
 
     Attributes:
         rows: `[N, O]`, observations with their masks.
-        rewards: `[N]`, the reward that came with each of them; 0 where an episode begins.
-        begins: `[N]` bool, where episodes begin.
+        rewards: `[N]`, the reward received with each observation; 0 at the start of an episode.
+        begins: `[N]` bool, True at the start of an episode.
     """
 
     rows: np.ndarray
@@ -38,12 +38,12 @@ class Steps:
 
 
 def spread(rows: np.ndarray, count: int) -> np.ndarray:
-    """Returns at most `count` rows, evenly spread and in their order."""
+    """Returns at most `count` rows, evenly spread and in order."""
     return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
 
 
 def take_first_episodes(steps: Steps) -> Steps:
-    """Returns the first whole episodes with at least `MIN_STEPS`, cut off at `MAX_STEPS`."""
+    """Returns the first whole episodes with at least `MIN_STEPS` in total, cut at `MAX_STEPS`."""
     ends = np.flatnonzero(steps.begins[1:]) + 1
     enough = ends[ends >= MIN_STEPS]
     stop = min(int(enough[0]) if len(enough) else len(steps), MAX_STEPS)
@@ -56,7 +56,7 @@ def score_steps(
     """Runs an actor over recorded steps and returns its scores and states.
 
     Returns:
-        Scores `[N, A]`; and, of an actor with a memory, `previous_action` `[N, A]` and the parts
+        Scores `[N, A]` and, for a recurrent actor, `previous_action` `[N, A]` and the parts
         `state_i` `[N, ...]` of its state before each step.
     """
     if isinstance(actor, NumpyActor):
@@ -102,7 +102,7 @@ def example_arrays(
 
 
 def rows_of(arrays: Mapping[str, np.ndarray], observations: Observations) -> np.ndarray:
-    """Lays observations of `examples.npz` out as rows `[N, O]` again."""
+    """Converts the observations of `examples.npz` back to rows `[N, O]`."""
     values = {
         entry.path: arrays[f"observation/{entry.path}".rstrip("/")]
         for entry in observations.entries
@@ -111,6 +111,6 @@ def rows_of(arrays: Mapping[str, np.ndarray], observations: Observations) -> np.
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays as an `.npz` file."""
+    """Writes arrays to an `.npz` file."""
     with path.open("wb") as file:
         file.writelines(npz_chunks(arrays))

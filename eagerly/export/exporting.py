@@ -56,9 +56,9 @@ class Exported:
     Attributes:
         path: Its directory.
         format, precision: Its format and precision.
-        which, steps: Which policy of the run it is, and after how many environment steps.
-        files: Bytes of each file, by name.
-        measured: The differences and returns, as in `policy.json`.
+        which, steps: The exported policy of the run, and its number of environment steps.
+        files: Size of each file in bytes, by name.
+        measured: Differences and returns, as in `policy.json`.
     """
 
     path: Path
@@ -81,26 +81,27 @@ def export_policy(
     trust: bool = False,
     **settings: Any,
 ) -> Exported:
-    """Writes the policy of a run or of an agent as files that act without eagerly, and checks them.
+    """Exports the policy of a run or an agent to files that act without eagerly, and checks them.
 
-    The directory appears once everything in it is written and checked. If anything fails before, or
-    a signal arrives, nothing is left behind. docs/export.md describes its contents.
+    The directory appears only after all of its files are written and checked. If anything fails
+    before, or a signal arrives, no files remain. docs/export.md describes the directory.
 
-    The environment is played to gather examples and to compare returns. With `episodes=0`, and
-    1000 observations in the run's replay buffer, it is not needed unless the policy has a memory.
+    The environment is played to gather examples and to compare returns. It is not needed if
+    `episodes` is 0, the run's replay buffer has 1,000 observations, and the policy is not
+    recurrent.
 
     Args:
-        source: The run directory; or an agent, with `env=`.
+        source: The run directory, or an agent; an agent requires `env=`.
         format: One of `FORMATS`.
-        precision: "float32", "float16" or "int8". A policy that was not trained with `quantize` is
-            calibrated for int8 on observations of the replay buffer.
+        precision: "float32", "float16" or "int8". For int8, a policy that was trained without
+            `quantize` is calibrated on observations of the replay buffer.
         which: "best" or "latest", as in `load_policy`.
         out: The directory to create.
-        episodes: How many episodes are played with the policy and with the export, from the run's
-            evaluation seeds; 0 for none, None for 20, or 5 in float32.
-        trust: Whether to import what the run directory names, as in `load_policy`.
-        **settings: The environment of an agent as `env=...`, and `env_kwargs`; of a run, its
-            factory if a Python program passed it.
+        episodes: Number of episodes to play with the policy and again with the export, from the
+            run's evaluation seeds. 0 plays none; None plays 20, or 5 in float32.
+        trust: Whether to import code that the run directory names, as in `load_policy`.
+        **settings: For an agent, its environment as `env=...`, and `env_kwargs`. For a run, its
+            environment factory if a Python program passed one.
 
     Raises:
         RunError: If the run has no such policy, the format does not support it, a package is
@@ -127,7 +128,7 @@ def export_policy(
     try:
         with terminated_by_signals():
             check_writable(out)
-            # The watchdog of an environment may end the process: nothing is on disk until then.
+            # An environment's watchdog may end the process: write nothing until it is closed.
             replayed = plan.read_replay()
             make = plan.find_environment(replayed)
             if trust and not run.is_new:
@@ -143,10 +144,10 @@ def export_policy(
 
 
 def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
-    """Returns a run without a directory that has an agent's settings.
+    """Returns a run without a directory, with an agent's settings.
 
     Raises:
-        RunError: If the environment is missing, or a setting is none of a run.
+        RunError: If the environment is missing, or a setting is unknown or invalid.
     """
     if not settings.get("env"):
         raise RunError(
@@ -173,7 +174,7 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
     """Returns the network of a policy.
 
     Raises:
-        RunError: If the format does not support it.
+        RunError: If the actor is not built in, or the format does not support it.
     """
     if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
         raise RunError(f"only built-in actors can be exported; this is a {type(policy.actor)}")
@@ -186,11 +187,11 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
 def _write(
     plan: ExportPlan, folder: Path, out: Path, network: ActorNetwork, gathered: Gathered
 ) -> Exported:
-    """Writes everything into a folder, checks it and renames it.
+    """Writes all files to a folder, checks them and renames the folder.
 
     Args:
-        plan: The export as it was asked for.
-        folder: The folder.
+        plan: The requested export.
+        folder: The staging folder.
         out: Its final name.
         network: The result of `ExportPlan.quantize`.
         gathered: The result of `ExportPlan.gather`.
@@ -257,7 +258,7 @@ def _banner(plan: ExportPlan) -> str:
 def _check(
     plan: ExportPlan, folder: Path, network: ActorNetwork, gathered: Gathered
 ) -> dict[str, Any]:
-    """Runs the files of the export in a child process, and compares.
+    """Runs the exported files in a child process and compares them with the policy.
 
     Raises:
         RunError: If a difference is larger than allowed.
@@ -271,7 +272,7 @@ def _check(
         gathered.make,
         plan.run,
         seeds,
-        # Environments may need a GPU; a SavedModel must not find one.
+        # Environments may need a GPU, but a SavedModel must run on the CPU.
         processor_alone=plan.format == "saved-model",
     )
     measured = compare(folder, found, gathered.layout, network, plan.network, plan.precision)

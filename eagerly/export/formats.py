@@ -1,4 +1,4 @@
-"""The formats that policies are exported to, and what each of them needs."""
+"""The export formats and their requirements."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PRECISIONS = ("float32", "float16", "int8")
 
 @dataclass(frozen=True)
 class Format:
-    """A format that policies are exported to.
+    """An export format.
 
     Attributes:
-        module: Name of the converter module, which has `convert` and `refusal`.
+        module: Name of the converter module, which defines `convert` and `refusal`.
         title: Name of the format in prose.
-        packages: The packages that convert and run it: names to import, and names to install.
-        to_act: What has to be installed where the export acts.
+        packages: Packages that convert and run it: import names mapped to install names.
+        to_act: Package or tool required to run the export.
         compiles: Whether a C compiler is needed.
     """
 
@@ -38,7 +38,7 @@ class Format:
         return importlib.import_module(self.module)
 
     def refusal(self, architecture: ActorArchitecture, precision: str) -> str | None:
-        """Returns why this format cannot hold an actor and which ones can, or None if it can."""
+        """Returns why an actor cannot be exported, naming possible formats, or None if it can."""
         reason: str | None = self.load().refusal(architecture, precision)
         if reason is None:
             return None
@@ -50,10 +50,10 @@ class Format:
         return f"{reason}; this policy can be exported as {' or '.join(able)}" if able else reason
 
     def check_installed(self) -> None:
-        """Checks that the packages and the compiler that are needed are there.
+        """Checks that the required packages and compiler are installed.
 
         Raises:
-            RunError: Saying what to install.
+            RunError: If one is missing. The message explains how to install it.
         """
         missing = [
             package
@@ -93,10 +93,10 @@ FORMATS: dict[str, Format] = {
 
 
 def format_of(name: str, precision: str) -> Format:
-    """Returns a format by its name.
+    """Returns a format by name.
 
     Raises:
-        RunError: If there is no such format, or no such precision.
+        RunError: If there is no such format or precision.
     """
     for what, given, known in (("format", name, FORMATS), ("precision", precision, PRECISIONS)):
         if given not in known:

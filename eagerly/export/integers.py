@@ -1,10 +1,10 @@
-"""A quantised actor in integers alone, as a microcontroller and LiteRT compute it.
+"""A quantized actor that uses only integers, as on microcontrollers and in LiteRT.
 
-A layer sums products of integers in 32 bits. One step of a sum is input scale · kernel scale. A
-multiplier for each column, m · 2^-shift with 31 bits of m, converts sums to the steps of the output
-of the layer (Jacob et al. 2018, Eq. 5 and 6). That product has 64 bits and is rounded once, halves
-up. LiteRT multiplies in float64 or float32 and also rounds once; it differs only where a product
-lies so close to a half that the precision matters, which `export.ties` rules out.
+A layer sums integer products in 32 bits, in units of input scale · kernel scale. A multiplier per
+column, m · 2^-shift with a 31-bit m, converts sums to steps of the layer's output (Jacob et al.
+2018, Eq. 5 and 6). The product has 64 bits and is rounded once, half up. LiteRT multiplies in
+float64 or float32 and also rounds once. It differs only if a product is so close to a half that the
+precision matters, which `export.ties` rules out.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from eagerly.policies.integer_grids import (
 )
 from eagerly.policies.network import ActorNetwork
 
-# Exponents that a multiplier of LiteRT can have; smaller multipliers become 0.
+# Exponent range of multipliers in LiteRT; smaller multipliers become 0.
 SMALLEST, LARGEST = -31, 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerLayer:
-    """A dense layer of integers, with the relu that follows it, if any.
+    """A dense layer of integers, including the relu that follows it, if any.
 
     Attributes:
         kernel: `[I, units]`, int8.
-        bias: `[units]`, int32, in steps of the sums.
+        bias: `[units]`, int32, in the units of the sums.
         multipliers: `[units]`, int32, at least 0.
         shifts: `[units]`, int32, in [1, 62]: a sum is multiplied by multiplier · 2^-shift.
-        input_zero_point: The integer that stands for 0 in its inputs.
-        output_zero_point: The integer that stands for 0 in its outputs.
-        least: The lower limit of outputs: the zero point if a relu follows. The upper one is 127.
+        input_zero_point: The integer that represents 0 in the inputs.
+        output_zero_point: The integer that represents 0 in the outputs.
+        least: Lower limit of the outputs: the zero point if a relu follows. The upper limit is 127.
     """
 
     kernel: np.ndarray
@@ -52,7 +52,7 @@ class IntegerLayer:
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """Maps int8 `[N, I]` to int8 `[N, units]`."""
-        # Products of float64 are exact here, as no sum reaches 2^53, and much faster.
+        # Float64 products are much faster, and exact because no sum reaches 2^53.
         centered = inputs.astype(np.float64) - self.input_zero_point
         sums = (centered @ self.kernel.astype(np.float64)).astype(np.int64) + self.bias
         half = np.int64(1) << (self.shifts - 1).astype(np.int64)
@@ -62,16 +62,16 @@ class IntegerLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerPlan:
-    """A quantised MLP in integers.
+    """A quantized MLP in integers.
 
     Attributes:
-        input_scale: Scale of its inputs.
-        input_zero_point: The integer that stands for 0 in its inputs.
+        input_scale: Scale of the inputs.
+        input_zero_point: The integer that represents 0 in the inputs.
         hidden: The hidden layers.
-        actions: The layer of continuous actions, before their tanh; None if there are none.
+        actions: The layer of continuous actions, before tanh; None without continuous actions.
         table: `[256]`, int8, the tanh of outputs -128 to 127, in steps of 1/128; None without
             `actions`.
-        logits: The layer of logits; None if there are none.
+        logits: The layer of logits; None without discrete actions.
     """
 
     input_scale: np.float32
@@ -83,36 +83,37 @@ class IntegerPlan:
 
 
 def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Writes positive numbers as m · 2^-shift.
+    """Decomposes positive numbers into m · 2^-shift.
 
     Args:
         scales: `[units]`, float64.
 
     Returns:
         m, `[units]` int32 with 31 bits, rounded half up, and the shifts, `[units]` int32. Numbers
-        below 2^-32 become 0; those from 2^30 on become the largest that is possible, almost 2^30.
+        below 2^-32 become 0. Numbers of at least 2^30 become the largest possible value, just below
+        it.
     """
     parts, exponents = np.frexp(scales)
     steps = np.floor(parts * 2.0**31 + 0.5).astype(np.int64)
-    whole = steps == 2**31  # a part of nearly 1 that was rounded up
+    whole = steps == 2**31  # mantissas rounded up to 1
     steps, exponents = np.where(whole, 2**30, steps), exponents + whole
     steps = np.where(exponents < SMALLEST, 0, np.where(exponents > LARGEST, 2**31 - 1, steps))
     return steps.astype(np.int32), (31 - np.clip(exponents, SMALLEST, LARGEST)).astype(np.int32)
 
 
 def no_ranges() -> ValueError:
-    """Returns the error for a network that is not quantised."""
+    """Returns the error for a network that is not quantized."""
     return ValueError("the network has no ranges of activations: calibrate or train it for int8")
 
 
 def plan(network: ActorNetwork) -> IntegerPlan:
-    """Converts a quantised actor to integers.
+    """Converts a quantized actor to integers.
 
     Args:
-        network: A quantised MLP.
+        network: A quantized MLP.
 
     Raises:
-        ValueError: If it is not quantised.
+        ValueError: If the network is not quantized.
     """
     architecture = network.architecture
     if not architecture.quantized:
@@ -143,11 +144,11 @@ def plan(network: ActorNetwork) -> IntegerPlan:
 
 
 def run(plan: IntegerPlan, inputs: np.ndarray) -> np.ndarray:
-    """Computes what C returns, bit for bit, and LiteRT too for a network without ties.
+    """Runs the integer network, bit-identical to C, and to LiteRT if the network has no ties.
 
     Args:
         plan: The plan.
-        inputs: `[N, V]`, int8: scaled observations on the grid of the inputs.
+        inputs: `[N, V]`, int8, scaled observations on the input grid.
 
     Returns:
         `[N, A]`, int8: actions in steps of 1/128, then logits.
@@ -174,8 +175,8 @@ def _layer(
     weights: dict[str, Any] = network.weights
     kernel, bias = weights[f"{name}/kernel"][:, columns], weights[f"{name}/bias"][columns]
     kernel, bias, scales = layer_integers(kernel, bias, before[0])
-    # No sum may leave 32 bits. As a bias has up to 2^30 steps, this clips one only where more than
-    # 33 000 inputs have a weight of 127.
+    # Sums must fit into 32 bits. A bias has at most 2^30 steps, so it is clipped only if more than
+    # 33,000 inputs have a weight of 127.
     most = 2**31 - 1 - (MOST - LEAST) * np.abs(kernel.astype(np.int64)).sum(axis=0)
     steps, shifts = multipliers(before[0].astype(np.float64) * scales / after[0].astype(np.float64))
     return IntegerLayer(

@@ -1,4 +1,4 @@
-"""The inputs and outputs of every exported model, whatever its format."""
+"""The model inputs and outputs shared by all export formats."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from eagerly.policies.integer_grids import MOST, TANH_SCALE
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import Operations
 
-# Names and shapes without their batch axis, in the order in which they are passed.
+# Names and shapes without the batch axis, in argument order.
 Tensors = dict[str, tuple[int, ...]]
-# The tanh of quantised actions is on the grid of this range, whose scale is 1/128.
+# Range of quantized actions after tanh, which gives a grid with a scale of 1/128.
 TANH_RANGE = (-1.0, MOST * TANH_SCALE)
 
 
 def inputs(architecture: ActorArchitecture) -> Tensors:
-    """Returns the inputs of a model: scaled rows without their mask, and those of a memory."""
+    """Returns the model inputs: scaled rows without masks, and the recurrent inputs, if any."""
     found: Tensors = {"observation": (architecture.visible,)}
     if isinstance(core := architecture.encoder, MemoryCore):
         found |= {"previous_action": (architecture.head.size,), "previous_reward": ()}
@@ -28,7 +28,7 @@ def inputs(architecture: ActorArchitecture) -> Tensors:
 
 
 def outputs(architecture: ActorArchitecture) -> Tensors:
-    """Returns the outputs of a model: actions after their tanh, raw logits, the next state."""
+    """Returns the model outputs: actions after tanh, raw logits and the next recurrent state."""
     head, found = architecture.head, Tensors()
     if head.continuous:
         found["action"] = (head.continuous,)
@@ -40,19 +40,19 @@ def outputs(architecture: ActorArchitecture) -> Tensors:
 
 
 def described(tensors: Tensors) -> list[dict[str, Any]]:
-    """Describes float32 tensors of a batch of one."""
+    """Returns descriptions of float32 tensors with batch size 1."""
     return [
         {"name": name, "shape": [1, *shape], "dtype": "float32"} for name, shape in tensors.items()
     ]
 
 
 def computed(network: ActorNetwork, ops: Operations, given: Sequence[Any]) -> list[Any]:
-    """Computes the outputs of a model from its inputs, in the order of `outputs` and `inputs`.
+    """Computes the model outputs, in the order of `outputs`.
 
     Args:
         network: The network, in float32.
-        ops: The operations, which compute or build a graph.
-        given: The inputs, `[N, ...]` each.
+        ops: The operations, which compute values or build a graph.
+        given: The inputs, `[N, ...]` each, in the order of `inputs`.
     """
     architecture, state = network.architecture, list[Any]()
     if isinstance(architecture.encoder, MemoryCore):
@@ -78,7 +78,7 @@ def _split(architecture: ActorArchitecture, ops: Operations, last: Any) -> list[
 
 
 def in_float32(network: ActorNetwork) -> ActorNetwork:
-    """Returns a network with float32 weights, which every export has."""
+    """Returns the network with float32 weights, which all exports use."""
     if network.dtype == np.float32:
         return network
     weights = {name: values.astype(np.float32) for name, values in network.weights.items()}
@@ -88,16 +88,16 @@ def in_float32(network: ActorNetwork) -> ActorNetwork:
 def common_refusal(
     format: str, possible: Sequence[str], architecture: ActorArchitecture, precision: str
 ) -> str | None:
-    """Returns why a format cannot hold an actor, for reasons that all formats share.
+    """Returns why an actor cannot be exported, for reasons shared by all formats.
 
     Args:
         format: Name of the format.
-        possible: The precisions that it has.
+        possible: The precisions it supports.
         architecture: The actor.
-        precision: The precision that was asked for.
+        precision: The requested precision.
 
     Returns:
-        The reason as a sentence without its full stop, or None.
+        The reason as a sentence without a period, or None.
     """
     if precision not in possible:
         known = " or ".join(filter(None, (", ".join(possible[:-1]), possible[-1])))

@@ -1,7 +1,7 @@
-"""LiteRT: the file that runs on phones, boards and microcontrollers, in float32, float16 or int8.
+"""LiteRT export for phones, boards and microcontrollers, in float32, float16 or int8.
 
-An int8 file computes with integers alone. The converter makes it from TensorFlow's fake
-quantisation; `export.litert_integers` ensures that they are those of `policies.quantization`.
+An int8 file uses only integers. The converter derives them from TensorFlow's fake quantization;
+`export.litert_integers` ensures that they match `policies.integer_grids`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eagerly.policies.network import ActorNetwork
 
 PRECISIONS = ("float32", "float16", "int8")
 FILE = "model.tflite"
-_TYPES = {0: "float32", 9: "int8"}  # tensor types of the file
+_TYPES = {0: "float32", 9: "int8"}  # tensor type codes of the file
 
 
 def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
@@ -42,19 +42,19 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     """Writes `model.tflite`, which takes one observation at a time.
 
     Args:
-        network: The network; quantised for int8.
+        network: The network, quantized for int8.
         precision: "float32", "int8", or "float16", which stores weights in 16 bits and computes in
             float32.
         folder: The directory to write to.
-        more: Ignored; other formats need it.
+        more: Ignored; used by other formats.
 
     Returns:
-        The file, and its inputs and outputs. Each of these has the `index` that the interpreter's
-        `set_tensor` and `get_tensor` take: LiteRT keeps neither the order nor the names of tensors.
+        The file name, inputs and outputs. Each input and output has the `index` that the
+        interpreter's `set_tensor` and `get_tensor` take: LiteRT keeps neither the order nor the
+        names of tensors.
 
     Raises:
-        ValueError: If LiteRT cannot hold the network, or the converter made other integers than
-            ours.
+        ValueError: If LiteRT does not support the network, or the converted file does not match it.
     """
     if reason := refusal(network.architecture, precision):
         raise ValueError(reason)

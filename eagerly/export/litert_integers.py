@@ -1,8 +1,8 @@
-"""Makes the integers in an int8 LiteRT file those of `policies.quantization`.
+"""Makes the integers in an int8 LiteRT file match `policies.integer_grids`.
 
-The converter derives the grids of activations as we do; they are compared. A column of zeros gets a
-different scale from it, and a bias of millions of steps, which it is given as a float32, another
-integer. Our kernels and biases are therefore written into the file.
+The converter derives the same activation grids as we do, which is checked here. For a column of
+zeros it chooses a different scale. A bias of millions of steps becomes a different integer, because
+the converter receives it as float32. Our kernels and biases are therefore written into the file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def read_model(data: bytes) -> Any:
 
 
 def convertible(network: ActorNetwork) -> ActorNetwork:
-    """Returns the network that the converter is given in place of a quantised one.
+    """Returns the substitute for a quantized network that is passed to the converter.
 
-    The converter leaves out a bias whose integers are all 0. Here each 0 is a 1 instead;
-    `with_integers` writes the zeros.
+    The converter omits a bias whose integers are all 0. Each 0 is therefore replaced by a 1 here,
+    and `with_integers` writes the zeros.
 
     Raises:
         ValueError: If a range is so narrow that the converter would treat it as empty.
@@ -57,14 +57,14 @@ def convertible(network: ActorNetwork) -> ActorNetwork:
 
 
 def with_integers(network: ActorNetwork, data: bytes) -> bytes:
-    """Returns an int8 file with our kernels and biases in it.
+    """Returns an int8 file with our kernels and biases.
 
     Args:
-        network: The quantised network.
-        data: The file that the converter made from `convertible(network)`.
+        network: The quantized network.
+        data: The file that the converter produced from `convertible(network)`.
 
     Raises:
-        ValueError: If the file has an unexpected graph or different grids of activations.
+        ValueError: If the file has an unexpected graph or different activation grids.
     """
     import flatbuffers
 
@@ -78,36 +78,36 @@ def with_integers(network: ActorNetwork, data: bytes) -> bytes:
 
 
 def check_integers(network: ActorNetwork, data: bytes) -> None:
-    """Compares every integer and scale in an int8 file with ours.
+    """Validates every integer and scale in an int8 file.
 
     Args:
-        network: The quantised network.
+        network: The quantized network.
         data: The file.
 
     Raises:
-        ValueError: Naming what differs.
+        ValueError: If one differs from the network's. The message names it.
     """
     _Graph(network, read_model(data)).check()
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer as it should be, and the indices of its tensors in the file."""
+    """The expected values of a layer, and the indices of its tensors in the file."""
 
     name: str
     kernel: int
     bias: int
-    kernel_integers: np.ndarray  # [units, I], as LiteRT has it
+    kernel_integers: np.ndarray  # [units, I], as in LiteRT
     kernel_scales: np.ndarray
     bias_integers: np.ndarray
     input_scale: np.float32
 
 
 class _Graph:
-    """The operators of a file, followed from its outputs to its input.
+    """The operators of a file, traced from its outputs to its input.
 
     Raises:
-        ValueError: If they are not those of the network.
+        ValueError: If they do not match the network.
     """
 
     def __init__(self, network: ActorNetwork, model: Any) -> None:
@@ -116,10 +116,10 @@ class _Graph:
         self.layers = list(self._layers())
 
     def check(self) -> None:
-        """Compares kernels and biases; activations were compared while following the operators.
+        """Validates kernels and biases; activations are validated on construction.
 
         Raises:
-            ValueError: Naming what differs.
+            ValueError: If one differs from the network's. The message names it.
         """
         for layer in self.layers:
             tensors = {"kernel": layer.kernel, "bias": layer.bias}
@@ -134,7 +134,7 @@ class _Graph:
                 _same(f"scales of {layer.name}/{part}", found, expected)
 
     def write(self) -> None:
-        """Writes our kernels and biases."""
+        """Writes our kernels and biases into the model."""
         for layer in self.layers:
             for index, values, scales in (
                 (layer.kernel, layer.kernel_integers, layer.kernel_scales),
@@ -186,7 +186,7 @@ class _Graph:
     def _layer(
         self, name: str, output: int, columns: slice, before: Any, after: Any
     ) -> tuple[int, _Layer]:
-        """Returns the input of the layer that computes a tensor, and the layer."""
+        """Returns the input index of the layer that computes a tensor, and the layer."""
         self._same_grid(name, output, after)
         source, kernel, bias = self._operator("FULLY_CONNECTED", output).inputs
         weights, scale = self.network.weights, grid(*before)[0]
@@ -195,7 +195,7 @@ class _Graph:
         return int(source), _Layer(name, kernel, bias, q.T, scales, steps, scale)
 
     def _operator(self, kind: str, output: int) -> Any:
-        """Returns the operator that computes a tensor, which must be of this kind."""
+        """Returns the operator that computes a tensor, after checking its kind."""
         from ai_edge_litert.schema_py_generated import BuiltinOperator
 
         operator = self.produced.get(output)

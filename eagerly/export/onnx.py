@@ -1,6 +1,6 @@
-"""ONNX: the code that acts in NumPy builds the graph node by node, without TensorFlow.
+"""ONNX export: the NumPy inference code builds the graph node by node, without TensorFlow.
 
-Operators are those of opset 17.
+It uses the operators of opset 17.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from eagerly.policies.operations import AVERAGE_L1_EPSILON, LAYER_NORM_EPSILON
 
 PRECISIONS = ("float32",)
 FILE = "model.onnx"
-# The newest opset whose operators, as far as they are used here, every converter of ONNX files
-# knows, and the version of the file format that came with it.
+# The newest opset that every converter of ONNX files supports for the operators used here, and the
+# file format version introduced with it.
 OPSET, IR_VERSION = 17, 8
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
@@ -44,9 +44,9 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
 
 
 class _Value:
-    """The result of a node; +, - and * with it add further nodes."""
+    """The result of a node. The operators +, - and * add further nodes."""
 
-    __array_ufunc__ = None  # so that NumPy leaves `array - value` to this class
+    __array_ufunc__ = None  # NumPy then defers `array - value` to this class
 
     def __init__(self, nodes: OnnxOperations, name: str) -> None:
         self.nodes, self.name = nodes, name
@@ -65,30 +65,30 @@ class _Value:
 
 
 class OnnxOperations:
-    """`policies.operations.Operations` that add nodes to a graph.
+    """Implementation of `policies.operations.Operations` that adds nodes to a graph.
 
     Attributes:
         nodes: The nodes so far.
-        constants: Weights and other arrays that they name.
+        constants: Weights and other arrays that the nodes use.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self._arrays: list[np.ndarray] = []  # kept alive: each is known by its identity
+        self._arrays: list[np.ndarray] = []  # kept alive, because they are identified by `id`
         self._names: dict[int, str] = {}
 
     def value(self, name: str) -> _Value:
-        """Returns a value that has a name already, as inputs have."""
+        """Returns a value with an existing name, such as an input."""
         return _Value(self, name)
 
     def add(self, kind: str, *given: Any, name: str = "", **attributes: Any) -> _Value:
-        """Adds a node that takes values and arrays.
+        """Adds a node and returns its output.
 
         Args:
             kind: The operator.
-            *given: Its inputs.
-            name: Name of its output; by default a number.
+            *given: Its inputs, values or arrays.
+            name: Name of its output; numbered by default.
             **attributes: Its attributes.
         """
         from onnx import helper
@@ -127,7 +127,7 @@ class OnnxOperations:
         return self.add(kind, x, **attributes)
 
     def layer_norm(self, x: Any, gamma: np.ndarray, beta: np.ndarray) -> Any:
-        """Normalises `[N, units]` over its last axis."""
+        """Normalizes `[N, units]` over the last axis."""
         return self.add("LayerNormalization", x, gamma, beta, epsilon=LAYER_NORM_EPSILON)
 
     def average_l1_norm(self, x: Any) -> Any:
@@ -144,36 +144,36 @@ class OnnxOperations:
         return self.add("Sigmoid", x)
 
     def masked_softmax(self, scores: Any, seen: Any) -> Any:
-        """Returns weights over the last axis that are exactly 0 where `seen` is false."""
+        """Returns softmax weights over the last axis, exactly 0 where `seen` is False."""
         least = np.finfo(np.float32).min
         return self.add("Softmax", self.add("Where", seen, scores, least), axis=-1)
 
     def minimum(self, x: Any, most: float) -> Any:
-        """Returns the smaller of x and a number."""
+        """Returns the elementwise minimum of x and a number."""
         return self.add("Min", x, most)
 
     def less(self, a: np.ndarray, b: Any) -> Any:
-        """Says where constants are less than what was computed."""
+        """Returns where the constants `a` are less than `b`."""
         return self.add("Less", a, b)
 
     def concat(self, parts: Sequence[Any], axis: int = -1) -> Any:
-        """Joins parts along an axis."""
+        """Concatenates parts along an axis."""
         return self.add("Concat", *parts, axis=axis)
 
     def part(self, x: Any, start: int, stop: int, axis: int = -1) -> Any:
-        """Takes a range of an axis."""
+        """Returns a slice along an axis."""
         return self.add("Slice", x, *(np.array([number]) for number in (start, stop, axis)))
 
     def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
-        """Gives another shape; -1 stands for N."""
+        """Changes the shape; -1 is the batch size N."""
         return self.add("Reshape", x, np.array(shape))
 
     def transpose(self, x: Any, axes: tuple[int, ...]) -> Any:
-        """Reorders axes."""
+        """Permutes the axes."""
         return self.add("Transpose", x, perm=axes)
 
     def quantized(self, x: Any, low: float, high: float) -> Any:
-        """Rounds to the grid of `policies.quantization.grid(low, high)`."""
+        """Rounds to the grid of `policies.integer_grids.grid(low, high)`."""
         scale, zero_point = grid(low, high)
         q = self.add("Round", self.add("Div", x, scale)) + float(zero_point)
         return (self.add("Clip", q, float(LEAST), float(MOST)) - float(zero_point)) * scale
@@ -185,14 +185,14 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     Args:
         network: The network.
         precision: "float32".
-        folder: Where it is written.
-        more: What other formats need.
+        folder: The directory to write to.
+        more: Ignored; used by other formats.
 
     Returns:
-        Its files, inputs and outputs.
+        The file name, inputs and outputs.
 
     Raises:
-        ValueError: If it is refused.
+        ValueError: If ONNX does not support the network.
     """
     if reason := refusal(network.architecture, precision):
         raise ValueError(reason)

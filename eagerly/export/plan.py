@@ -1,4 +1,4 @@
-"""Plans an export: what is done before anything is written."""
+"""Plans an export: everything that happens before files are written."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ EPISODES = {"float32": 5, "float16": 20, "int8": 20}
 
 @dataclass(frozen=True)
 class Gathered:
-    """The examples, and the policy's own episodes.
+    """The examples, and the evaluation of the policy.
 
     Attributes:
         steps: The examples.
         layout: The layout of observations and actions.
-        evaluation: The episodes of the policy; None if there are none.
-        make: Makes the environment; None if none is needed.
+        evaluation: The policy's evaluation; None without episodes.
+        make: The environment factory; None if no environment is needed.
     """
 
     steps: Steps
@@ -45,7 +45,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """An export as it was asked for.
+    """A requested export.
 
     Attributes:
         run: The run.
@@ -54,7 +54,7 @@ class ExportPlan:
         kind: The format.
         format: The name of the format.
         precision: The precision.
-        episodes: How many episodes are played with the policy, and again with the export.
+        episodes: Number of episodes to play with the policy, and again with the export.
     """
 
     run: Run
@@ -66,15 +66,15 @@ class ExportPlan:
     episodes: int
 
     def read_replay(self) -> np.ndarray:
-        """Reads observations `[n, O]` of the replay buffer, for examples and for calibration.
+        """Reads observations `[n, O]` of the replay buffer, for examples and calibration.
 
-        There are none if the policy has a memory, or if it needs no calibration and the replay
-        buffer cannot be read.
+        Returns no rows for an agent, a recurrent policy, or a run without a replay buffer. A replay
+        buffer that cannot be read also yields no rows, unless it is needed for calibration.
 
         Raises:
-            RunError: If calibration needs the replay buffer, and it cannot be read.
+            RunError: If calibration needs the replay buffer and it cannot be read.
         """
-        # The examples of a policy with a memory are whole episodes, and an agent has no buffer.
+        # Examples of a recurrent policy are whole episodes, and an agent has no replay buffer.
         if self.policy.remembers or self.run.is_new:
             return np.zeros((0, self.policy.observation_size), np.float32)
         if self._calibrates:
@@ -82,34 +82,36 @@ class ExportPlan:
         try:
             rows = replayed_rows(self.run, *self._layout(), COUNT)
             why = f"{self.run.path} has no replay buffer"
-        except RunError as error:  # the policy is checked by itself
+        except RunError as error:  # the policy is usable without its replay buffer
             rows, why = np.zeros((0, self.policy.observation_size), np.float32), str(error)
         if not len(rows):
             _log.warning("%s: all examples are observations of the policy's own episodes", why)
         return rows
 
     def find_environment(self, replayed: np.ndarray) -> EnvironmentMaker | None:
-        """Finds the environment; returns None if the replay buffer has enough examples without it.
+        """Returns the environment factory, or None if no environment is needed.
+
+        It is needed to play episodes or if the replay buffer has too few examples.
 
         Args:
             replayed: The result of `read_replay`.
 
         Raises:
-            RunError: If there is no such environment, or nobody has vouched for it.
+            RunError: If there is no such environment, or it names untrusted code.
         """
         if not self.episodes and len(replayed) >= COUNT:
             return None
         return self.run.environment()
 
     def quantize(self, replayed: np.ndarray) -> ActorNetwork:
-        """Returns the network to export: for int8 a quantised one, otherwise the policy's own.
+        """Returns the network to export: quantized without ties for int8, otherwise unchanged.
 
         Args:
             replayed: The result of `read_replay`.
 
         Raises:
-            RunError: If there are no observations to calibrate int8 on.
-            ValueError: If the network cannot be quantised.
+            RunError: If there are no observations for int8 calibration.
+            ValueError: If the network cannot be quantized.
         """
         if self.precision != "int8":
             return self.network
@@ -124,7 +126,7 @@ class ExportPlan:
         return without_ties(calibrated(self.network, rows))
 
     def gather(self, replayed: np.ndarray, make: EnvironmentMaker | None) -> Gathered:
-        """Gathers the examples, and plays the policy's own episodes.
+        """Gathers the examples and evaluates the policy.
 
         Args:
             replayed: The result of `read_replay`.
@@ -153,7 +155,7 @@ class ExportPlan:
         return Gathered(steps, layout, evaluation, make)
 
     def and_episodes(self) -> str:
-        """Returns the end of a message: " and playing 5 episodes", or nothing."""
+        """Returns a message suffix: " and playing 5 episodes", or an empty string."""
         return f" and playing {self.episodes} episodes" if self.episodes else ""
 
     @property
@@ -167,5 +169,5 @@ class ExportPlan:
 
 
 def _unordered(rows: np.ndarray) -> Steps:
-    """Returns observations of no particular episodes, for a policy without a memory."""
+    """Wraps observations as steps without episodes, for a non-recurrent policy."""
     return Steps(rows, np.zeros(len(rows), np.float32), np.zeros(len(rows), bool))

@@ -1,4 +1,4 @@
-"""Plays the episodes that an export is checked on, with the policy and with its export."""
+"""Plays the episodes that an export is checked on, with the policy and with the export."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _MAX_ROWS = 20_000
 def open_environment(
     make: EnvironmentMaker, run: Run, doing: str
 ) -> Iterator[gymnasium.Env[Any, Any]]:
-    """Makes the environment of a run, and watches over it, while entered.
+    """Creates the environment of a run under a watchdog, and closes it on exit.
 
     Args:
-        make: Makes it.
+        make: The environment factory.
         run: The run.
-        doing: What it is for, in words.
+        doing: Its purpose, for messages.
 
     Raises:
-        RunError: If the environment cannot be made, raises something while entered, or gives what
-            the policy cannot take. The message names the environment and the error in one line.
+        RunError: If the environment cannot be created, raises an exception, or returns data that
+            the policy cannot process. The message names the environment and the error in one line.
     """
     name = f"environment {make.name!r}"
     with ExitStack() as stack, _errors_in_one_line(make.name, run):
@@ -53,9 +53,9 @@ def open_environment(
 
 @contextmanager
 def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
-    """Raises errors of an environment as one line that says what to do.
+    """Re-raises environment errors as one-line messages with advice.
 
-    The traceback, which the message of a guarded environment holds, is left to `evaluate`.
+    The traceback in a guarded environment's message is omitted; `eagerly evaluate` shows it.
     """
     shows = ""
     if not name.startswith(FACTORY):
@@ -68,19 +68,20 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
         if traceback and (cause := error.__cause__) is not None:
             what += f" {type(cause).__name__}: {cause}"
         raise RunError(f"{' '.join(what.split())}. {advice}") from error
-    except (ValueError, FloatingPointError) as error:  # the policy's fault, or the environment's
+    except (ValueError, FloatingPointError) as error:  # caused by the policy or the environment
         raise RunError(f"in environment {name!r}: {error}. Nothing was exported") from error
 
 
 def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
-    """Returns a policy's layout with the bounds of observations that the environment declares.
+    """Returns a policy's layout with the observation bounds that the environment declares.
 
-    A checkpoint keeps no more than the size of flat observations, and everything of others.
+    A checkpoint stores only the size of flat observations, but the full spaces of all others. The
+    layout is returned unchanged if it is not flat or does not match the environment.
 
     Args:
         env: The environment.
         run: The run.
-        layout: The layout of observations and actions that the checkpoint gives.
+        layout: The layout of observations and actions in the checkpoint.
     """
     if not all(part.is_row for part in layout):
         return layout
@@ -90,12 +91,12 @@ def layout_in(env: gymnasium.Env[Any, Any], run: Run, layout: Layout) -> Layout:
 
 
 class EpisodeRecorder:
-    """Plays episodes as a policy does, and keeps the observations and rewards that it receives.
+    """Wraps a policy and records the observations and rewards it receives, up to a limit.
 
     Args:
         policy: The policy.
-        observations: How its observations are laid out.
-        actions: How its actions are laid out.
+        observations: The layout of its observations.
+        actions: The layout of its actions.
     """
 
     def __init__(self, policy: Any, observations: Observations, actions: Actions) -> None:
@@ -109,7 +110,7 @@ class EpisodeRecorder:
         return len(self._rows)
 
     def start_episode(self) -> Any:
-        """Returns a function that acts in one episode."""
+        """Starts an episode and returns a function that acts in it."""
         act = self._policy.start_episode()
 
         def record_and_act(observation: Any, reward: Any = None, **masked: Any) -> Any:
@@ -142,19 +143,19 @@ def play_episodes(
     layout: Layout,
     steps_limit: int,
 ) -> tuple[Steps, Evaluation | None]:
-    """Plays episodes: as many as are asked for, and more until there are enough steps.
+    """Plays at least `episodes` episodes, and more until there are `min_steps` steps.
 
     Args:
         policy: The policy.
         env: The environment.
-        seeds: Seeds of the episodes, `max_seeds(episodes)` of them.
-        episodes: How many episodes are evaluated.
-        min_steps: Steps that are needed.
+        seeds: `[max_seeds(episodes)]`, one seed per episode.
+        episodes: Number of episodes to evaluate.
+        min_steps: Number of steps required.
         layout: The layout of observations and actions.
-        steps_limit: Steps at which an episode is ended.
+        steps_limit: Maximum number of steps per episode.
 
     Returns:
-        The steps, and the evaluation; None if `episodes` is 0.
+        The steps, and the evaluation of the first `episodes` episodes; None if `episodes` is 0.
     """
     recorder, found = EpisodeRecorder(policy, *layout), list[Evaluation]()
     for index, seed in enumerate(seeds):
@@ -170,5 +171,5 @@ def play_episodes(
 
 
 def max_seeds(episodes: int) -> int:
-    """Returns how many seeds `play_episodes` may need."""
+    """Returns the maximum number of seeds that `play_episodes` needs."""
     return max(episodes, _MAX_EPISODES)

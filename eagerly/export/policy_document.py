@@ -1,4 +1,4 @@
-"""Writes `policy.json` and `MODEL_CARD.md` of an export."""
+"""Builds the `policy.json` and `MODEL_CARD.md` of an export."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CARD = "MODEL_CARD.md"
 
 
 def after(steps: int) -> str:
-    """Returns how long a policy was trained, as text; "" if that is not known."""
+    """Returns the training duration of a policy as text, or "" if unknown."""
     return f" after {steps:,} environment steps" if steps else ""
 
 
 def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
-    """Returns the entry `run` of `policy.json`.
+    """Returns the `run` entry of `policy.json`.
 
-    `env_kwargs` is left out: it may hold a secret, such as the license key of a simulator.
+    `env_kwargs` is omitted, because it may contain a secret such as a simulator's license key.
     """
     return {
         "agent": run.agent,
@@ -51,10 +51,10 @@ def facts_of(run: Run, policy: Policy) -> dict[str, Any]:
 def description_of(
     network: ActorNetwork, layout: tuple[Observations, Actions], model: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the entries of `policy.json` that describe the policy: all that acting takes.
+    """Returns the entries of `policy.json` that describe the policy: everything needed to act.
 
     Args:
-        network: The network that is exported.
+        network: The exported network.
         layout: The layout of observations and actions.
         model: The converter's description of the model, with its format and precision.
     """
@@ -121,16 +121,16 @@ def _memory(architecture: ActorArchitecture) -> dict[str, Any] | None:
 
 
 def versions_of(kind: Format) -> dict[str, str]:
-    """Returns the versions of the packages that convert and run a format."""
+    """Returns the versions of Python and of the packages that convert and run a format."""
     packages = ["numpy", *kind.packages.values()]
     found = {name: metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}
 
 
 def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes `policy.json`, with the size and the checksum of every other file.
+    """Writes `policy.json`, with the size and checksum of every other file.
 
-    `MODEL_CARD.md` is left out: people may edit it.
+    `MODEL_CARD.md` is excluded, because people may edit it.
 
     Returns:
         Its contents.
@@ -142,7 +142,7 @@ def write_document(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
             content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             files[name] = {"bytes": len(content), "sha256": digest}
-    # As it will be read: tuples are lists there.
+    # Tuples become lists, as when `policy.json` is read back.
     written: dict[str, Any] = json.loads(json.dumps({**about, "files": files}, allow_nan=False))
     (folder / "policy.json").write_bytes(sealed(written))
     return written
@@ -210,17 +210,17 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
 
 
 def _import_of(name: str) -> str:
-    """Returns lines of Python that load the policy from a folder of this name."""
+    """Returns Python code that loads the policy from a folder with this name."""
     if name.isidentifier() and not keyword.iskeyword(name) and name not in sys.stdlib_module_names:
         lines = [f"from {name}.runner import Policy", "", "policy = Policy()"]
-    else:  # it cannot be imported by this name
+    else:  # not importable under this name
         lines = ["import sys", "", f"sys.path.insert(0, {name!a})", "from runner import Policy"]
         lines += ["", f"policy = Policy({name!a})"]
     return "\n".join(lines)
 
 
 def _code(text: str) -> str:
-    """Returns a code span of Markdown; one with backticks in it needs more of them around it."""
+    """Returns a Markdown code span, with a longer fence if the text contains backticks."""
     text = _plain(text)
     longest = max(map(len, re.findall("`+", text)), default=0)
     if not longest:
@@ -230,12 +230,12 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns text on one line, without what UTF-8 cannot hold."""
+    """Returns text as one line, escaping characters that UTF-8 cannot encode."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
 def _joined(parts: list[str]) -> list[str]:
-    """Keeps items of a list together."""
+    """Joins consecutive list items."""
     found: list[str] = []
     for part in parts:
         if part.startswith("- ") and found and found[-1].startswith("- "):

@@ -1,9 +1,9 @@
 """Rounds kernels so that later rows compensate for the rounding errors of earlier ones.
 
-Rounding to the nearest is best for each weight alone. What matters is the output of the layer:
-where inputs are correlated, an error in the weight of one can be compensated in that of another
-(Frantar et al. 2022, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
-Transformers", §3, Eq. 2 and 3).
+Rounding to nearest is optimal for each weight in isolation, but not for the output of the layer. If
+inputs are correlated, one weight can compensate for the error of another (Frantar et al. 2022,
+"GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers", §3, Eq. 2 and
+3).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from eagerly.policies.integer_grids import MOST, column_scales, grid, quantized,
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.operations import ACTIVATIONS
 
-# Added to the diagonal of the covariance, as a part of its mean, because constant inputs or too few
-# rows make it singular. GPTQ uses the same value.
+# Added to the diagonal of the covariance, as a fraction of its mean, because constant inputs or too
+# few rows make the covariance singular. GPTQ uses the same value.
 DAMPING = 0.01
 
 
 def rounded(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
-    """Rounds the kernels of a quantised network, and corrects biases by the mean error.
+    """Rounds the kernels of a quantized network, and corrects biases by the mean error.
 
     Args:
-        network: The quantised network, with its ranges.
+        network: The quantized network, with its ranges.
         rows: Scaled observations `[N, V]`.
     """
     architecture, weights = network.architecture, dict(network.weights)
@@ -43,7 +43,7 @@ def rounded(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
 
 
 def compensated(kernel: np.ndarray, inputs: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Rounds a kernel to its grid, with the least error on the given inputs of the layer.
+    """Rounds a kernel to its grid, reducing the output error on the given inputs of the layer.
 
     Args:
         kernel: `[I, units]`.
@@ -57,13 +57,13 @@ def compensated(kernel: np.ndarray, inputs: np.ndarray, scales: np.ndarray) -> n
     covariance = np.atleast_2d(np.cov(inputs, rowvar=False, bias=True))
     damping = DAMPING * np.diag(covariance).mean()
     covariance += np.eye(len(covariance)) * (damping if damping > 0.0 else 1.0)
-    order = np.argsort(-np.diag(covariance))  # inputs that vary most come first
+    order = np.argsort(-np.diag(covariance))  # highest variance first
     inverse = np.linalg.inv(covariance[np.ix_(order, order)])
     upper = np.linalg.cholesky(inverse).T
     given = kernel.astype(np.float64)[order]
     wanted, done = given.copy(), np.empty_like(given)
     scales = scales.astype(np.float64)
-    # The largest weight of a column determines its scale and stays, unless the bias determines it.
+    # The largest weight is kept because it determines the column's scale, unless the bias does.
     largest = np.argmax(np.abs(given), axis=0)
     ends = np.rint(np.abs(given).max(axis=0) / scales) == MOST
     for row, factors in enumerate(upper):

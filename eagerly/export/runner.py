@@ -1,16 +1,16 @@
-"""Runs an exported policy from the files beside this one, with NumPy and one runtime.
+"""Runs an exported policy from its folder, with NumPy and one runtime.
 
     from runner import Policy
 
-    policy = Policy("path/to/the/export")  # the folder with policy.json
+    policy = Policy("path/to/the/export")  # the folder that contains policy.json
     action = policy(observation)
 
-This file does all that the model does not: it lays observations out as rows, scales them in
-float64, applies masks, picks the likeliest value of each choice, and rescales actions to the units
-of the environment. `policy.json` says how.
+This module does the pre- and postprocessing around the model, as specified by `policy.json`. It
+lays observations out as rows, scales them in float64, applies masks, selects the most likely value
+of each choice, and rescales actions to the environment's units.
 
-`python runner.py` replays `examples.npz`, prints how much the actions differ from those recorded,
-and exits with 1 if that is more than `policy.json` allows.
+`python runner.py` replays `examples.npz`, prints the differences from the recorded actions, and
+exits with 1 if they exceed the tolerances in `policy.json`.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from typing import Any, TextIO
 import numpy as np
 
 FORMAT = 1
-INVALID = -1e9  # the score of a choice that a mask rules out
+INVALID = -1e9  # the score of a masked choice
 _NOTHING: np.ndarray = np.zeros((), np.float32)
 
 
 class Policy:
-    """A deterministic policy: a function of the observation, or with a memory of the episode.
+    """A deterministic policy: a function of the observation or, if recurrent, of the episode.
 
-    A runtime serves one thread, so a policy belongs to the thread that calls it first; make one in
-    each thread that acts.
+    A runtime serves one thread, so a policy belongs to the first thread that calls it. Create one
+    policy per thread.
 
     Args:
-        folder: The folder with `policy.json`; by default the one that this file is in.
+        folder: The folder that contains `policy.json`; by default the folder of this file.
 
     Attributes:
         about: The contents of `policy.json`.
-        action_size: A, the length of scores.
-        remembers: Whether it has a memory. If it has, it acts in episodes, see `begin_episode`.
+        action_size: A, the number of scores.
+        remembers: Whether the policy is recurrent. If so, it acts in episodes (see
+            `begin_episode`).
 
     Raises:
         FileNotFoundError: If the folder has no `policy.json`.
-        ValueError: If a file was changed, is missing, or has another format.
+        ValueError: If a file was modified, is missing, or has another format.
         ImportError: If the runtime is not installed.
     """
 
@@ -93,29 +94,29 @@ class Policy:
     # --- acting -------------------------------------------------------------------------------
 
     def __call__(self, observation: Any, action_mask: Any = None) -> Any:
-        """Chooses an action, or one for each row of a batch.
+        """Returns an action, or one action per row of a batch.
 
         Args:
-            observation: One observation as the environment returns it, or a batch of N, each part
-                with a leading axis N. The model runs once per row.
-            action_mask: Which discrete actions are valid, in the format of `info["action_mask"]`;
-                one per row of a batch. None: all of them.
+            observation: One observation as the environment returns it, or a batch of N, with a
+                leading axis N in each part. The model runs once per row.
+            action_mask: The valid discrete actions, in the format of `info["action_mask"]`, one
+                mask per row of a batch. None allows all actions.
 
         Returns:
-            The action in the units of the environment, within its bounds; for a batch N actions,
-            each part with a leading axis N.
+            The action in the environment's units, within its bounds. For a batch, N actions with a
+            leading axis N in each part.
 
         Raises:
-            ValueError: If the observation or the mask does not fit its space, or the policy has a
-                memory.
+            ValueError: If the observation or the mask does not match its space, or the policy is
+                recurrent.
             RuntimeError: If another thread has called this policy before.
-            FloatingPointError: If the observation, and so the action, has a NaN.
+            FloatingPointError: If the observation contains NaN, or a score is not finite.
         """
         if self._quick is not None:
             try:
                 row = np.asarray(observation, np.float32)
             except (TypeError, ValueError, OverflowError):
-                row = _NOTHING  # `_rows` says what is wrong
+                row = _NOTHING  # `_rows` raises a clear error
             if row.shape == (self._size,):
                 if get_ident() != self._thread:
                     self._bind_thread()
@@ -126,22 +127,22 @@ class Policy:
     def scores(self, observation: Any, action_mask: Any = None) -> np.ndarray:
         """Returns scores `[A]` or `[N, A]`: actions in [-1, 1], then log-probabilities of choices.
 
-        The probabilities of each choice add up to 1 over its valid values; the scores of invalid
-        ones are `INVALID`. Takes and raises what calling the policy does.
+        The probabilities of the valid values of a choice sum to 1. Invalid values have the score
+        `INVALID`. Arguments and errors are the same as for calling the policy.
         """
         rows, single = self._rows(observation, action_mask)
         scores = self._scores(rows)
         return scores[0] if single else scores
 
     def begin_episode(self) -> Episode:
-        """Begins an episode, and returns a function that acts in it step by step.
+        """Starts an episode and returns a function that acts in it step by step.
 
-        Without a memory it does the same as the policy itself.
+        If the policy is not recurrent, that function is equivalent to the policy itself.
         """
         return Episode(self)
 
     def initial_state(self) -> list[np.ndarray]:
-        """Returns the state at the start of an episode: zeros, or nothing without a memory."""
+        """Returns the initial recurrent state: zeros, or an empty list if not recurrent."""
         memory = self.about["memory"]
         return [np.zeros((1, *shape), np.float32) for shape in memory["states"]] if memory else []
 
@@ -153,22 +154,22 @@ class Policy:
         *state: np.ndarray,
         action_mask: Any = None,
     ) -> tuple[Any, ...]:
-        """Chooses the next action; the caller keeps the state of the memory.
+        """Returns the next action of a recurrent policy; the caller keeps the state.
 
         Args:
             observation: One observation as the environment returns it.
-            previous_action: `[A]`, `decide(scores)` of the step before; zeros at first.
-            previous_reward: The reward of that action; 0 at first.
-            state: The state that `initial_state` or the step before returned.
-            action_mask: Which discrete actions are valid, in the format of `info["action_mask"]`.
+            previous_action: `[A]`, `decide(scores)` of the previous step; zeros at the first step.
+            previous_reward: The reward of the previous step; 0 at the first step.
+            state: The state returned by `initial_state` or by the previous step.
+            action_mask: The valid discrete actions, in the format of `info["action_mask"]`.
 
         Returns:
             The action, its scores `[A]`, and each part of the next state.
 
         Raises:
-            ValueError: If something has another shape, or the policy has no memory.
+            ValueError: If an input has the wrong shape, or the policy is not recurrent.
             RuntimeError: If another thread has called this policy before.
-            FloatingPointError: If an input, and so the action, has a NaN.
+            FloatingPointError: If an input contains NaN, or a score is not finite.
         """
         if not self.remembers:
             raise ValueError("this policy has no memory: call policy(observation)")
@@ -193,13 +194,16 @@ class Policy:
         return (action, scores, *after)
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
-        """Picks the likeliest value of each choice, one-hot; continuous scores stay as they are.
+        """Selects the most likely value of each choice, one-hot, and keeps continuous scores.
 
         Args:
-            scores: `[..., A]`, as `scores` or `step` return them.
+            scores: `[..., A]`, as returned by `scores` or `step`.
 
         Returns:
             `[..., A]`, float32: the action that `step` takes as `previous_action`.
+
+        Raises:
+            ValueError: If the scores have the wrong shape.
         """
         given = _floats(scores)
         if given is None or given.shape[-1:] != (self.action_size,):
@@ -219,7 +223,7 @@ class Policy:
     # --- from observations to scores ----------------------------------------------------------
 
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
-        """Returns observations as rows `[N, O]`, and whether there was a single one."""
+        """Returns observations as rows `[N, O]`, and whether it was a single observation."""
         if self._is_row:
             given = _floats(observation)
             if given is None or given.ndim not in (1, 2) or given.shape[-1] != self._size:
@@ -268,7 +272,7 @@ class Policy:
         return np.concatenate(columns, axis=-1).astype(np.float32)
 
     def _stacked(self, masks: Any) -> np.ndarray:
-        """Flattens a list, or an array of objects, of N masks to `[N, M]`."""
+        """Flattens a list or object array of N masks to `[N, M]`."""
         alone = isinstance(masks, np.ndarray) and not masks.ndim
         rows = [] if alone else [self._mask(one) for one in masks]
         if not rows or any(row.shape != rows[0].shape for row in rows):
@@ -300,20 +304,20 @@ class Policy:
         return self._scored(row, outputs[:-count], given[1:]), outputs[-count:]
 
     def _scaled(self, row: np.ndarray) -> np.ndarray:
-        """Scales a row `[O]` and drops its mask; returns the model's input `[1, V]`."""
+        """Returns the model input `[1, V]` of a row `[O]`: scaled, without the mask."""
         visible = row[: self._visible]
         if self._moments:
             mean, scale = self._moments
-            scaled = (visible - mean) * scale  # in float64, as the moments are
+            scaled = (visible - mean) * scale  # in float64, like the moments
             np.maximum(scaled, -self._clip, out=scaled)
             np.minimum(scaled, self._clip, out=scaled)
             visible = scaled.astype(np.float32)
-        if self._on_integers and np.isnan(visible).any():  # no integer would show it
+        if self._on_integers and np.isnan(visible).any():  # int8 cannot represent NaN
             raise FloatingPointError(f"observation must be finite; got {row}")
         return visible[np.newaxis]
 
     def _bind_thread(self) -> None:
-        """Binds this policy to the thread that uses it first, and refuses all others."""
+        """Binds this policy to the first thread that calls it; raises an error in others."""
         with self._binding:
             if self._thread is None:
                 self._thread = get_ident()
@@ -324,7 +328,7 @@ class Policy:
             )
 
     def _run(self, given: list[np.ndarray]) -> list[np.ndarray]:
-        """Runs the model on float32 inputs; quantises and dequantises for a model in int8."""
+        """Runs the model on float32 inputs, quantizing and dequantizing for int8 models."""
         if get_ident() != self._thread:
             self._bind_thread()
         if self._on_integers:
@@ -336,7 +340,7 @@ class Policy:
     def _scored(
         self, row: np.ndarray, outputs: list[np.ndarray], remembered: Sequence[np.ndarray] = ()
     ) -> np.ndarray:
-        """Computes scores `[A]` from the outputs of the model and the mask in the row `[O]`."""
+        """Computes scores `[A]` from the model outputs and the mask in the row `[O]`."""
         scores = outputs[0][0] if not self._choices else np.empty(self.action_size, np.float32)
         if self._choices:
             if self._continuous:
@@ -358,7 +362,7 @@ class Policy:
     def _check_finite(
         self, row: np.ndarray, scores: np.ndarray, remembered: Sequence[np.ndarray] = ()
     ) -> None:
-        """Raises an error that names the input of the model that is not finite."""
+        """Raises an error that names the non-finite input, or else the scores."""
         if not np.isfinite(row).all():
             raise FloatingPointError(f"observation must be finite; got {row}")
         for spec, part in zip(self._inputs[1:], remembered):  # noqa: B905
@@ -369,10 +373,9 @@ class Policy:
     # --- from scores to actions ---------------------------------------------------------------
 
     def _quick_path(self) -> Any:
-        """Returns a function of one flat observation `[O]`, with as few calls as it takes.
+        """Returns a fast function of one flat observation `[O]`, or None if not applicable.
 
-        It does what the methods above do, where there are neither choices nor a memory. None: it
-        is not that simple.
+        It is equivalent to the methods above but requires flat actions and no recurrence.
         """
         flat = "Box" in self._action_space and len(self._action_space["Box"][0]) == 1
         if not self._is_row or not flat or self.remembers:
@@ -386,7 +389,7 @@ class Policy:
         given, zeros = np.empty((1, self._size), np.float32), np.zeros(self._continuous, np.float32)
         center, half, low, high = self._center, self._half, self._low, self._high
         place, dtype = given[0], self._dtype
-        # Arrays: a ufunc takes longer to make one of a Python number than to use it.
+        # Arrays, because ufuncs spend more time converting a Python number than using it.
         least, highest = np.full(self._size, -most), np.full(self._size, most)
         maximum, minimum, finite = np.maximum, np.minimum, math.isfinite
 
@@ -411,15 +414,15 @@ class Policy:
         spec = self._inputs[0]
         step, zero = spec["scale"], spec["zero_point"]
         if (-128 - zero) * step < -clip or (127 - zero) * step > clip:
-            return None  # what is cut off is not what the grid cuts off
-        # The grid's scale and zero point become part of those of the observation.
+            return None  # the grid extends beyond the clipping range
+        # Fold the grid's scale and zero point into the observation's moments.
         mean, scale = mean - zero * step / scale, scale / step
         numbers = _numbers_of(np.arange(-128, 128), self._outputs[0])
         actions = self.to_environment(np.repeat(numbers[:, np.newaxis], self._continuous, axis=1)).T
-        is_shared = bool((actions == actions[0]).all())  # by all dimensions: between equal bounds
+        is_shared = bool((actions == actions[0]).all())  # all dimensions have equal bounds
         table = actions[0] if is_shared else actions.ravel()
         first = 128 if is_shared else np.arange(self._continuous) * 256 + 128
-        # Negative integers count from the end: a table that begins at 0 needs nothing added.
+        # Negative indices count from the end, so a table that begins at 0 needs no offset.
         table = np.roll(table, -128) if is_shared else table
         take, index = table.take, np.empty(self._continuous, np.int64)
         scaled, zeros = np.empty(self._size), np.zeros(self._size)
@@ -448,10 +451,10 @@ class Policy:
         return getattr(runs, "run", None) or (lambda given: runs([given])[0])
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Rescales actions `[..., A]`, as `decide` returns them, to the environment's units.
+        """Rescales actions `[..., A]`, as returned by `decide`, to the environment's units.
 
         Returns:
-            `[..., C + k]`: the continuous numbers, then the value of each choice.
+            `[..., C + k]`: continuous values, then the value of each choice.
         """
         box = actions[..., : self._continuous] if self._choices else actions
         rows = (self._center + self._half * box).astype(self._dtype)
@@ -463,7 +466,7 @@ class Policy:
         return np.minimum(rows, self._high, out=rows)
 
     def _unflatten(self, actions: np.ndarray, single: bool) -> Any:
-        """Builds the value that the environment takes from actions `[N, A]`."""
+        """Converts actions `[N, A]` to values of the environment's action space."""
         rows = self.to_environment(actions[0] if single else actions)
         space = self._action_space
         if "Box" in space and len(space["Box"][0]) == 1:
@@ -486,7 +489,7 @@ class Policy:
 
 
 class Episode:
-    """Acts in one episode and keeps its memory; `Policy.begin_episode` makes it."""
+    """Acts in one episode and keeps its recurrent state; created by `Policy.begin_episode`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy, self._state = policy, policy.initial_state()
@@ -495,21 +498,22 @@ class Episode:
     def __call__(
         self, observation: Any, reward: float | None = None, action_mask: Any = None
     ) -> Any:
-        """Chooses the next action.
+        """Returns the next action.
 
         Args:
             observation: One observation as the environment returns it.
-            reward: The reward of the action before; None at the first observation. Without a
-                memory it is ignored.
-            action_mask: Which discrete actions are valid, in the format of `info["action_mask"]`.
+            reward: The reward of the previous action; None for the first observation. Ignored if
+                the policy is not recurrent.
+            action_mask: The valid discrete actions, in the format of `info["action_mask"]`.
 
         Returns:
-            The action in the units of the environment, within its bounds.
+            The action in the environment's units, within its bounds.
 
         Raises:
-            ValueError: If a shape is wrong, or a memory lacks the reward.
+            ValueError: If an input has the wrong shape, or a recurrent policy gets a reward with
+                the first observation or none with a later one.
             RuntimeError: If another thread has called this policy before.
-            FloatingPointError: If an input, and so the action, has a NaN.
+            FloatingPointError: If an input contains NaN, or a score is not finite.
         """
         policy = self._policy
         if not policy.remembers:
@@ -534,7 +538,7 @@ class Episode:
 # --- files -------------------------------------------------------------------------------------
 
 
-# The keys of `policy.json` that acting takes; the value of optional ones may be null.
+# The keys of `policy.json` that are needed to act. Optional ones may be null.
 _OPTIONAL = ("normalization", "memory")
 _KEYS: dict[str, tuple[str, ...]] = {
     "model": ("format", "files", "inputs", "outputs"),
@@ -589,15 +593,15 @@ def _missing(document: dict[str, Any]) -> list[str]:
 
 
 def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
-    """Raises an error if a file is missing or was changed since the export.
+    """Checks that no file is missing or was modified since the export.
 
     Args:
-        folder: Where they are.
+        folder: The folder of the export.
         about: The contents of `policy.json`.
         names: Names of the files to check; None for all.
 
     Raises:
-        ValueError: Naming the file.
+        ValueError: If a file is missing, modified, or outside the folder. The message names it.
     """
     for name in about["files"] if names is None else names:
         path = folder / name
@@ -619,7 +623,7 @@ def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
 
 
 def _inner(space: dict[str, Any]) -> list[tuple[Any, dict[str, Any]]] | None:
-    """Returns the spaces in a `Dict` or `Tuple` by key or index; else None."""
+    """Returns the subspaces of a `Dict` or `Tuple` by key or index, or None for other spaces."""
     if "Dict" in space:
         return [(key, inner) for key, inner in space["Dict"]]
     return list(enumerate(space["Tuple"])) if "Tuple" in space else None
@@ -638,7 +642,7 @@ def _leaf(space: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any], tuple[
 
 
 def _floats(value: Any) -> np.ndarray | None:
-    """Converts a value to float32; None if it holds anything but numbers."""
+    """Converts a value to float32; returns None if it is not numeric."""
     try:
         return np.asarray(value, np.float32)
     except (TypeError, ValueError, OverflowError):
@@ -646,7 +650,7 @@ def _floats(value: Any) -> np.ndarray | None:
 
 
 def _described(value: Any) -> str:
-    """Describes a value that does not fit: the shape of an array, else the value itself."""
+    """Describes an invalid value: the shape of an array, else the value itself."""
     array = _array(value)
     if array.dtype == object or not array.ndim:
         return f"{reprlib.repr(value)} ({type(value).__name__})"
@@ -654,10 +658,10 @@ def _described(value: Any) -> str:
 
 
 def _array(value: Any) -> np.ndarray:
-    """Converts a value to an array; what is no array becomes one of no axes."""
+    """Converts a value to an array; ragged lists become a 0-d array of dtype object."""
     try:
         return np.asarray(value)
-    except ValueError:  # lists of different lengths
+    except ValueError:
         return np.empty((), object)
 
 
@@ -670,7 +674,7 @@ def _at(path: str) -> str:
 
 
 def _values(space: dict[str, Any], observation: Any, path: str, ignored: Any) -> Any:
-    """Yields the parts of an observation that belong to entries, in their order."""
+    """Yields the parts of an observation that belong to entries, in order."""
     inner = _inner(space)
     if inner is None:
         yield observation
@@ -692,7 +696,7 @@ def _values(space: dict[str, Any], observation: Any, path: str, ignored: Any) ->
 
 
 def _numbers(entry: dict[str, Any], value: Any) -> np.ndarray:
-    """Checks a part of an observation and returns its columns `[..., n]`."""
+    """Validates one part of an observation and returns its columns `[..., n]`."""
     shape, dtype, at = tuple(entry["shape"]), np.dtype(entry["dtype"]), _at(entry["path"])
     array = _array(value)
     lead = array.shape[: array.ndim - len(shape)]
@@ -723,7 +727,7 @@ def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
             if not hasattr(given, "keys") and not isinstance(given, tuple):
                 raise ValueError(f"{path} must have the entries {sorted(names)}; got {type(given)}")
             keys = set(given) if hasattr(given, "keys") else set(range(len(given)))
-            keys -= {f"_{key}" for key in keys} - names  # Gymnasium's vectors add these
+            keys -= {f"_{key}" for key in keys} - names  # added by Gymnasium's vector environments
             if keys != names:
                 raise ValueError(f"{path} must have the entries {sorted(names)}; got {keys}")
         for key, part in inner:
@@ -742,7 +746,7 @@ def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
     if "Discrete" in space:
         given = (given,)
     elif "MultiBinary" in space:
-        # 0 and 1 ask for these values, 2 leaves the choice.
+        # 0 and 1 force that value, 2 allows both.
         asked = _array(given)
         lead = asked.shape[: asked.ndim - len(shape)]
         if asked.shape != (*lead, *shape) or len(lead) > 1:
@@ -768,7 +772,7 @@ def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
         yield at, array == 1
 
 
-# --- runtimes: functions from the model's inputs to its outputs, in their order ----------------
+# --- runtimes: functions from model inputs to outputs, in the order of policy.json -------------
 
 
 def _integers(x: np.ndarray, spec: dict[str, Any]) -> np.ndarray:
@@ -782,7 +786,7 @@ def _numbers_of(q: np.ndarray, spec: dict[str, Any]) -> np.ndarray:
 
 
 def _needs(runtime: str, package: str, error: ImportError) -> ImportError:
-    """Returns the error that says how to install a runtime."""
+    """Returns an error with the command that installs a runtime."""
     return ImportError(f"this policy needs {runtime}: pip install {package} ({error})")
 
 
@@ -792,7 +796,7 @@ class _SavedModel:
             import tensorflow as tf
         except ImportError as error:
             raise _needs("TensorFlow", "tensorflow", error) from error
-        self._loaded = tf.saved_model.load(str(folder / "saved_model"))  # it owns the function
+        self._loaded = tf.saved_model.load(str(folder / "saved_model"))  # owns the function
         self._call, self._constant = self._loaded.signatures["serving_default"], tf.constant
         self._inputs = [spec["name"] for spec in model["inputs"]]
         self._outputs = [spec["name"] for spec in model["outputs"]]
@@ -809,7 +813,7 @@ class _LiteRT:
             from ai_edge_litert.interpreter import Interpreter
         except ImportError as error:
             raise _needs("LiteRT", "ai-edge-litert", error) from error
-        # Not by its path, which LiteRT cannot read in every locale if it is not ASCII.
+        # Not by path: in some locales, LiteRT cannot read non-ASCII paths.
         content = (folder / model["files"][0]).read_bytes()
         self._interpreter = Interpreter(model_content=content, num_threads=1)
         self._interpreter.allocate_tensors()
@@ -818,7 +822,7 @@ class _LiteRT:
         self.run = self._one_to_one()
 
     def _one_to_one(self) -> Any:
-        """Returns a function from the first input to the first output, with nothing to look up."""
+        """Returns a function from the first input to the first output, without lookups per call."""
         write, invoke, read = (
             getattr(self._interpreter, name) for name in ("set_tensor", "invoke", "get_tensor")
         )
@@ -847,7 +851,7 @@ class _ONNX:
             raise _needs("ONNX Runtime", "onnxruntime", error) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        # Not by its path, which ONNX Runtime cannot read in every locale if it is not ASCII.
+        # Not by path: in some locales, ONNX Runtime cannot read non-ASCII paths.
         content = (folder / model["files"][0]).read_bytes()
         self._session = onnxruntime.InferenceSession(
             content, options, providers=["CPUExecutionProvider"]
@@ -860,10 +864,10 @@ class _ONNX:
 
 
 class _C:
-    """Compiles `policy.c` for this machine, and calls it; CC names another compiler."""
+    """Compiles `policy.c` on this machine and calls it. `$CC` selects another compiler."""
 
     def __init__(self, folder: Path, model: dict[str, Any]) -> None:
-        import ctypes  # not at the top: in other formats they would only take memory
+        import ctypes  # not at the top, to save memory in other formats
         import shlex
         import subprocess
         import tempfile
@@ -905,7 +909,7 @@ _RUNTIMES: dict[str, Any] = {
 
 
 def replay(policy: Policy, examples: Any) -> np.ndarray:
-    """Runs the policy on the observations in `examples.npz`, with a memory episode by episode.
+    """Runs the policy on the observations in `examples.npz`, by episode if it is recurrent.
 
     Args:
         policy: The policy.
@@ -942,7 +946,7 @@ def replay(policy: Policy, examples: Any) -> np.ndarray:
 
 
 def _put_together(space: dict[str, Any], values: dict[str, Any], path: str) -> Any:
-    """Builds an observation from its entries' values; in a tuple None stands for ignored ones."""
+    """Builds an observation from its entries' values; ignored tuple elements are None."""
     inner = _inner(space)
     if inner is None:
         return values.get(path)
@@ -955,26 +959,26 @@ def _put_together(space: dict[str, Any], values: dict[str, Any], path: str) -> A
 def differences(
     about: dict[str, Any], found: np.ndarray, expected: np.ndarray, scores: np.ndarray
 ) -> dict[str, float]:
-    """Measures how much rows of actions `[N, C + k]` differ.
+    """Measures the differences between rows of actions `[N, C + k]`.
 
     Args:
         about: The contents of `policy.json`.
         found: The actions of the model.
-        expected: The actions that are expected.
+        expected: The expected actions.
         scores: `[N, A]`, the scores of the expected actions.
 
     Returns:
-        For continuous actions the `largest`, `mean` and `percentile_99` difference, as a fraction
-        of the span between their bounds, and for a model in int8 the fraction that is `unequal`.
-        For choices the fraction of `other_choices`, not counting near ties: those where the two
-        best scores are no further apart than the margin.
+        For continuous actions, the `largest`, `mean` and `percentile_99` difference, as a fraction
+        of the span between their bounds, and for int8 models the fraction that is `unequal`. For
+        choices, the fraction of `other_choices`, excluding near ties, where the two best scores
+        differ by no more than the margin.
     """
     action, given = about["action"], about["tolerance"]
     count = int(action["continuous"])
     measured: dict[str, float] = {}
     if count:
         low, high = (np.array(action[end], np.float64)[:count] for end in ("low", "high"))
-        # Between bounds far from 0 the steps of float32 may be wider than what is allowed.
+        # If bounds are far from 0, the spacing of float32 may exceed the tolerance.
         steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
         apart = np.abs(found[:, :count].astype(np.float64) - expected[:, :count])
         apart = np.where(apart <= steps, 0.0, apart) / (high - low)
@@ -987,7 +991,8 @@ def differences(
         start, clear = count, []
         for size in action["choices"]:
             best = np.sort(scores[:, start : start + size].astype(np.float64), axis=1)
-            best = np.pad(best, ((0, 0), (1, 0)), constant_values=-np.inf)  # one value has no rival
+            # A choice with a single value has no second score.
+            best = np.pad(best, ((0, 0), (1, 0)), constant_values=-np.inf)
             clear.append(best[:, -1] - best[:, -2] > given["margin"])
             start += size
         others = found[:, count:] != expected[:, count:]
@@ -996,7 +1001,7 @@ def differences(
 
 
 def violations(measured: dict[str, float], limits: dict[str, float]) -> list[str]:
-    """Returns a message for each difference that is larger than its limit, or NaN."""
+    """Returns a message for each difference that exceeds its limit or is NaN."""
     return [
         f"{name} is {measured[name]:.3g}, at most {limit:g} is allowed"
         for name, limit in limits.items()
@@ -1005,7 +1010,7 @@ def violations(measured: dict[str, float], limits: dict[str, float]) -> list[str
 
 
 def main() -> int:
-    """Replays the examples beside this file and returns the exit code."""
+    """Replays the examples in this folder and returns the exit code."""
     folder = Path(__file__).resolve().parent
     try:
         policy = Policy(folder)
@@ -1026,14 +1031,14 @@ def main() -> int:
 
 
 def _write(stream: TextIO | None, line: str) -> None:
-    """Writes a line; if nobody reads it, the exit code still says how the replay went."""
-    if stream is None:  # it was closed when Python started
+    """Writes a line, ignoring a closed stream so that the exit code still reports the result."""
+    if stream is None:  # closed when Python started
         return
     try:
         stream.write(f"{line}\n")
         stream.flush()
     except BrokenPipeError:
-        # What is left in the buffer goes nowhere, or Python fails when it flushes at exit.
+        # Discard the rest of the buffer, which Python would otherwise fail to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -1,4 +1,4 @@
-"""SavedModel: what TensorFlow itself serves and loads."""
+"""SavedModel export, for TensorFlow and TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     Args:
         network: The network.
         precision: "float32".
-        folder: Where it is written.
-        more: What other formats need.
+        folder: The directory to write to.
+        more: Ignored; used by other formats.
 
     Returns:
-        Its files, inputs and outputs.
+        The file names, inputs and outputs.
 
     Raises:
-        ValueError: If it is refused.
+        ValueError: If SavedModel does not support the network.
     """
     if reason := refusal(network.architecture, precision):
         raise ValueError(reason)

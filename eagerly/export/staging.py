@@ -1,4 +1,4 @@
-"""Stages an export beside its destination, replays it, and renames it into place."""
+"""Stages an export next to its destination, replays it, and renames it into place."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from eagerly.errors import RunError
 from eagerly.export.c import compiled
 from eagerly.export.children import on_processor
 
-TIMEOUT_SECONDS = 600  # for 1000 examples
+TIMEOUT_SECONDS = 600  # for 1,000 examples
 
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """Makes a temporary folder beside the final one, and removes it if anything fails.
+    """Creates a temporary folder next to the final one, and removes it if anything fails.
 
-    It is removed under its final name, too, if `publish` had already renamed it. So are the parents
-    that were made for it.
+    It is also removed if `publish` has already renamed it. Parent directories created for it are
+    removed, too.
     """
     missing = [path for path in out.absolute().parents if not path.exists()]
     folder = made = None
@@ -46,15 +46,15 @@ def staged(out: Path) -> Iterator[Path]:
 
 
 class _ProbeError(Exception):
-    """Leaves `staged` as a failure does."""
+    """Raised to make `staged` clean up."""
 
 
 def check_writable(out: Path) -> None:
-    """Checks that a folder can be made beside `out`; nothing is left of the attempt.
+    """Checks that a folder can be created next to `out`, and removes it again.
 
     Raises:
-        RunError: If a parent is a file.
-        OSError: If the folder cannot be made.
+        RunError: If a parent is not a directory.
+        OSError: If the folder cannot be created.
     """
     for parent in out.absolute().parents:
         if os.path.lexists(parent):
@@ -66,7 +66,7 @@ def check_writable(out: Path) -> None:
 
 
 def replay(folder: Path) -> None:
-    """Runs `python runner.py`, as a user of the export does, on its final files.
+    """Runs `python runner.py` on the final files, as a user of the export would.
 
     Raises:
         RunError: If it fails or takes too long.
@@ -106,20 +106,20 @@ def publish(folder: Path, out: Path) -> None:
     """Flushes the folder to disk and renames it to its final name.
 
     Raises:
-        RunError: If something of that name was made meanwhile, even an empty directory.
+        RunError: If `out` was created in the meantime, even as an empty directory.
         OSError: If it cannot be written; `staged` then removes the renamed folder.
     """
     _make_durable(folder)
     if os.path.lexists(out):
         raise _taken(out)
     try:
-        out.mkdir()  # fails if it exists; a rename would replace an empty directory
+        out.mkdir()  # fails if `out` exists; a rename would replace an empty directory
         folder.rename(out)
         _sync(out.absolute().parent)
     except FileExistsError:
         raise _taken(out) from None
     except BaseException:
-        with suppress(OSError):  # unless it was filled meanwhile
+        with suppress(OSError):  # fails if another program has filled it
             out.rmdir()
         raise
 

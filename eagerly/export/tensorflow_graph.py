@@ -1,7 +1,7 @@
 """A built-in actor as a TensorFlow function, for SavedModel and LiteRT.
 
-Weights become constants inside the function. Variables would have to be tracked by what is saved;
-those that are not are left out of a file without an error, and it gives NaN.
+Weights become constants inside the function. Variables would have to be tracked by the saved
+object: untracked ones are silently omitted from the file, and its outputs are NaN.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ACTIVATIONS = {
     "silu": lambda x: x * tf.math.sigmoid(x),
     "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),
 }
-# A power of 2: multiplying by it is exact.
+# A power of 2, so that multiplying by it is exact.
 _RAISED = 2.0**13
 
 
 class TensorFlowOperations:
-    """`policies.operations.Operations` on tensors of float32."""
+    """Implementation of `policies.operations.Operations` on float32 tensors."""
 
     def linear(self, x: tf.Tensor, kernel: np.ndarray, bias: np.ndarray) -> tf.Tensor:
         """Maps `[N, I]` to `[N, units]`."""
@@ -44,7 +44,7 @@ class TensorFlowOperations:
         return _ACTIVATIONS[name](x)
 
     def layer_norm(self, x: tf.Tensor, gamma: np.ndarray, beta: np.ndarray) -> tf.Tensor:
-        """Normalises `[N, units]` over its last axis."""
+        """Normalizes `[N, units]` over the last axis."""
         x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
         return x * tf.math.rsqrt(variance + np.float32(LAYER_NORM_EPSILON)) * gamma + beta
@@ -52,7 +52,7 @@ class TensorFlowOperations:
     def average_l1_norm(self, x: tf.Tensor) -> tf.Tensor:
         """Divides by the mean absolute value over the last axis."""
         mean = tf.reduce_mean(tf.abs(x), axis=-1, keepdims=True)
-        # A float16 file stores constants in 16 bits, where the epsilon would be 0.
+        # A float16 file stores constants in 16 bits, and the epsilon would underflow to 0.
         scaled = tf.maximum(mean * _RAISED, _RAISED * AVERAGE_L1_EPSILON)
         return x / (scaled * (1.0 / _RAISED))
 
@@ -65,62 +65,62 @@ class TensorFlowOperations:
         return tf.math.sigmoid(x)
 
     def masked_softmax(self, scores: tf.Tensor, seen: tf.Tensor) -> tf.Tensor:
-        """Returns weights over the last axis that are exactly 0 where `seen` is false."""
+        """Returns softmax weights over the last axis, exactly 0 where `seen` is False."""
         return tf.nn.softmax(tf.where(seen, scores, np.finfo(np.float32).min))
 
     def minimum(self, x: tf.Tensor, most: float) -> tf.Tensor:
-        """Returns the smaller of x and a number."""
+        """Returns the elementwise minimum of x and a number."""
         return tf.minimum(x, most)
 
     def less(self, a: np.ndarray, b: tf.Tensor) -> tf.Tensor:
-        """Says where constants are less than what was computed."""
+        """Returns where the constants `a` are less than `b`."""
         return tf.less(a, b)
 
     def concat(self, parts: Sequence[tf.Tensor], axis: int = -1) -> tf.Tensor:
-        """Joins parts along an axis."""
+        """Concatenates parts along an axis."""
         return tf.concat(parts, axis)
 
     def part(self, x: tf.Tensor, start: int, stop: int, axis: int = -1) -> tf.Tensor:
-        """Takes a range of an axis."""
+        """Returns a slice along an axis."""
         index = [slice(None)] * x.shape.rank
         index[axis] = slice(start, stop)
         return x[tuple(index)]
 
     def reshape(self, x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
-        """Gives another shape; -1 stands for N."""
+        """Changes the shape; -1 is the batch size N."""
         return tf.reshape(x, shape)
 
     def transpose(self, x: tf.Tensor, axes: tuple[int, ...]) -> tf.Tensor:
-        """Reorders axes."""
+        """Permutes the axes."""
         return tf.transpose(x, axes)
 
     def quantized(self, x: tf.Tensor, low: float, high: float) -> tf.Tensor:
-        """Rounds to the grid of `policies.quantization.grid(low, high)`."""
+        """Rounds to the grid of `policies.integer_grids.grid(low, high)`."""
         scale, zero_point = grid(low, high)
         q = tf.clip_by_value(tf.round(x / scale) + np.float32(zero_point), LEAST, MOST)
         return (q - np.float32(zero_point)) * scale
 
 
 class FakeQuantOperations(TensorFlowOperations):
-    """Operations whose rounding the LiteRT converter understands: TensorFlow's fake quantisation.
+    """Operations that use TensorFlow's fake quantization, which the LiteRT converter understands.
 
-    The function that is traced with them differs from the network by up to a step, as TensorFlow
-    rounds a half up and not to even; the integers in the file that is made of it do not.
+    The traced function differs from the network by up to one step, because TensorFlow rounds half
+    up instead of half to even. The integers in the converted file do not differ.
     """
 
     def quantized(self, x: tf.Tensor, low: float, high: float) -> tf.Tensor:
-        """Rounds to the grid of `policies.quantization.grid(low, high)`."""
+        """Rounds to the grid of `policies.integer_grids.grid(low, high)`."""
         return tf.quantization.fake_quant_with_min_max_args(x, min(low, 0.0), max(high, 0.0))
 
 
 def actor_function(
     network: ActorNetwork, ops: TensorFlowOperations, count: int | None
 ) -> tf.types.experimental.ConcreteFunction:
-    """Traces what a model computes, as a function of tensors by name.
+    """Traces a network as a TensorFlow function with named inputs and outputs.
 
     Args:
         network: The network, in float32.
-        ops: What builds the graph.
+        ops: The operations that build the graph.
         count: N, or None for any.
     """
     architecture = network.architecture

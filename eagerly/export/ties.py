@@ -1,11 +1,11 @@
-"""Moves the scales of kernels until every runtime rounds alike.
+"""Adjusts the scales of kernels until every runtime rounds alike.
 
 A sum of integers is multiplied by a scale and rounded. Our C and LiteRT for microcontrollers do
 this in fixed point, LiteRT's reference kernels in float64, and XNNPACK in float32, where a product
-has a relative error of up to 2^-22. Results differ only where a product lies that close to a half.
-Each column has 255 halves, and because sums are integers, only a few lie near each. All of these
-are tried here. Where the runtimes disagree on one, the scale of the column is moved by some units
-in its last place, until they agree on all.
+has a relative error of up to 2^-22. Results differ only if a product is that close to a half. Each
+column has 255 halves, and because sums are integers, only a few are near each half. This module
+checks all such sums. If the runtimes disagree on one, the column's scale is moved by some units in
+the last place until they agree on all.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eagerly.export.integers import multipliers, no_ranges
 from eagerly.policies.integer_grids import LEAST, MOST, column_scales, grid, layer_integers
 from eagerly.policies.network import ActorNetwork
 
-# The farthest that a scale is moved, in units in the last place: a relative change of 1e-5.
+# Maximum change of a scale in units in the last place, a relative change of 1e-5.
 FARTHEST = 100
-# Sums that are tried around each half.
+# Offsets of the sums to check around each half.
 AROUND = np.arange(-3, 5)
 
 
@@ -36,19 +36,20 @@ class _TiedLayer:
 
 
 def without_ties(network: ActorNetwork) -> ActorNetwork:
-    """Moves scales of kernels so that C, XNNPACK and the reference kernels agree on all inputs.
+    """Adjusts kernel scales so that C, XNNPACK and the reference kernels agree on all inputs.
 
-    Weights change by at most 1e-5 of themselves, and not at all where the runtimes agree already.
+    The relative change of a weight is at most 1e-5, and 0 if the runtimes already agree on its
+    column.
 
     Args:
-        network: A quantised MLP.
+        network: A quantized MLP.
 
     Returns:
         The network to export. Its `count_ties` is 0, unless the scale of a column is so small that
         sums lie too densely, is determined by the bias, or belongs to a column of zeros.
 
     Raises:
-        ValueError: If it is not quantised.
+        ValueError: If the network is not quantized.
     """
     weights = dict(network.weights)
     for layer in _layers(network):
@@ -58,10 +59,10 @@ def without_ties(network: ActorNetwork) -> ActorNetwork:
 
 
 def count_ties(network: ActorNetwork) -> int:
-    """Counts the units of a quantised MLP that have a sum on which runtimes disagree.
+    """Counts the units of a quantized MLP that have a sum on which the runtimes disagree.
 
     Raises:
-        ValueError: If it is not quantised.
+        ValueError: If the network is not quantized.
     """
     count = 0
     for layer in _layers(network):
@@ -94,11 +95,11 @@ def _layers(network: ActorNetwork) -> Iterator[_TiedLayer]:
 
 
 def _moved(layer: _TiedLayer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Returns the kernel `[I, units]`, with those columns scaled on which runtimes disagree."""
+    """Returns the kernel `[I, units]`, with the columns rescaled on which the runtimes disagree."""
     given = kernel.astype(np.float32)
     moved, largest = given.copy(), np.abs(given).max(axis=0)
     columns = np.flatnonzero(_disagreeing(layer, moved, bias, np.arange(len(bias))))
-    # A scale that the bias determines is not moved.
+    # Scales determined by the bias are not moved.
     scales = column_scales(given, np.zeros_like(bias), layer.input_scale)
     movable = (largest > 0.0) & (scales == column_scales(given, bias, layer.input_scale))
     columns = columns[movable[columns]]
@@ -118,13 +119,13 @@ def _moved(layer: _TiedLayer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarra
 def _disagreeing(
     layer: _TiedLayer, kernel: np.ndarray, bias: np.ndarray, columns: np.ndarray
 ) -> np.ndarray:
-    """Returns which columns of a layer have a sum that runtimes round differently, `[units]`.
+    """Returns a mask `[units]` of the columns with a sum that runtimes round differently.
 
     Args:
         layer: The layer.
-        kernel: `[I, units]`, of these columns.
+        kernel: `[I, units]`, the columns to check.
         bias: `[units]`.
-        columns: `[units]`, their indices in the layer.
+        columns: `[units]`, indices of the columns in the layer.
     """
     q, steps, scales = layer_integers(kernel, bias, layer.input_scale)
     ends = q.astype(np.int64) * (np.array([LEAST, MOST])[:, None, None] - layer.input_zero_point)

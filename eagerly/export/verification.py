@@ -1,4 +1,4 @@
-"""Compares an export with the policy that it was made of, and limits the differences."""
+"""Compares an export with its original policy and limits the differences."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from eagerly.storage.run import Run
 from eagerly.training.evaluation import Evaluation, run_episodes
 
 _log = logging.getLogger(__name__)
-# Limits of the differences between an export and its network in NumPy: see `runner.differences`.
+# Limits on the differences between an export and its network in NumPy (see `runner.differences`).
 TOLERANCES: dict[str, dict[str, float]] = {
     "float32": {"largest": 1e-5, "other_choices": 0.0, "margin": 1e-4},
     "float16": {"largest": 5e-3, "other_choices": 0.0, "margin": 2e-2},
     "int8": {"largest": 0.03, "unequal": 0.002, "other_choices": 0.002, "margin": 0.0},
 }
-# Limits of the differences between int8 and the float network that it was quantised from: above the
-# first a warning is logged, above the second the export fails.
+# Limits on the differences between int8 and the original float network. Above the first, a warning
+# is logged; above the second, the export fails.
 ROUNDING_WARNING = {"mean": 0.015, "percentile_99": 0.05, "other_choices": 0.01}
 ROUNDING_LIMIT = {"mean": 0.05, "percentile_99": 0.25, "other_choices": 0.05}
-# Limit of the differences in `examples.c`, as a part of the span; integers must be equal there.
+# Limit on the differences in `examples.c`, as a fraction of the span. Integers must be equal.
 C_TOLERANCE = 1e-4
 
 
@@ -48,7 +48,7 @@ def runner_of(folder: Path) -> ModuleType:
 
 
 class _Evaluated:
-    """An exported policy with the interface that `evaluate` expects."""
+    """Adapts an exported policy to the interface that `run_episodes` expects."""
 
     def __init__(self, exported: Any, policy: Policy) -> None:
         self.start_episode, self.parts = exported.begin_episode, policy.parts
@@ -57,22 +57,21 @@ class _Evaluated:
 def run_export(
     folder: Path, policy: Policy, make: EnvironmentMaker | None, run: Run, seeds: list[int]
 ) -> tuple[np.ndarray, Evaluation | None]:
-    """Runs an export on its examples, and in episodes, in this process.
+    """Runs an export on its examples and in episodes, in this process.
 
     Args:
-        folder: The export.
-        policy: The policy that it was made of, which knows what it reads of an observation.
-        make: Makes the environment; None if no episodes are played.
+        folder: The folder of the export.
+        policy: The original policy, which determines the parts of an observation that are read.
+        make: The environment factory; None if no episodes are played.
         run: The run.
         seeds: Seeds of the episodes.
 
     Returns:
-        Rows of actions, as `runner.replay` returns them, and the evaluation; None without
-        episodes.
+        Rows of actions, as in `runner.replay`, and the evaluation (None without episodes).
 
     Raises:
         RunError: If the environment fails.
-        ValueError: If a file of the export is not as it was written.
+        ValueError: If a file of the export is missing or was modified.
         FloatingPointError: If an action is not finite.
     """
     runner = runner_of(folder)
@@ -96,19 +95,19 @@ def compare(
     original: ActorNetwork,
     precision: str,
 ) -> dict[str, Any]:
-    """Compares the actions of an export on its examples with those of networks in NumPy.
+    """Compares an export's actions on its examples with those of networks in NumPy.
 
     Args:
-        folder: The export.
+        folder: The folder of the export.
         found: Rows of actions, as `run_export` returns them.
         layout: The layout of observations and actions.
-        network: The network that was converted.
-        original: The network of the policy; `network` itself unless that was quantised.
+        network: The converted network.
+        original: The policy's network, the same object as `network` unless exported in int8.
         precision: The precision of the export.
 
     Returns:
-        The entries of `measured` in `policy.json`: the number of `examples`, the `differences`
-        from the network, and `differences_to_policy` from the original, or None.
+        The entries of `measured` in `policy.json`: the number of `examples`, the `differences` from
+        the converted network, and `differences_to_policy` from the original, or None.
 
     Raises:
         RunError: If a difference is larger than allowed.
@@ -121,7 +120,7 @@ def compare(
     steps = Steps(
         rows, arrays.get("reward", none).astype(np.float32), arrays.get("begins", none > 0)
     )
-    # Bounds come from the spaces: those in `policy.json` are checked here, too.
+    # Bounds come from the spaces, so that those in `policy.json` are checked, too.
     bounds = {
         "action": {
             "continuous": actions.continuous,
@@ -158,8 +157,8 @@ def _check(measured: dict[str, float], limits: dict[str, float]) -> None:
 
 
 def _check_rounding(measured: dict[str, float]) -> None:
-    """Checks the differences between int8 and the float network that it was quantised from."""
-    measured.pop("unequal", None)  # nearly all of them
+    """Checks the differences between int8 and the original float network."""
+    measured.pop("unequal", None)  # true of nearly all outputs
     if wrong := violations(measured, ROUNDING_LIMIT):
         raise RunError(
             f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
@@ -170,7 +169,7 @@ def _check_rounding(measured: dict[str, float]) -> None:
 
 
 def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    """Returns the entry of an evaluation in `policy.json`.
+    """Returns the `policy.json` entry of an evaluation, or None without one.
 
     Raises:
         FloatingPointError: If a return is not finite.
@@ -185,7 +184,9 @@ def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
 
 
 def loss(before: Evaluation, after: Evaluation) -> str | None:
-    """Describes a return that is lower than the policy's by more than chance, or returns None.
+    """Returns a message if the export's return is significantly lower than the policy's, else None.
+
+    A loss is significant if it exceeds 5 % of the policy's return and three standard errors.
 
     Args:
         before: Episodes of the policy.
