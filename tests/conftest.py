@@ -1,4 +1,4 @@
-"""What several tests need: a quiet TensorFlow with fixed threads, small agents, filled buffers."""
+"""Configures signals, trust files, logging and TensorFlow for the tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# What tests trust is remembered for them alone; processes that they start share it.
+# A separate trust store for the tests, shared with the processes that they start.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="eagerly-tests-")
 
 from eagerly.quiet import quiet_tensorflow
 
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
-# Whoever runs the tests in the background, or with `nohup`, has these ignored; so would every run.
+# Background jobs and `nohup` ignore these signals, and training runs would inherit that.
 _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 for _number, _usual in _USUAL.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -35,20 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
         import tensorflow as tf
     from eagerly.environments.rendering import report_mujoco_warnings
 
-    report_mujoco_warnings()  # also those of environments that tests make with Gymnasium
-    # The defaults of a run, so that a Trainer in this process finds the threads that it asks for.
+    report_mujoco_warnings()  # also for environments that tests create directly
+    # A run's default thread counts, so that a Trainer in this process does not warn about them.
     tf.config.threading.set_intra_op_parallelism_threads(2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds what tests beside the code of others need: where that is."""
+    """Adds the option for the directory of the TD7 authors' code."""
     parser.addoption("--td7-authors", help="Directory of the TD7 authors' code, which is not ours")
 
 
 @pytest.fixture
 def with_graph() -> None:
-    """Asks for TensorBoard's graph, which takes longer to trace than the rest of a run here."""
+    """Enables TensorBoard's graph, which takes longer to trace than the rest of a test run."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(autouse=True)
 def _logging() -> Iterator[None]:
-    """Removes the handler of commands that ran in this process, so that caplog sees records."""
+    """Removes log handlers of commands run in this process, so that caplog sees records."""
     yield
     logger = logging.getLogger("eagerly")
     logger.handlers.clear()
@@ -71,7 +71,7 @@ def _logging() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def unoptimized() -> Iterator[None]:
-    """Leaves TensorFlow's graph optimiser out, a third of the time of what is small and traced."""
+    """Disables TensorFlow's graph optimizer, a third of the time of small traced functions."""
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -1,10 +1,9 @@
-"""Continues what a process leaves on disk that dies after any single file operation.
+"""Resumes runs from the files left by a process killed after any single file operation.
 
-`python -m tests.dying` is part of `make fuzz`: it prints a table of all operations of three
-scenarios, a checkpoint alone, a run that is continued, and one that begins. The process is forked
-from one that has imported TensorFlow but not started its threads; it stands still after each
-operation while its files are copied. Nothing that it does not do can be on the copy: a process that
-is killed has no say after it.
+`python -m tests.dying` is part of `make fuzz`. It prints a table of all file operations in three
+scenarios: a single checkpoint, a resumed run and a new run. The traced process is forked from one
+that has imported TensorFlow but not started its threads. It is paused after each operation while
+its files are copied. The copy therefore equals the files of a process killed at that point.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ SETTINGS: dict[str, Any] = {
     "hidden_sizes": (8,),
     "replay_ratio": 0.02,
     "updates_per_call": 1,
-    "replay_capacity": 130,  # so that segments are removed
+    "replay_capacity": 130,  # small enough that replay segments are removed
     "evaluate_every_steps": 50,
-    "actor_learning_rate": 0.03,  # so that the best policy changes
+    "actor_learning_rate": 0.03,  # high enough that the best policy changes
     "checkpoint_every_steps": 50,
 }
-BEFORE, DYING, AFTER = 300, 350, 400  # steps of the run, of the processes that die, of the end
+BEFORE, DYING, AFTER = 300, 350, 400  # target steps of the initial, killed and resumed run
 SCENARIOS = ("checkpoint", "continue", "begin")
 
 
 @dataclass(frozen=True)
 class Survival:
-    """What became of a run after a process died.
+    """The result of resuming a run whose process was killed.
 
     Attributes:
-        number: The operation after which it died, counted from 1.
-        operation: Its name.
-        path: The file, in the run directory.
-        published: Steps of the newest checkpoint that was left, 0 for none.
-        equal: Whether the continued run became the same as one that never stopped.
-        said: What was said on continuing.
-        left: Files that should no longer be there, or are missing.
+        number: The operation after which the process was killed, counted from 1.
+        operation: The name of that operation.
+        path: The file, relative to the run directory.
+        published: Steps of the newest remaining checkpoint; 0 for none.
+        equal: Whether the resumed run equals an uninterrupted one.
+        said: Lines logged on resuming.
+        left: Files that are left over or missing.
     """
 
     number: int
@@ -63,13 +62,13 @@ class Survival:
 
 
 def survivals(scenario: str, folder: Path) -> list[Survival]:
-    """Runs a scenario, and continues what its process would leave after each operation."""
+    """Runs a scenario, and resumes the run from the files present after each operation."""
     from eagerly.storage.digests import digests
     from tests.small_runs import train_in
 
     run, straight = folder / "run", folder / "straight"
     if scenario == "begin":
-        run.mkdir()  # and nothing in it
+        run.mkdir()  # empty
     else:
         train_in(run, **SETTINGS | {"steps": BEFORE})
     end = AFTER if scenario != "begin" else DYING - BEFORE + 50
@@ -103,14 +102,14 @@ def survivals(scenario: str, folder: Path) -> list[Survival]:
 
 
 def _names(run: Path) -> set[str]:
-    """Every file but event files, whose names hold the time."""
+    """Returns all files except event files, whose names contain the time."""
     files = (path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
     return {name for name in files if not name.startswith("events")}
 
 
 def _die(scenario: str, folder: Path) -> None:
-    """Copies the run after every operation and prints what it was."""
-    import eagerly.training.trainer  # noqa: F401  - what every process needs
+    """Copies the run after every operation and prints the operation."""
+    import eagerly.training.trainer  # noqa: F401  - needed by every process
 
     run = folder / "run"
     for number, operation in enumerate(traced(_scenario(scenario, run), run), 1):
@@ -140,7 +139,7 @@ def _scenario(name: str, path: Path) -> Callable[[], None]:
 
 
 def table(found: list[Survival]) -> str:
-    """Lists operations and what was continued, as a Markdown table."""
+    """Returns a Markdown table of the operations and the resumed runs."""
     lines = ["| | dead after | file | newest checkpoint | continued |", "|---|---|---|---|---|"]
     for one in found:
         path = re.sub(r"(tempstate|tfevents\.)[\w.]+", r"\1...", one.path)
@@ -155,7 +154,7 @@ def table(found: list[Survival]) -> str:
 @click.command()
 @click.option("--children", type=(click.Choice(SCENARIOS), click.Path(path_type=Path)), hidden=True)
 def main(children: tuple[str, Path] | None) -> None:
-    """Prints the table of all scenarios; fails if a run does not continue to the same end."""
+    """Prints a table per scenario; fails if a resumed run differs from an uninterrupted one."""
     if children:
         _die(*children)
         return

@@ -1,16 +1,16 @@
-"""Damages run directories at random and looks what becomes of them.
+"""Damages run directories at random and checks how they are handled.
 
-`python -m tests.fuzzing --cases 10000` is `make fuzz`. Every second case is one of a stranger's
-(`tests.strangers`, and every eighth of `tests.unlucky`), every other one an accident: it copies a
-small run, damages one of its files, and opens it as `train.py` and `load_policy` do. It must end in
-one of these:
+`make fuzz` runs `python -m tests.fuzzing --cases 10000`. Of every eight cases, one is from
+`tests.unlucky`, three are hostile (`tests.strangers`), and four are accidents. An accident copies a
+small run, damages one of its files, and opens it as `train.py` and `load_policy` do. The outcome
+must be one of these:
 
-- continued, from the newest checkpoint or the one before it, with every variable, transition,
-  counter and random state as that checkpoint had them, and a line about whatever is not;
-- refused, with a `RunError`, and nothing in the directory changed.
+- The run resumes from the newest checkpoint or the one before it. All variables, transitions,
+  counters and random states match that checkpoint, and any other damage is logged.
+- A `RunError` is raised, and the directory stays unchanged.
 
-Every fiftieth case goes on training, and is compared with a run that was not damaged. A case is
-its number: the same number damages the same bytes.
+Every 50th case also continues training, and is compared with an undamaged run. Cases are
+reproducible: a case number always damages the same bytes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ import click
 from tests.strangers import Stranger
 from tests.unlucky import UnluckyRuns
 
-STEPS = (150, 200)  # of the two checkpoints
+STEPS = (150, 200)  # steps of the two checkpoints
 TRAINED_TO = 240
-ONE_IN = 50  # cases go on training
+ONE_IN = 50  # cases that continue training
 LIMIT_SECONDS = 60
 CHUNK = 250  # cases per process
 SETTINGS: dict[str, Any] = {
@@ -65,7 +65,7 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: a word, what was said, and what was damaged how."""
+    """The outcome of a case: the damaged file, the damage, a verdict and the messages."""
 
     case: int
     file: str
@@ -82,7 +82,7 @@ class Fuzzer:
     """Runs cases against copies of one run.
 
     Args:
-        folder: Where the run and its copies are made.
+        folder: The folder for the run and its copies.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +104,7 @@ class Fuzzer:
         self._unlucky = UnluckyRuns(folder)
 
     def _expected_states(self) -> dict[int, tuple[str, str]]:
-        """What each checkpoint holds, digests of the state and of the best policy."""
+        """Returns digests of the state and of the best policy for each checkpoint."""
         states = {}
         for steps in reversed(STEPS):
             copy = self._copy(f"expected-{steps}")
@@ -135,7 +135,7 @@ class Fuzzer:
         before = _contents(copy)
         try:
             word, said = self._opened_as_users_do(copy, before, train_on=case % ONE_IN == 0)
-        except Exception as error:  # what must not happen, whatever it is
+        except Exception as error:  # any other exception is a bug
             word, said = f"BAD: {type(error).__name__}", str(error)
         shutil.rmtree(copy)
         return Outcome(case, _kind(file.as_posix()), damage, word, said)
@@ -186,7 +186,7 @@ class Fuzzer:
 
 
 def _opened(path: Path) -> Any:
-    """Continues a run, without training; what was logged is in `lines`."""
+    """Resumes a run without training; logged lines are in the trainer's `lines`."""
     from eagerly import Trainer, open_run
     from tests.small_runs import logged
 
@@ -206,7 +206,7 @@ def _policy_digest(path: Path) -> str:
 
 
 def _digest_of(trainer: Any) -> str:
-    """Everything that the next step of a run depends on, as it is in memory."""
+    """Returns a digest of the complete state in memory that determines the next step."""
     from eagerly.state import flatten_state
     from tests.helpers import weights_of
 
@@ -257,7 +257,7 @@ def _grown(path: Path) -> list[str]:
 
 
 def _is_prefix(name: str, copy: Path, base: Path) -> bool:
-    """Whether a file that was cut back is the beginning of what it was, or a new one."""
+    """Returns whether a truncated file is a prefix of the original, or is new."""
     if not (base / name).exists():
         return True
     return (copy / name).exists() and (base / name).read_bytes().startswith(
@@ -266,14 +266,14 @@ def _is_prefix(name: str, copy: Path, base: Path) -> bool:
 
 
 def _kind(name: str) -> str:
-    """The kind of a file, for the table."""
+    """Returns the kind of a file, for the table."""
     if name.startswith("checkpoints"):
         newest = "newest" if name.split("/")[1].startswith(f"{STEPS[-1]:012d}") else "one before"
         return f"{newest}: {name.split('/')[2].split('-0')[0]}"
     return name.split("/")[0] if "/" in name else name.split(".tf")[0]
 
 
-# --- many of them, in processes that may crash -----------------------------------------------
+# --- many cases, in processes that may crash -------------------------------------------------
 
 
 def run_cases(first: int, last: int) -> Iterator[Outcome]:
@@ -285,7 +285,7 @@ def run_cases(first: int, last: int) -> Iterator[Outcome]:
 
 
 def _chunk(first: int, last: int) -> list[Outcome]:
-    """Runs cases in a process of their own; one that crashes or hangs is a bad outcome."""
+    """Runs cases in separate processes; a crash or a hang is a bad outcome."""
     outcomes: list[Outcome] = []
     while (begin := first + len(outcomes)) < last:
         process = subprocess.Popen(
@@ -305,7 +305,7 @@ def _chunk(first: int, last: int) -> list[Outcome]:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Counts outcomes by what was damaged, as a Markdown table."""
+    """Returns a Markdown table of the number of outcomes by damaged file."""
     words = sorted({outcome.word for outcome in outcomes})
     lines = [f"| damaged | {' | '.join(words)} | cases |", "|---|" + "---|" * (len(words) + 1)]
     for file in [*sorted({outcome.file for outcome in outcomes}), "all"]:
@@ -322,7 +322,7 @@ def table(outcomes: list[Outcome]) -> str:
 def main(cases: int, jobs: int, range_: tuple[int, int] | None) -> None:
     """Fuzzes the loaders and prints two tables; fails if any outcome is bad."""
     if range_:
-        signal.alarm(3 * LIMIT_SECONDS)  # ends the process if it hangs, in whatever code
+        signal.alarm(3 * LIMIT_SECONDS)  # kills the process if it hangs, even in C code
         for outcome in run_cases(*range_):
             signal.alarm(LIMIT_SECONDS)
             click.echo(json.dumps(asdict(outcome)))

@@ -31,12 +31,12 @@ OBSERVATION_SIZE, ACTION_SIZE = 4, 2
 
 
 def script(name: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a script as a user does."""
+    """Runs a script of the repository as a user would."""
     return python(str(ROOT / "scripts" / name), *words, cwd=cwd)
 
 
 def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs Python with the environment variables of a user."""
+    """Runs Python with a user's environment variables."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=cwd,
@@ -48,14 +48,14 @@ def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Changes a sealed document and seals it again, as another version or an attacker would."""
+    """Edits a sealed document and reseals it, as another version or an attacker would."""
     document = unsealed(json.loads(path.read_text()))
     change(document)
     path.write_bytes(sealed(document))
 
 
 def gone(process: int, within: float = 10.0) -> bool:
-    """Whether a process ends in time; one that nobody has waited for counts as ended."""
+    """Returns whether a process ends within `within` seconds; zombies count as ended."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         try:
@@ -77,7 +77,7 @@ def spaces(
     )
 
 
-# What agents of a name need besides to be small, and to act with what they learn.
+# Extra settings that keep an agent small and make its policy change quickly.
 _SMALL: dict[str, dict[str, Any]] = {
     "td7": {
         "embedding_size": 12,
@@ -93,18 +93,18 @@ def small_agent(name: str, *, seed: int = 0, **settings: Any) -> Any:
 
 
 def small_config(name: str, **settings: Any) -> Any:
-    """The settings of a small agent."""
+    """Returns the settings of a small agent."""
     small = {"hidden_sizes": (16, 16), "batch_size": 8, "mode": "eager"} | _SMALL.get(name, {})
     if settings.get("memory", "none") != "none":
-        del small["batch_size"]  # windows take its place
+        del small["batch_size"]  # recurrent agents use sequence settings instead
     return agent_class(name).Config(**small | settings)
 
 
 def shared_agent(name: str, **settings: Any) -> Any:
-    """The agent of seed 0 with these settings, built and traced once in a process, as it began.
+    """Returns an agent with seed 0, built and traced once per process, with its initial variables.
 
-    A test may change its variables and train it, and nothing else of it: statistics
-    of observations do not come back.
+    A test may train the agent and change its variables, but nothing else: observation statistics
+    are not reset.
     """
     agent, beginning = _shared(name, tuple(sorted(settings.items())))
     restore_networks(agent, beginning)
@@ -128,7 +128,7 @@ def filled_buffer(count: int = 200, *, capacity: int = 1000, seed: int = 0) -> R
 def buffer_for(
     agent: Agent, count: int = 200, *, seed: int = 0, sampler: Sampler | None = None
 ) -> Buffer:
-    """A buffer of what an agent learns from: transitions, or episodes of 1 to 12 steps."""
+    """Returns a filled buffer: transitions, or random episodes for recurrent agents."""
     if not agent.config.remembers:
         return filled_buffer(count, seed=seed)
     buffer = replay_buffer(agent.layout, 1000, seed=seed, sampler=sampler)
@@ -147,7 +147,7 @@ def buffer_for(
 def stepped(
     behavior: BehaviorPolicy, observations: np.ndarray, *, explore: bool = True
 ) -> np.ndarray:
-    """One step of whoever collects: what is done, and what came of it."""
+    """Makes one collection step with reward 1, and returns the actions."""
     actions = behavior.act(observations, explore=explore)
     behavior.observe(np.ones(len(observations)), np.zeros(len(observations), bool))
     return actions
@@ -168,7 +168,7 @@ def random_transitions(
 
 
 def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: Any) -> Any:
-    """An agent of HalfCheetah's sizes after some updates on random transitions."""
+    """Returns an agent of HalfCheetah's sizes, trained on random transitions."""
     kind = agent_class(name)
     agent = kind(*spaces(17, 6), kind.Config(mode=mode, **settings), seed=seed)
     buffer = ReplayBuffer(2000, 17, 6, seed=seed)
@@ -178,18 +178,18 @@ def trained_cheetah(name: str, mode: str, seed: int, updates: int, **settings: A
 
 
 def random_of(agent: Agent, update: int = 1) -> UpdateRandom:
-    """The random numbers of one of an agent's updates."""
+    """Returns the random numbers of one of an agent's updates."""
     return UpdateRandom(agent.seed, tf.constant(update, tf.int64), agent.inputs.dtype)
 
 
 def reseed(agent: Agent, seed: int) -> None:
-    """Gives an agent another seed, which is a setting of the run and not part of a checkpoint."""
+    """Sets an agent's seed, which belongs to the run's settings and not to checkpoints."""
     agent.seed = agent.learner._seed = seed
     agent.inputs._seed = seed  # type: ignore[attr-defined]
 
 
 def weights_of(agent: Agent) -> dict[str, np.ndarray]:
-    """Every variable that an agent learns or keeps, by name."""
+    """Returns all variables in an agent's checkpoint, by name."""
     return {
         f"{part}: {path}": variable.numpy()
         for part, variables in agent.checkpoint.groups.items()
@@ -202,6 +202,6 @@ def equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> b
 
 
 def restore_networks(agent: Agent, prefix: str) -> None:
-    """Reads back what `agent.checkpoint.write` wrote."""
+    """Restores an agent from the files written by `agent.checkpoint.write`."""
     agent.checkpoint.read(prefix)
     agent.refresh()

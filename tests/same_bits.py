@@ -1,14 +1,14 @@
-"""Checks whether a change altered any bit of the results of short trainings.
+"""Checks whether a change altered any bit of the results of short training runs.
 
 `make same-bits` runs `python -m tests.same_bits`. It trains each run in a separate process and
 compares its digests with `tests/same_bits.json`, which also records the machine and the versions.
 Digests are only comparable on one machine.
 
-Digests come in two groups. *Results* are weights, targets, optimizers, rows of the replay buffer,
-tables and curves: the command fails if one of them differs. *Layout* digests cover saved states
-whose structure may change although the results do not. A difference in them is reported; the
-commit that causes it must say so. `--write` stores all digests, `--write-layout` only those of
-the layout, and only if all results are equal.
+Digests come in two groups. *Results* are weights, targets, optimizers, replay buffer rows, tables
+and curves: the command fails if one of them differs. *Layout* digests cover saved states whose
+structure may change although the results do not. A difference in them is reported, and the commit
+that causes it must mention it. `--write` stores all digests. `--write-layout` stores only the
+layout digests, and only if all results are equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs that take a second: small networks, few updates and nothing to trace, toy environments."""
+"""Runs that take about a second: small networks, few updates, eager mode, toy environments."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SMALL: dict[str, Any] = {
     "preset": "defaults",
     "steps": 400,
     "warmup_steps": 100,
-    # Six updates are enough, and less time than tracing one: what needs many asks for graph mode,
-    # where one in a call is half as much to trace as several.
+    # Six eager updates take less time than tracing one. Tests that need many use graph mode, where
+    # tracing one update per call takes half as long as tracing several.
     "updates_per_call": 1,
     "replay_ratio": 0.02,
     "evaluate_every_steps": 150,
@@ -32,9 +32,9 @@ SMALL: dict[str, Any] = {
     "hidden_sizes": (8, 8),
     "batch_size": 16,
     "mode": "eager",
-    "policy_delay": 1,  # half as much is traced as with 2
+    "policy_delay": 1,  # halves tracing compared with 2
 }
-TD3S = ("policy_delay",)  # what is of TD3 alone
+TD3S = ("policy_delay",)  # settings that only TD3 has
 
 
 class _Lines(logging.Handler):
@@ -48,7 +48,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Gathers what the package logs meanwhile."""
+    """Collects the package's log messages while entered."""
     logger, handler = logging.getLogger("eagerly"), _Lines()
     level = logger.level
     logger.addHandler(handler)
@@ -71,9 +71,9 @@ def train_in(
     callbacks: Iterable[Callback] = (),
     **settings: Any,
 ) -> Any:
-    """Trains a small run in a directory, or continues the one that is there.
+    """Trains a small run in a directory, or resumes an existing one.
 
-    What was logged meanwhile is in `trainer.lines`.
+    Logged messages are in `trainer.lines`.
     """
     is_new = not (path / "config.json").exists()
     others = (() if agent == "td3" else TD3S) + (("batch_size",) if "memory" in settings else ())
@@ -90,7 +90,7 @@ def train_in(
 
 
 def scalars(path: Path) -> dict[tuple[str, int], list[float]]:
-    """All values of each (tag, step) in the event files of a run, but speed, settings, weights."""
+    """Returns all curve values of a run by (tag, step), except speed, settings and weights."""
     return {
         (tag, step): [float(value) for value in values]
         for (tag, step), values in curves(path).items()

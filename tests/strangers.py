@@ -1,11 +1,18 @@
-"""Run directories and command lines that somebody made up to do harm, at random.
+"""Random hostile run directories and command lines.
 
-Part of `make fuzz`, beside the accidents of `tests.fuzzing`. A case copies a small run into a
-directory of its own, with modules that leave a trace when they are imported and, outside the run,
-files that must stay as they are. It is made hostile in one of the ways of `KINDS`, and opened in
-every way that a user has. Bad is: a module that ran, a file outside that changed, a setting that
-reached outside without consent, an error that is no message, a refusal that changes the run, a
-control character on the terminal, more memory than a run needs, a hang.
+Part of `make fuzz`, together with the accidents of `tests.fuzzing`. Each case copies a small run
+into a separate directory with modules that leave a trace when imported, and with files outside the
+run that must not change. The case makes the run hostile in one of the ways listed in `KINDS`, and
+opens it in every way available to users.
+
+A case fails if:
+
+- one of these modules runs, or a file outside the run changes;
+- a setting reaches outside the process without consent;
+- an exception other than `RunError` occurs;
+- a rejected run is changed;
+- a control character is printed;
+- too much memory is used, or the process hangs.
 """
 
 from __future__ import annotations
@@ -24,9 +31,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-STEPS = 12  # more, where a case goes on training
-ONE_IN = 4  # cases do
-MOST_MEMORY = 2**18  # KiB by which the process may grow in a case
+STEPS = 12  # additional steps of cases that continue training
+ONE_IN = 4  # cases that continue training
+MOST_MEMORY = 2**18  # KiB by which the process may grow per case
 
 _EVIL = "from pathlib import Path\nPath({trace!r}).write_text('it ran')\nraise SystemExit(3)\n"
 _DEEP: Any = []
@@ -47,7 +54,7 @@ class Stranger:
     """Runs hostile cases against copies of one run.
 
     Args:
-        folder: Where the copies are made.
+        folder: The folder for the copies.
         base: The run.
     """
 
@@ -57,7 +64,7 @@ class Stranger:
         self.places = sorted(p.relative_to(base).as_posix() for p in base.rglob("*"))
 
     def run(self, case: int) -> tuple[str, str, str, str]:
-        """Runs one case; returns its kind, what was done, a word for the outcome, what was said."""
+        """Runs one case; returns its kind, the change, the outcome and the messages."""
         draw = random.Random(case)
         kind = draw.choice(sorted(KINDS))
         stage = self._folder / f"stranger-{case}"
@@ -79,7 +86,7 @@ class Stranger:
             word = "BAD: changed what lies outside"
         if (grown := _peak() - memory) > MOST_MEMORY:
             word = f"BAD: took {grown >> 10} MiB of memory"
-        for folder in (stage / "run").rglob("*"):  # as it may have taken its own rights away
+        for folder in (stage / "run").rglob("*"):  # a case may have removed its own permissions
             with suppress(OSError):
                 folder.chmod(0o700)
         shutil.rmtree(stage, ignore_errors=True)
@@ -98,7 +105,7 @@ class Stranger:
         except RunError as error:
             said.append(str(error))
             changed = {n for n, c in _contents(stage / "run").items() if before.get(n) != c}
-            begun = "after step" in str(error)  # it failed while it trained
+            begun = "after step" in str(error)  # failed during training
             if not begun and (changed - {"lock"} or len(_contents(stage / "run")) < len(before)):
                 return "BAD: refused, but changed the directory", f"{changed}: {said}"
             return "refused", " / ".join(said)
@@ -106,10 +113,10 @@ class Stranger:
             return "BAD: no consent was asked for", " / ".join(said)
         return ("trained on" if goes_on else "opened"), " / ".join(said + lines)
 
-    # --- the ways to do harm ------------------------------------------------------------------
+    # --- kinds of attacks ---------------------------------------------------------------------
 
     def name(self, stage: Path, draw: random.Random) -> str:
-        """Names a module in any section, sealed as if nothing had happened."""
+        """Puts the name of a module into any section, with a valid seal."""
         section = draw.choice(["", "settings"])
         key = draw.choice(["agent", "env", "actor", "critic", "models", "env_kwargs", "preset"])
         value: Any = (
@@ -121,7 +128,7 @@ class Stranger:
         return f"{section}.{key} = {value}"
 
     def reach(self, stage: Path, draw: random.Random) -> str:
-        """Sets what reaches outside the process: an address, servers, processes, arguments."""
+        """Changes settings that reach outside the process: addresses, processes, arguments."""
         count = draw.choice([1, 3, 64])
         several = {"num_envs": 64, "group_size": 1, "num_collectors": count}
         change = draw.choice(
@@ -136,7 +143,7 @@ class Stranger:
         return str(change)
 
     def array(self, stage: Path, draw: random.Random) -> str:
-        """Puts an array of another shape or dtype, or without elements, into a checkpoint."""
+        """Replaces an array in a checkpoint by one of another shape, dtype or size."""
         import numpy as np
 
         from eagerly.storage.arrays import npz_chunks, read_npz
@@ -178,7 +185,7 @@ class Stranger:
         return f"{path.name}: {name} is {dtype} {shape}"
 
     def table(self, stage: Path, draw: random.Random) -> str:
-        """Writes a long or a wide table of evaluations."""
+        """Writes an oversized or malformed evaluation table."""
         what = draw.choice(["rows", "wide", "header", "quotes", "one line", "numbers"])
         header = "steps,updates,return_mean\n"
         text = {
@@ -193,7 +200,7 @@ class Stranger:
         return what
 
     def reseal(self, stage: Path, draw: random.Random) -> str:
-        """Puts something odd anywhere into the settings, or a manifest, under a valid seal."""
+        """Puts an odd value anywhere in the settings or a manifest, with a valid seal."""
         odd = draw.choice(_ODD)
         paths = [
             stage / "run" / "config.json",
@@ -221,7 +228,7 @@ class Stranger:
         return f"{path.parent.name}/{path.name} {where} = {str(odd)[:40]}"
 
     def link(self, stage: Path, draw: random.Random) -> str:
-        """Puts a link to the outside in the place of a file or a folder, or beside them."""
+        """Replaces a file or folder by a symbolic link, or adds a link next to it."""
         outside = stage / "outside"
         target = draw.choice(
             [outside, *sorted(outside.rglob("*")), stage / "nothing", stage / "run"]
@@ -234,7 +241,7 @@ class Stranger:
         return f"{place} -> {target.relative_to(stage)}"
 
     def hard_link(self, stage: Path, draw: random.Random) -> str:
-        """Gives files of the run another name outside: one of its own, or one from outside."""
+        """Hard-links a file of the run to the outside, or a file from outside into the run."""
         if draw.random() < 0.3:  # as `cp -al` does
             shutil.copytree(stage / "run", stage / "outside" / "copy", copy_function=os.link)
             return "all"
@@ -249,7 +256,7 @@ class Stranger:
         return f"thesis is also {place}"
 
     def stand_in(self, stage: Path, draw: random.Random) -> str:
-        """Puts a pipe, a folder or nothing in the place of files."""
+        """Replaces a file or folder by a pipe, another folder or nothing."""
         place = draw.choice([*self.places, *_NEW])
         path = stage / "run" / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,7 +271,7 @@ class Stranger:
         return f"{place} is a {what}"
 
     def record(self, stage: Path, draw: random.Random) -> str:
-        """Writes records with valid checksums into event files, of any length and content."""
+        """Writes event file records with valid header checksums, of any length and content."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
@@ -276,12 +283,12 @@ class Stranger:
             ]
         )  # fmt: skip
         claimed = draw.choice([len(content), 2**40, 2**63, 2**64 - 1, 2**31, len(content) + 1])
-        if draw.randrange(4) == 0:  # as many empty values: each takes fifty times its two bytes
+        if draw.randrange(4) == 0:  # empty values, each decoded to 50 times its two bytes
             content = b"\x2a\x80\x80\x80\x08" + b"\x0a\x00" * 2**23
             claimed = len(content)
         length = struct.pack("<Q", claimed)
         record = length + struct.pack("<I", masked_crc32c(length)) + content
-        record += struct.pack("<I", masked_crc32c(content[:100]))  # nobody has to check it
+        record += struct.pack("<I", masked_crc32c(content[:100]))  # readers need not check it
         (events, *_) = (stage / "run").glob("events.out.tfevents.*")
         if draw.random() < 0.5:
             with events.open("ab") as file:
@@ -293,15 +300,15 @@ class Stranger:
         return f"{claimed} bytes claimed, {len(content)} there"
 
     def command_line(self, stage: Path, draw: random.Random) -> list[str]:
-        """Makes up a command line: flags that exist, values that are odd."""
+        """Returns a command line of existing options with odd values."""
         from eagerly.agents.td3_config import TD3Config
         from eagerly.scripts.flags import options_of, resumable_options
         from eagerly.storage.config import RunConfig
 
         command = draw.choice(["train", "train", "resume", "evaluate", "plot", "runs"])
         odd = [str(value) for value in _ODD if not isinstance(value, dict | list)]
-        odd = [value.replace("\ud800", "\udcff") for value in odd]  # as the system hands over bytes
-        odd = [value for value in odd if "evil" not in value]  # what is typed may be imported
+        odd = [value.replace("\ud800", "\udcff") for value in odd]  # how undecodable bytes arrive
+        odd = [value for value in odd if "evil" not in value]  # typed module names may be imported
         odd += ['{"a": 1}', '{"a": Infinity}', "[", ":", "a:b", "-", "--", "nan", "1,2", "1,", ","]
         words = [command]
         if command in ("train", "resume"):
@@ -353,7 +360,7 @@ KINDS: dict[str, Callable[[Stranger, Path, random.Random], Any]] = {
 
 
 def _read(stage: Path) -> list[str]:
-    """Reads the run in every way that trains nothing; returns what was refused."""
+    """Reads the run in every way without training; returns the error messages."""
     from eagerly import load_policy
     from eagerly.curves.tables import read_groups
     from eagerly.errors import RunError
@@ -406,7 +413,7 @@ def _invoked(words: list[str]) -> tuple[str, str]:
 def _cautiously(call: Callable[[], tuple[str, str]]) -> tuple[str, str]:
     try:
         return call()
-    except Exception as error:  # what must not happen, whatever it is
+    except Exception as error:  # any other exception is a bug
         return f"BAD: {type(error).__name__}", str(error)
 
 
@@ -423,7 +430,7 @@ def _standing_in(folder: Path) -> Iterator[None]:
 
 
 def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Changes a document and seals it again, with whatever JSON as Python writes it can hold."""
+    """Edits a document and reseals it, without validating the values."""
     from eagerly.storage.documents import sealed
 
     document = json.loads(path.read_text())
@@ -434,7 +441,7 @@ def _edit_sealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def _peak() -> int:
-    """The most memory that this process has had, in KiB."""
+    """Returns the peak memory usage of this process in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
@@ -446,7 +453,7 @@ def _removed(path: Path) -> None:
 
 
 def _contents(path: Path) -> dict[str, bytes | str]:
-    """Everything that stands below a folder: files with their content, others by what they are."""
+    """Returns all entries below a folder: the content of files, the kind of other entries."""
     found: dict[str, bytes | str] = {}
     for entry in sorted(path.rglob("*")):
         name = str(entry.relative_to(path))

@@ -1,4 +1,4 @@
-"""What tests of TD7 beside PyTorch share: an agent in float64 that learns from given rows."""
+"""Shared parts of the TD7 tests against PyTorch: a float64 agent that learns from given rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from eagerly.agents.td7 import TD7
 from eagerly.agents.td7_config import TD7Config
 from eagerly.buffers import Buffer, LAPSampler, Transition, replay_buffer
 
-EPSILON = 1e-30  # so that it does not matter where it is added
-RATE = float(np.float32(3e-4))  # as Keras keeps it
+EPSILON = 1e-30  # tiny, because PyTorch adds it at a different place
+RATE = float(np.float32(3e-4))  # Keras stores it as float32
 
 
 class Given(LAPSampler):
-    """Draws the rows that it is given, `[updates, B]`, call by call."""
+    """Draws predetermined rows `[updates, B]`, call by call."""
 
     def __init__(self, places: np.ndarray, *, copies: int, per_call: int) -> None:
         super().__init__(highest_every=copies)
@@ -27,7 +27,7 @@ class Given(LAPSampler):
 
 
 class Reference(NamedTuple):
-    """An agent, and what it learns from."""
+    """An agent and its training data."""
 
     agent: TD7
     rows: Transition
@@ -48,7 +48,7 @@ def reference(
     seed: int,
     mode: str = "xla",
 ) -> Reference:
-    """Makes an agent, and random rows that a float32 buffer keeps as they are."""
+    """Creates an agent, and random rows that float32 represents exactly."""
     random = np.random.default_rng(0)
     drawn = Transition(
         observation=random.standard_normal((rows, sizes[0])),
@@ -80,7 +80,7 @@ def reference(
 
 
 def linears(agent: TD7) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Returns all layers as PyTorch has them, kernels transposed, by the authors' names."""
+    """Returns all layers in PyTorch's layout (kernels transposed), by the authors' names."""
     nets = agent.modules.networks()
 
     def plain(layer: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What README and docs say is so: code blocks run, links lead somewhere."""
+"""Checks the README and docs: code blocks run, and links, commands and quotes exist."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import eagerly
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-# A block that quotes a file, without comments and docstrings.
+# A block that quotes a file, omitting comments and docstrings.
 QUOTED = r"```python of=(\S+)\n(.*?)```"
 
 
 def _blocks(page: Path) -> list[str]:
-    """Python blocks of a page; one marked as continued is appended to the one before."""
+    """Returns a page's Python blocks; a "continued" block is appended to the previous one."""
     blocks: list[str] = []
     for mark, block in re.findall(r"```python( continued)?\n(.*?)```", page.read_text(), re.S):
         if mark:
@@ -35,8 +35,8 @@ BLOCKS = [
 ]
 
 
-# Whether blocks run is what is asked here, so they run with small networks, which make few updates
-# that nothing compiles. `test_notebook` runs README as it stands, and XLA has tests of its own.
+# The tests only check that blocks run, so they use small networks, few updates and eager mode.
+# `test_notebook` runs the README's blocks unchanged, and XLA is tested elsewhere.
 SMALL = {"mode": "eager", "hidden_sizes": (8, 8), "evaluation_episodes": 1}
 SMALL |= {"replay_ratio": 0.02, "updates_per_call": 1}
 SMALLER = {
@@ -61,7 +61,7 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     train = eagerly.train
-    # What a block sets itself takes precedence.
+    # Settings in the block take precedence.
     monkeypatch.setattr(
         eagerly, "train", lambda agent, env, **more: train(agent, env, **SMALL | more)
     )

@@ -1,4 +1,4 @@
-"""A notebook does what README shows, and its cells show nothing else."""
+"""Runs the README's code in a notebook, whose cells must print nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ plt.plot(table["steps"], table["return_mean"]);
 
 
 def _shown(output: Any) -> str:
-    """What a cell has printed, with where; or displays; or the traceback of its error."""
+    """Returns a cell's output: the stream and its text, a displayed value, or a traceback."""
     if output.output_type == "stream":
         return f"{output.name}: {output.text}"
     if output.output_type == "error":
@@ -50,7 +50,7 @@ def _shown(output: Any) -> str:
 
 
 def _each_line(shown: list[str]) -> str:
-    """What was printed, with where, however many lines came at once."""
+    """Returns the printed lines, each prefixed with "stdout: ", however they were batched."""
     return re.sub(r"\n(?=\d)", r"\nstdout: ", "".join(shown))
 
 

@@ -1,4 +1,4 @@
-"""Small environments whose every number a test can predict."""
+"""Small environments with predictable values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Counting(gymnasium.Env):
     Args:
         length: Steps in an episode.
         terminates: Whether it terminates then; otherwise a TimeLimit must truncate it.
-        noisy: Whether observations differ from run to run, whatever the seed.
+        noisy: Whether observations differ between runs regardless of the seed.
     """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -50,7 +50,7 @@ class Counting(gymnasium.Env):
 
 
 class Success(Counting):
-    """Says in `info` how it went."""
+    """Reports success, numbers and other values in `info`."""
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         observation, reward, terminated, truncated, _ = super().step(action)
@@ -59,7 +59,7 @@ class Success(Counting):
 
 
 class Mixed(Counting):
-    """Gives an integer here and a fraction there, and arrays of changing length."""
+    """Returns an int or a float under one key of `info`, and arrays of varying length."""
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
         *rest, _ = super().step(action)
@@ -68,7 +68,7 @@ class Mixed(Counting):
 
 
 class Worker(Counting):
-    """Tells about the process that it is in; dies, hangs or does not close, as its action says."""
+    """Reports its process; exits, hangs or blocks `close`, depending on the action."""
 
     def process(self) -> tuple[int, list[str]]:
         return os.getpid(), sorted(sys.modules)
@@ -90,7 +90,7 @@ class Holding(Counting):
     """Holds the interpreter lock for ten minutes in the second step of the first process.
 
     Args:
-        mark: A file that tells later processes that they are not the first.
+        mark: A file whose existence marks later processes.
     """
 
     def __init__(self, mark: str) -> None:
@@ -105,17 +105,17 @@ class Holding(Counting):
 
 
 def tell(group: Any, method: str) -> list[Any]:
-    """Returns what a method of each environment of a group returns."""
+    """Returns the results of a method of each environment in a group."""
     return [env.get_wrapper_attr(method)() for env in group.envs]
 
 
 def loaded(group: Any) -> tuple[int, set[str]]:
-    """Returns the process that a group is in, and the modules that it has loaded."""
+    """Returns the id of a group's process, and the modules loaded there."""
     return os.getpid(), set(sys.modules)
 
 
 def interrupt(group: Any) -> None:
-    """Raises what is no `Exception`."""
+    """Raises an error that is not an `Exception`."""
     raise KeyboardInterrupt("enough")
 
 
@@ -137,7 +137,7 @@ class Regulator(gymnasium.Env):
 
 
 class Bandit(gymnasium.Env):
-    """One step; the best action is (0.5, -0.25), whatever is observed."""
+    """A one-step environment; the best action is (0.5, -0.25) for every observation."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -152,11 +152,11 @@ class Bandit(gymnasium.Env):
 
 
 class Broken(Counting):
-    """Gives something that is not finite in its 145th step.
+    """Returns a value that is not finite in its 145th step.
 
     Args:
         part: "reward" or "observation".
-        value: What it gives then.
+        value: That value.
     """
 
     def __init__(self, part: str, value: float) -> None:
@@ -175,14 +175,14 @@ class Broken(Counting):
 
 
 class PanicError(BaseException):
-    """As PyO3 raises it where a simulator in Rust panics: not an Exception."""
+    """Like PyO3's exception for a panic in Rust: not derived from `Exception`."""
 
 
 class Faulty(Counting):
-    """Does something that no environment may, in its 145th step or the reset after it.
+    """Violates the environment interface in its 145th step or the reset after it.
 
     Args:
-        fault: What.
+        fault: The kind of violation.
     """
 
     def __init__(self, fault: str) -> None:
@@ -223,7 +223,7 @@ class Faulty(Counting):
 
 
 class Elsewhere(Counting):
-    """Needs a package that is missing in other processes than one."""
+    """Requires a package that exists only in one process."""
 
     def __init__(self, only_in: int) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class Elsewhere(Counting):
 
 
 class Slow(Counting):
-    """Takes its time to be made, in a worker, as starting one does on a busy machine."""
+    """Is slow to create in a worker process, as on a busy machine."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -247,12 +247,13 @@ class NanReset(Counting):
 
 
 class Gears(gymnasium.Env):
-    """Asks for a number and a gear, both of which it shows; the best return is 0.
+    """Observes a number and a gear, which the action should match; the best return is 0.
 
-    A gear that is not valid, which `info` says, is an error; the one that is asked for always is.
+    The mask in `info` marks the valid gears, which include the matching one. An invalid gear raises
+    a `ValueError`.
 
     Args:
-        says: What its mask is: "right", "nothing valid" in step 7, or "nothing" for none at all.
+        says: The mask: "right", "nothing valid" in step 7, or "nothing" for no mask.
     """
 
     observation_space = gymnasium.spaces.Dict(
@@ -298,12 +299,12 @@ class Gears(gymnasium.Env):
 
     @property
     def _says_nothing_valid(self) -> bool:
-        # At an end no mask is needed any more.
+        # After the last step, no mask is needed.
         return self.count == 8 or (self.says == "nothing valid" and self.count == 7)
 
 
 class Camera(gymnasium.Env):
-    """Shows two frames of noise, the newest last, and how many steps were made."""
+    """Observes two frames of noise, the newest last, and the number of steps."""
 
     observation_space = gymnasium.spaces.Dict(
         {
@@ -345,9 +346,9 @@ class TextObservations(Counting):
 
 
 class Failing(Counting):
-    """Raises what it is told to, at a step or when it is made.
+    """Raises an error of a given kind in a step, or on creation in another process.
 
-    It stands here because workers import the module of an environment, and this one is light.
+    Defined here because workers import the environment's module, and this one is lightweight.
     """
 
     def __init__(self, error: str, made_in: int = 0) -> None:
@@ -372,10 +373,10 @@ _PLACE = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float64)
 
 
 class Reach(gymnasium.Env):
-    """A point that is moved to a goal, with the methods of gymnasium_robotics.GoalEnv.
+    """Moves a point to a goal, with the methods of gymnasium_robotics.GoalEnv.
 
     Args:
-        discrete: Whether it goes one of four ways, of which those out of the field are not valid.
+        discrete: Whether actions are the four directions, valid only within the field.
     """
 
     observation_space = gymnasium.spaces.Dict(
@@ -423,7 +424,7 @@ class Reach(gymnasium.Env):
 
 
 class MixedReach(Reach):
-    """It goes by an array, or stays where it is."""
+    """Moves the point by an array, or not at all."""
 
     action_space = gymnasium.spaces.Dict(
         {
@@ -437,7 +438,7 @@ class MixedReach(Reach):
 
 
 class ScaledReach(Reach):
-    """Its reward depends on `info`, and is asked for one by one."""
+    """Its reward depends on `info` and is not computed in batches."""
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(-info["scale"] * np.linalg.norm(achieved - desired))
@@ -449,7 +450,7 @@ class NeedsPackage(Counting):
 
 
 class Undrawable(Counting):
-    """Cannot draw itself, although it takes a render mode."""
+    """Fails to render, although it accepts a render mode."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__()
@@ -460,21 +461,21 @@ class Undrawable(Counting):
 
 
 class Blank(Undrawable):
-    """Draws nothing."""
+    """Renders None."""
 
     def render(self) -> Any:
         return None
 
 
 class ChannelsFirst(Undrawable):
-    """Draws images whose channels come first."""
+    """Renders images with channels first."""
 
     def render(self) -> Any:
         return np.zeros((3, 64, 64), np.uint8)
 
 
 class Growing(Undrawable):
-    """Draws images of changing size."""
+    """Renders images of changing size."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
@@ -484,7 +485,7 @@ class Growing(Undrawable):
 
 
 def register() -> None:
-    """Registers them; again is harmless."""
+    """Registers the environments; can be called repeatedly."""
     for name, entry_point, kwargs in (
         ("Terminating-v0", Counting, {}),
         ("Truncated-v0", Counting, {"terminates": False}),

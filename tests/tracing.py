@@ -1,4 +1,4 @@
-"""Watches the system calls of a child process (Linux `ptrace`), and what each leaves on disk."""
+"""Pauses a child process after each system call that changes a file (Linux `ptrace`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.ptrace.restype = ctypes.c_long
 _LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _SYSCALL, _SEIZE, _GET_SYSCALL_INFO = 24, 0x4206, 0x420E
-_OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000  # marked stops; forks, vforks, threads too; EXITKILL
+_OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000  # TRACESYSGOOD; fork, vfork, clone; EXITKILL
 _WALL = 0x40000000
 _ENTRY, _EXIT = 1, 2
 
-# Name: number, and where the path or the descriptor stands among the arguments.
+# System call numbers by name.
 _NUMBERS = {
     "x86_64": {
         "open": 2, "openat": 257, "creat": 85, "write": 1, "pwrite64": 18, "writev": 20,
@@ -42,7 +42,7 @@ _BY_DESCRIPTOR = {
     "sendfile",
 }  # fmt: skip
 _MARKS = {"access", "faccessat", "faccessat2"}
-_OPEN = "/proc/self/fd/"  # leads into a folder that is open
+_OPEN = "/proc/self/fd/"  # refers to an open folder
 _MARK = "/mark-of-a-traced-process"
 
 
@@ -52,20 +52,20 @@ class _Info(ctypes.Structure):
         ("pad", ctypes.c_uint8 * 3),
         ("arch", ctypes.c_uint32),
         ("pointers", ctypes.c_uint64 * 2),
-        ("values", ctypes.c_uint64 * 7),  # at entry: number and six arguments; at exit: result
+        ("values", ctypes.c_uint64 * 7),  # entry: number and six arguments; exit: result
     ]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A system call that changed a file: its name, and the file's path."""
+    """The name of a system call that changed a file, and the file's path."""
 
     name: str
     path: str
 
 
 def can_trace() -> bool:
-    """Whether this machine lets a process trace its children, and its calls are known here."""
+    """Returns whether processes may trace their children here, and the call numbers are known."""
     if not _NAMES:
         return False
     child = os.fork()
@@ -80,15 +80,15 @@ def can_trace() -> bool:
 
 
 def traced(run: Callable[[], None], folder: Path) -> Iterator[Operation]:
-    """Runs a function in a forked child and yields what it does to the files in a folder.
+    """Runs a function in a forked child and yields each of its file operations in a folder.
 
-    Counted is what lies between calls of `begin` and `end`. While an operation is looked at the
-    child stands still right behind it, and each of its threads at the latest before its next system
-    call: the files are those that a process leaves that is killed there.
+    Only operations between calls of `begin` and `end` are yielded. At each yield, the child is
+    paused right after the operation, and its other threads before their next system call. The files
+    are therefore those that a process killed there would leave.
 
     Args:
         run: The function.
-        folder: Files elsewhere are not counted.
+        folder: The folder. Operations elsewhere are ignored.
     """
     child = os.fork()
     if child == 0:
@@ -101,12 +101,12 @@ def traced(run: Callable[[], None], folder: Path) -> Iterator[Operation]:
 
 
 def begin() -> None:
-    """Begins what is counted: the process stops, and the tracer lets it go on."""
+    """Starts tracing: stops the process until the tracer resumes it."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def end() -> None:
-    """Ends what is counted."""
+    """Ends tracing."""
     os.access(_MARK, os.F_OK)
 
 
@@ -150,7 +150,7 @@ def _operations(child: int, folder: str) -> Iterator[Operation]:
 
 
 def _path(thread: int, name: str, arguments: list[int]) -> str:
-    """The file of a call that changes one, or an empty string: a file that is only read."""
+    """Returns the file that a system call changes; "" if it is only read."""
     if name in _BY_DESCRIPTOR or name == "copy_file_range":
         descriptor = arguments[2] if name == "copy_file_range" else arguments[0]
         return _of_descriptor(thread, descriptor)

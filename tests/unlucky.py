@@ -1,7 +1,7 @@
-"""Short runs in which an environment does something odd at a random step, evaluations included.
+"""Short runs with an environment that misbehaves at a random step, including evaluations.
 
-Each run must finish, stop as asked, or end with a `RunError`. Continued with an environment that
-does nothing odd, it must equal the run that nothing happened to.
+Each run must finish, stop as requested, or end with a `RunError`. If resumed with a correct
+environment, it must equal the undisturbed run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 4,
     "check_env": False,
 }
-_VALUES: dict[str, tuple[int, Any]] = {  # the part of what `step` returns, and its odd value
+_VALUES: dict[str, tuple[int, Any]] = {  # index in the result of `step`, and its odd value
     "observation of another shape": (0, np.zeros(5)),
     "observation that is NaN": (0, np.full(2, np.nan)),
     "observation None": (0, None),
@@ -51,7 +51,7 @@ KINDS = (*_VALUES, *_ERRORS, "signal", "reads its directory", "changes its actio
 
 
 class Unlucky(Counting):
-    """Does what `kind` names in the step that is reached when `remaining` is 0."""
+    """Misbehaves as specified by `kind` in the step in which `remaining` reaches 0."""
 
     kind: ClassVar[str] = ""
     remaining: ClassVar[int] = 0
@@ -79,10 +79,10 @@ class Unlucky(Counting):
 
 
 class UnluckyRuns:
-    """Makes such runs.
+    """Runs cases with misbehaving environments.
 
     Args:
-        folder: Where the runs are made.
+        folder: The folder for the runs.
     """
 
     def __init__(self, folder: Path) -> None:

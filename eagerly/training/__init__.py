@@ -1,4 +1,4 @@
-"""The loop around an agent: environments, evaluation, run directories, summaries.
+"""The training loop: data collection, evaluation, checkpoints and summaries.
 
-Nothing is imported here, so that a process that only steps environments stays light.
+This module imports nothing, so that processes that only step environments stay lightweight.
 """

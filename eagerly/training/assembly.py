@@ -1,4 +1,4 @@
-"""What a run consists of, made from its settings."""
+"""Builds the components of a run from its settings."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Assembly:
-    """The parts of a run.
+    """The components of a run.
 
     Attributes:
         agent: The agent.
         buffer: The replay buffer, empty.
-        collector: Acts in the environments, which are not reset yet.
+        collector: Collects rollouts. Its environments are not reset yet.
         budget: Decides when updates are made.
-        policies: The policy that is evaluated, and the best one so far.
-        summaries: The curves.
-        evaluation_env: The environment that is evaluated in.
-        camera: Records videos, where that is asked for.
+        policies: The evaluated policy and the best policy so far.
+        summaries: Writes the curves.
+        evaluation_env: The evaluation environment.
+        camera: Records videos; None if videos are disabled.
     """
 
     agent: Agent
@@ -75,7 +75,7 @@ class Assembly:
     camera: Camera | None
 
     def components(self) -> dict[str, Stateful]:
-        """Returns all that has a state, in the order in which it is restored."""
+        """Returns the stateful components, in the order in which they are restored."""
         return {
             "buffer": self.buffer,
             "agent": self.agent,
@@ -87,15 +87,15 @@ class Assembly:
 
 
 def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
-    """Makes the parts of a run; nothing is read from its directory or written there.
+    """Builds the components of a run, without writing to its directory.
 
     Args:
         run: The run.
         watchdog: Watches the environments in this process.
-        opened: Takes what must be closed.
+        opened: Receives the resources to close.
 
     Raises:
-        RunError: If the environment is not supported, something does not fit into memory, or a
+        RunError: If the environment is not supported, the run does not fit into memory, or a
             setting needs the user's consent.
     """
     config = run.config
@@ -116,9 +116,9 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     opened.enter_context(closing(guarded))
     warn_if_unseeded(env, make.name)
     repeats = None
-    if config.check_env and not published(run.path):  # a checkpoint has what was found
+    if config.check_env and not published(run.path):  # a checkpoint stores the result
         what = f"checking environment {make.name!r}"
-        with watchdog.calling(what, patience=100):  # it makes dozens of steps and resets
+        with watchdog.calling(what, patience=100):  # dozens of steps and resets
             masks = run.agent_config.action_masks
             repeats = check_environment(env, make.name, observations=observations, masks=masks)
     timeout = config.environment_timeout_seconds
@@ -151,7 +151,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
     buffer = _buffer(config, agent)
     with watchdog.calling(f"looking at the goals of environment {make.name!r}", patience=100):
         accumulator, info_keys = make_hindsight(agent, guarded, make.name, seed=config.seed)
-    if config.policy_lag:  # then a thread of its own steps them
+    if config.policy_lag:  # a background thread steps the environments
         watchdog = watchdog.another()
         opened.callback(watchdog.close)
     environments = Environments(
@@ -183,7 +183,7 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
             policy_lag=config.policy_lag,
             accumulator=accumulator,
         )
-    except ValueError as error:  # an accumulator that its buffer cannot take, or a lag
+    except ValueError as error:  # an incompatible accumulator or policy lag
         raise RunError(str(error)) from error
     return Assembly(
         agent,
@@ -198,14 +198,14 @@ def assemble(run: Run, watchdog: Watchdog, opened: ExitStack) -> Assembly:
 
 
 def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> None:
-    """Refuses networks, or processes, that this machine has no memory for.
+    """Checks that the networks and collector processes fit into memory.
 
     Raises:
-        RunError: With what they need and what is available.
+        RunError: If they do not, with the required and the available memory.
     """
     builder = agent_class(run.agent).Builder(run.agent_config, *spaces, seed=run.config.seed)
     size = tf.as_dtype(run.agent_config.variable_dtype).size
-    # Networks, their targets, and two moments of Adam.
+    # Networks, target networks, and Adam's two moments.
     needed = 4 * size * builder.least_parameters()
     check_memory(needed, "training networks of these --hidden-sizes", "give smaller ones")
     if run.config.collectors == PROCESSES and (count := run.config.num_collectors):
@@ -213,14 +213,14 @@ def _check_memory(run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space]) -> 
         check_memory(count * _PROCESS_BYTES, what, "give fewer")
 
 
-_PROCESS_BYTES = 2**26  # of an environment without a simulator
+_PROCESS_BYTES = 2**26  # for an environment without a simulator
 
 
 def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) -> None:
-    """Refuses a replay buffer that the run will be short of memory for, or that is too small.
+    """Checks that the replay buffer fits into memory and is large enough for the environments.
 
     Raises:
-        RunError: With what it needs.
+        RunError: If it is too large or too small, with the required size.
     """
     rows = min(
         config.replay_capacity, (config.steps + config.steps_per_round) * agent_config.rows_per_step
@@ -240,18 +240,18 @@ def _check_buffer(config: RunConfig, agent_config: AgentConfig, layout: Layout) 
 
 
 def _buffer(config: RunConfig, agent: Agent) -> Buffer:
-    """Makes the replay buffer; its memory is touched only as it fills."""
+    """Creates the replay buffer. Memory pages are committed only as it fills."""
     sampling = seed_sequence(config.seed, Stream.SAMPLING)
     try:
         buffer = agent.replay_buffer(config.replay_capacity, seed=sampling)
-    except TypeError as error:  # a sampler that such a buffer cannot take
+    except TypeError as error:  # the buffer does not support the sampler
         raise RunError(str(error)) from error
-    except (MemoryError, ValueError) as error:  # more than the machine lets anybody reserve
+    except (MemoryError, ValueError) as error:  # more than the system can allocate
         raise RunError(
             f"no memory for replay_capacity {config.replay_capacity}: {error}; "
             f"{gigabytes(available_memory())} are available: give a smaller --replay-capacity"
         ) from error
-    if len(buffer):  # a continued run would have them twice
+    if len(buffer):  # a resumed run would add them twice
         raise RunError(
             f"{type(agent).__name__}.replay_buffer must return an empty buffer for a run; got "
             f"{len(buffer)} rows: add them in a callback's on_begin, when training.steps is 0"

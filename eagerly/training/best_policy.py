@@ -1,4 +1,4 @@
-"""The policies that a checkpoint keeps: the one that is evaluated, and the best one so far."""
+"""The policies stored in a checkpoint: the evaluated policy and the best one so far."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Weights = dict[str, np.ndarray]
 
 
 class BestPolicyTracker:
-    """The policy that is evaluated: its weights as they are, and as they were at their best.
+    """Tracks the evaluated policy and keeps its weights from the best evaluation.
 
     Args:
-        agent: The agent that learns.
-        kept: Policy checkpoints, whose policy is evaluated in place of the agent's; None: without.
+        agent: The agent.
+        kept: Policy checkpoints, whose policy is evaluated instead of the agent's; None to evaluate
+            the agent's policy.
 
     Attributes:
         best_step: The step of the best evaluation; None before the first one that counts.
-        best_return: Its mean return, -inf before the first one that counts.
+        best_return: The mean return of the best evaluation; -inf before the first one that counts.
     """
 
     def __init__(self, agent: Agent, kept: PolicyCheckpoints | None = None) -> None:
@@ -35,28 +36,27 @@ class BestPolicyTracker:
 
     @property
     def evaluated(self) -> dict[str, KerasPolicy | MemoryPolicy]:
-        """What is evaluated: the policy under "", and one that is not kept under "current"."""
+        """The evaluated policies: the main one under "", the agent's own under "current"."""
         if self._kept is None:
             return {"": self._agent.policy}
         return {"": self._kept.policy, "current": self._agent.policy}
 
     @property
     def updates(self) -> int:
-        """Updates so far, or 0 while the policy that is evaluated has had none."""
+        """Updates so far; 0 if the evaluated policy has not been updated."""
         has_learned = self._kept is None or self._kept.has_learned
         return self._agent.updates if has_learned else 0
 
     def begin_with_given(self) -> None:
-        """Takes over the policy of another run, which the agent begins with."""
+        """Keeps a copy of the agent's initial policy, which comes from another run."""
         if self._kept is not None:
             self._kept.take_policy()
             self._kept.was_given = True
 
     def compare(self, step: int, mean_return: float) -> bool:
-        """Keeps the weights if their mean return is the best so far, and returns whether it is.
+        """Keeps the weights if their mean return is the best so far; returns whether it is.
 
-        An evaluation before the first update does not count: a lucky initialization would be kept
-        as what was learned.
+        Evaluations before the first update do not count: a good score then is luck, not learning.
         """
         if not self.updates or (self.best_step is not None and mean_return <= self.best_return):
             return False
@@ -68,19 +68,19 @@ class BestPolicyTracker:
         return self._agent.policy_weights() if self._kept is None else self._kept.weights
 
     def forget_best(self) -> None:
-        """Begins the search for the best policy anew."""
+        """Discards the best policy and restarts the search."""
         self.best_step, self.best_return, self._best = None, -math.inf, {}
 
     def state(self) -> dict[str, Any]:
-        """Returns the weights, and the step and return of the best."""
+        """Returns the current weights, and the step, return and weights of the best policy."""
         best = {"step": self.best_step, "return": self.best_return, "weights": self._best}
         return {"latest": self._weights(), "best": None if self.best_step is None else best}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over the best policy of what `state` returned.
+        """Restores the best policy from the result of `state`.
 
         Raises:
-            ValueError: If its return is not finite.
+            ValueError: If the best return is not finite.
         """
         self.forget_best()
         if (best := state["best"]) is not None:

@@ -1,4 +1,4 @@
-"""Callbacks: they hear what happens in a run, and can stop it."""
+"""Callbacks, which observe a run and can stop it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from eagerly.training.update_budget import UpdateBudget
 
 
 class TrainerView(Protocol):
-    """What a callback may use of the trainer that calls it.
+    """The part of the trainer that callbacks may use.
 
     Attributes:
         run: The run: its directory and settings.
         agent: The agent.
         buffer: The replay buffer.
-        budget: Decides when updates are made; with policy checkpoints it keeps the best policy.
-        policies: The policy that is evaluated, and the best one so far.
+        budget: Decides when updates are made. With policy checkpoints, it also keeps the best
+            policy.
+        policies: The evaluated policy and the best policy so far.
     """
 
     run: Run
@@ -45,7 +46,7 @@ class TrainerView(Protocol):
 
     @property
     def steps(self) -> int:
-        """Environment steps so far, counting every environment."""
+        """Environment steps so far, summed over all environments."""
 
     @property
     def updates(self) -> int:
@@ -53,58 +54,58 @@ class TrainerView(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """The deterministic policy as it is now."""
+        """The current deterministic policy."""
 
     @property
     def best_return(self) -> float:
-        """The best mean return of an evaluation since the first update, -inf without one."""
+        """The best mean return of an evaluation since the first update; -inf without one."""
 
     def stop(self, reason: str) -> None:
-        """Ends `train` at the next place where nothing is lost; everything is saved."""
+        """Saves and ends `train` at the next safe point."""
 
 
 class Callback:
-    """Hears what happens in a run; derive from it and override what you need.
+    """Base class of callbacks: override the methods that you need.
 
-    An exception in a callback ends the run: everything is saved, then its traceback is shown.
+    If a callback raises an exception, the run is saved and stopped. The traceback is then reported.
     """
 
     def on_begin(self, training: TrainerView) -> None:
-        """Called when `train` begins, also to continue."""
+        """Called when `train` starts, in new and resumed runs."""
 
     def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
-        """Called after every environment was stepped `rollout_steps` times, with what that gave."""
+        """Called after every environment has made `rollout_steps` steps, with the rollout."""
 
     def on_update(self, training: TrainerView, metrics: Mapping[str, np.ndarray]) -> None:
-        """Called after a call of the train body, with its metrics, one number per update."""
+        """Called after a call of the train body. Each metric has one value per update."""
 
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
-        """Called after an evaluation, which has the best mean return so far or not.
+        """Called after an evaluation. `is_best`: whether its mean return is the best so far.
 
-        A run that has no best policy when it ends is evaluated after its last checkpoint.
+        If a run ends without a best policy, it is evaluated after its last checkpoint.
         """
 
     def on_round(self, training: TrainerView) -> None:
-        """Called when a step's updates and evaluation are done; checkpoints follow."""
+        """Called at the end of a round, after updates and evaluation, before any checkpoint."""
 
     def on_checkpoint(self, training: TrainerView) -> None:
-        """Called after a checkpoint was written."""
+        """Called after a checkpoint is written."""
 
     def on_end(self, training: TrainerView) -> None:
         """Called when `train` ends without an error, after the last checkpoint."""
 
 
 class Callbacks:
-    """The callbacks of a run. The first one that raises is the last one that is called.
+    """The callbacks of a run. Once one raises an exception, no callback is called.
 
     Args:
         callbacks: The callbacks, in call order.
 
     Attributes:
-        hear: Whether there are any.
+        hear: Whether there are any callbacks.
 
     Raises:
-        RunError: If a callback has a method `on_...` that nothing calls.
+        RunError: If a callback has an unknown `on_...` method, which would never be called.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
@@ -124,27 +125,27 @@ class Callbacks:
                     f"a callback are {methods}"
                 )
         self.hear = bool(self._callbacks)
-        self._failed: tuple[str, BaseException] | None = None  # a method and its exception
+        self._failed: tuple[str, BaseException] | None = None  # the method and its exception
 
     def tell(self, event: str, training: TrainerView, *about: Any) -> str:
-        """Calls the method `event` of each; returns why the run must stop, or ""."""
+        """Calls the method `event` of each callback; returns why the run must stop, or ""."""
         for callback in self._callbacks:
             if self._failed:
                 break
             try:
                 getattr(callback, event)(training, *about)
-            except KeyboardInterrupt:  # a second signal ends the run at once
+            except KeyboardInterrupt:  # a second signal ends the run immediately
                 raise
-            except BaseException as error:  # `SystemExit`, too: everything is saved first
+            except BaseException as error:  # including `SystemExit`: save first
                 self._failed = f"{type(callback).__name__}.{event}", error
                 return f"{self._failed[0]} raised {type(error).__name__}"
         return ""
 
     def check(self, step: int) -> None:
-        """Reports what a callback has raised, once everything is saved.
+        """Reports the exception of a callback, after everything is saved.
 
         Raises:
-            RunError: With the traceback.
+            RunError: If a callback raised an exception, with its traceback.
         """
         if self._failed:
             method, raised = self._failed
@@ -157,12 +158,12 @@ class Callbacks:
 class ProgressBar(Callback):
     """Shows steps, speed and the last evaluation: a bar in a terminal, a widget in a notebook.
 
-    A notebook without ipywidgets gets a bar of text.
+    In a notebook without ipywidgets, the bar is drawn as text.
 
     Args:
-        disable: Whether to show nothing; None shows nothing where standard error is no terminal,
-            outside notebooks.
-        say: Prints a line per evaluation where the bar is not shown.
+        disable: Whether to hide the bar. None hides it if standard error is not a terminal, except
+            in notebooks.
+        say: Prints one line per evaluation if the bar is hidden.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class ProgressBar(Callback):
         """Draws the bar."""
         in_notebook = "ipykernel" in sys.modules
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TqdmWarning)  # without ipywidgets it draws with text
+            warnings.simplefilter("ignore", TqdmWarning)  # no ipywidgets: falls back to text
             from tqdm.auto import tqdm
         self._bar = tqdm(
             total=training.run.config.steps,
@@ -187,16 +188,16 @@ class ProgressBar(Callback):
             file=sys.stderr,
         )
 
-    # A terminal that has gone away must not end the run.
+    # `OSError` is suppressed below: a closed terminal must not end the run.
 
     def on_round(self, training: TrainerView) -> None:
-        """Moves the bar."""
+        """Advances the bar."""
         with suppress(OSError):
             if self._bar is not None:
                 self._bar.update(training.steps - self._bar.n)
 
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
-        """Shows the return beside the bar, or prints it."""
+        """Shows the return next to the bar, or prints it."""
         text = _described(evaluation, is_best)
         with suppress(OSError):
             if self._bar is not None and not self._bar.disable:
@@ -205,7 +206,7 @@ class ProgressBar(Callback):
                 self._say(f"step {training.steps}: {text}")
 
     def close(self) -> None:
-        """Leaves the bar as it is."""
+        """Closes the bar, which stays visible."""
         with suppress(OSError):
             if self._bar is not None:
                 self._bar.close()
@@ -216,13 +217,13 @@ class ProgressBar(Callback):
 
 
 class ProgressReports(Callback):
-    """Tells the process that started this one how far the run is; stops the run if that is dead.
+    """Reports progress to the parent process through a pipe; stops the run if that has ended.
 
-    A line is the number of steps, and after a space what an evaluation gave, if there was one.
+    Each line holds the number of steps. After an evaluation, a space and its result follow.
 
     Args:
-        descriptor: Write end of a pipe that nobody but that process reads; it should not block.
-        seconds: Between two lines without an evaluation.
+        descriptor: Write end of a pipe that only the parent process reads. Should be nonblocking.
+        seconds: Minimum interval between lines without an evaluation.
     """
 
     def __init__(self, descriptor: int, seconds: float = 0.5) -> None:
@@ -230,11 +231,11 @@ class ProgressReports(Callback):
         self._last = -float("inf")
 
     def on_begin(self, training: TrainerView) -> None:
-        """Reports the step from which the run goes on."""
+        """Reports the step from which the run starts or resumes."""
         self._report(training)
 
     def on_round(self, training: TrainerView) -> None:
-        """Reports the steps, from time to time."""
+        """Reports the steps if the interval has passed."""
         if time.monotonic() - self._last >= self._seconds:
             self._report(training)
 
@@ -251,7 +252,7 @@ class ProgressReports(Callback):
         try:
             os.write(self._descriptor, f"{training.steps}{text}\n".encode())
         except BlockingIOError:
-            return  # nothing is read there for the time being
+            return  # the pipe is full: skip this report
         except OSError:
             training.stop("the process that started it has ended")
 
@@ -268,5 +269,4 @@ def _described(evaluation: Evaluation, is_best: bool) -> str:
 
 
 def _spread(figures: Mapping[str, float]) -> str:
-    """Writes the mean return of an evaluation and its deviation."""
     return " ± ".join(format_return(figures[name]) for name in ("return_mean", "return_std"))

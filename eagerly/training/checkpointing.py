@@ -1,4 +1,4 @@
-"""Checkpoints in training: resuming a run exactly from the newest one, and saving it."""
+"""Saves checkpoints during training, and resumes a run exactly from the newest one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def spared_by_a_full_disk(step: int) -> Iterator[None]:
-    """Lets a run go on that has no space for a checkpoint, with a warning."""
+    """Logs a warning instead of raising if the disk is too full for a checkpoint."""
     try:
         yield
     except OSError as error:
@@ -41,15 +41,15 @@ def spared_by_a_full_disk(step: int) -> Iterator[None]:
 
 
 class Checkpoints:
-    """The checkpoints of a run that is trained.
+    """Restores and saves the checkpoints of a run during training.
 
     Args:
         run: The run.
-        parts: What it consists of, as new.
+        parts: Its components, newly built.
 
     Attributes:
         seconds: Wall time that this process has spent saving.
-        deadline: When the next checkpoint is due, on the clock of `time.monotonic`.
+        deadline: When the next checkpoint is due, as a `time.monotonic()` value.
     """
 
     def __init__(self, run: Run, parts: Assembly) -> None:
@@ -65,26 +65,26 @@ class Checkpoints:
         self.start_clock()
 
     def begin(self, newest: Checkpoint | None) -> Checkpoint | None:
-        """Resumes the run from its newest checkpoint, or begins it.
+        """Resumes the run from its newest checkpoint, or starts it.
 
-        Nothing on disk is touched.
+        Apart from locking a saved run, this leaves the disk unchanged.
 
         Args:
-            newest: The newest intact checkpoint, where the caller has looked already.
+            newest: The newest intact checkpoint, if the caller has already found it.
 
         Returns:
-            The checkpoint, None where there was none.
+            The checkpoint; None if the run has none.
 
         Raises:
-            RunError: If what was saved does not fit the settings.
-            FloatingPointError: If an environment gives something that is not finite.
+            RunError: If the saved state does not match the settings.
+            FloatingPointError: If an environment returns a value that is not finite.
         """
         run, parts = self._run, self._parts
         if not run.is_new:
             run.lock()
             newest = newest or newest_checkpoint(run.path)
         if newest:
-            # An environment with other spaces is another one, unless it is overridden.
+            # Different spaces mean a different environment; only an override allows that.
             _restore(newest, self._contents, None if run.overridden else self._spaces)
             self._after_restoring()
         elif run.config.init_from:
@@ -99,7 +99,7 @@ class Checkpoints:
         return newest
 
     def _after_restoring(self) -> None:
-        # After an override scores may not be comparable: the search for the best begins anew.
+        # Scores may not be comparable across an override: restart the search for the best policy.
         run, policies = self._run, self._parts.policies
         overridden_at = [self._parts.collector.steps] if run.overridden else run.overridden_at()
         best = policies.best_step
@@ -115,10 +115,10 @@ class Checkpoints:
             )
 
     def open(self, saved: Checkpoint | None) -> None:
-        """Cuts what grows in the run directory back to a checkpoint, and begins to write there.
+        """Truncates the run's growing files to a checkpoint, and prepares to write new ones.
 
-        The evaluation at the end of a run, which no checkpoint knows, stays until the run is
-        extended.
+        The evaluation at the end of a finished run comes after its last checkpoint. It is kept
+        until the run is extended.
         """
         run = self._run
         self._writer = CheckpointWriter(run.path, run.config.keep_checkpoints)
@@ -129,7 +129,7 @@ class Checkpoints:
         self._writer.cut_back(saved.manifest if saved else None)
 
     def start_clock(self) -> None:
-        """Starts the clock of `checkpoint_every_minutes`."""
+        """Restarts the timer of `checkpoint_every_minutes`."""
         minutes = self._run.config.checkpoint_every_minutes
         self.deadline = time.monotonic() + 60.0 * minutes if minutes > 0 else math.inf
 
@@ -141,19 +141,19 @@ class Checkpoints:
 
     @property
     def waited_long(self) -> bool:
-        """Whether the last checkpoint was written `checkpoint_every_minutes` ago."""
+        """Whether the timer of `checkpoint_every_minutes` has expired."""
         return time.monotonic() >= self.deadline
 
     def save(self, *, in_round: bool, pending: Sequence[str] = ()) -> None:
-        """Saves everything; what is not finite is reported and not saved.
+        """Saves a complete checkpoint.
 
         Args:
             in_round: Whether the newest round is incomplete.
-            pending: Its remaining work after the updates, see `Evaluator.pending`.
+            pending: The round's remaining work after its updates, see `Evaluator.pending`.
 
         Raises:
-            FloatingPointError: If a weight is not finite.
-            OSError: If something cannot be written. The newest checkpoint stays the last one.
+            FloatingPointError: If a weight is not finite. Nothing is saved.
+            OSError: If a file cannot be written. The previous checkpoint remains the newest one.
         """
         began = time.monotonic()
         try:
@@ -175,17 +175,16 @@ class Checkpoints:
 
 
 def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | None) -> None:
-    """Takes over a checkpoint; nothing on disk is touched.
+    """Restores a checkpoint, without changing anything on disk.
 
     Args:
         saved: The checkpoint.
-        contents: What takes it over, as new.
-        spaces: Those of the environment, as a checkpoint keeps them; None if they may be others
-            than the run had.
+        contents: The newly built components to restore.
+        spaces: The environment's spaces, as stored in checkpoints; None to accept different spaces.
 
     Raises:
-        RunError: If what was saved does not fit the settings.
-        FloatingPointError: If an environment gives something that is not finite.
+        RunError: If the saved state does not match the settings.
+        FloatingPointError: If an environment returns a value that is not finite.
     """
     manifest = saved.manifest
     if spaces not in (None, manifest.spaces):
@@ -197,7 +196,7 @@ def _restore(saved: Checkpoint, contents: Contents, spaces: dict[str, Any] | Non
         saved.restore(contents)
     except (RunError, FloatingPointError):
         raise
-    except Exception as error:  # whatever is in a directory that somebody handed over
+    except Exception as error:  # a run directory from elsewhere may hold anything
         raise RunError(
             f"what was saved does not fit the settings: {type(error).__name__}: {error}"
         ) from error

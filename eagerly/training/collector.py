@@ -1,4 +1,4 @@
-"""Collecting: an agent acts in environments, and what came of it goes to the replay buffer."""
+"""Data collection: an agent acts in environments and fills the replay buffer."""
 
 from __future__ import annotations
 
@@ -28,34 +28,35 @@ from eagerly.workers.environment_groups import Environments
 
 
 class Collector:
-    """Collects in N environments, round by round, and fills the replay buffer.
+    """Collects transitions from N environments, one round at a time, into the replay buffer.
 
-    In a round every environment is stepped `rollout_steps` times with one version of the policy.
-    Groups of environments act by themselves where the agent has a `rollout_policy`; otherwise its
-    behaviour policy acts in all of them. Steps enter the buffer by time, then by environment.
+    In each round, every environment is stepped `rollout_steps` times with one version of the
+    policy. If the agent has a `rollout_policy`, each group of environments acts independently.
+    Otherwise, the agent's behavior policy acts in all environments. Steps enter the buffer by time,
+    then by environment.
 
     Args:
-        agent: Whose policy acts.
-        environments: Where it acts. Only the collector steps them.
-        buffer: Takes the transitions.
-        warmup_steps: Environment steps with uniformly random actions at first.
+        agent: The agent whose policy acts.
+        environments: The environments. Only the collector steps them.
+        buffer: Receives the transitions.
+        warmup_steps: Initial environment steps with uniformly random actions.
         warmup_ends_with_episode: Whether random actions continue, in all environments, to the end
             of the first round in which an episode ends at or after `warmup_steps` steps.
         rollout_steps: T, the steps of each environment in a round.
-        policy_lag: 0: a round is collected with the policy as it is when `round` is called. 1: with
-            the policy as it was when the round before was complete; collecting begins then, in a
-            thread, and goes on while updates are made.
-        accumulator: Makes transitions of the steps; None takes the agent's.
+        policy_lag: 0: collect each round when `collect` is called, with the current policy. 1:
+            collect it in a background thread during the updates that follow the previous round,
+            with the policy from before those updates.
+        accumulator: Converts steps into transitions; None uses the agent's accumulator.
 
     Attributes:
-        steps: Environment steps so far, counting every environment.
-        owing: How many steps of the newest round came after the warm-up and owe updates.
-        environments: As given.
+        steps: Environment steps so far, summed over all environments.
+        steps_owing_updates: Steps of the newest round made after the warm-up, which owe updates.
+        environments: The environments.
 
     Raises:
         ValueError: If the buffer keeps episodes and the accumulator is not `one_to_one`; if the
-            agent's settings ask for hindsight, which needs an environment, and no accumulator is
-            given; if the agent cannot have a policy lag.
+            agent uses hindsight replay, which needs an environment, and no accumulator is given; or
+            if the agent does not support a policy lag.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Collector:
                 f"{type(self._accumulator).__name__} is not one_to_one: use it without memory and "
                 "images"
             )
-        # The buffer checks values, but an accumulator may first keep them through a checkpoint.
+        # The buffer validates values, but an accumulator may hold them across a checkpoint first.
         self._checked: RowWriter | None = None
         if not accumulator.one_to_one and isinstance(buffer.layout, RowLayout):
             self._checked = RowWriter(buffer.layout)
@@ -92,7 +93,7 @@ class Collector:
         self._rollout_steps = rollout_steps
         policy = agent.rollout_policy()
         self._groups_act = environments.acting and policy is not None
-        self._policies: list[BehaviorPolicy] = []  # of each group
+        self._policies: list[BehaviorPolicy] = []  # one per group
         if self._groups_act:
             self._policies = [
                 BehaviorPolicy(
@@ -101,14 +102,14 @@ class Collector:
                 for own in environments.groups
             ]
             environments.set_policies(self._policies)
-        can_lag = self._groups_act and isinstance(policy, NumpyActor)  # which a checkpoint can hold
+        can_lag = self._groups_act and isinstance(policy, NumpyActor)  # a checkpoint can store it
         if policy_lag and not can_lag:
             raise ValueError(
                 f"--policy-lag must be 0 for this {type(agent).__name__}: its policy does not act "
                 "in NumPy without a memory"
             )
         self._policy_lag = policy_lag
-        self._in_flight: RowPolicy | None = None  # with which a round that has begun is collected
+        self._in_flight: RowPolicy | None = None  # policy of a started round
         self.environments, self._buffer = environments, buffer
         self._warmup_steps, self._discount = warmup_steps, agent.config.discount
         self._whole_episodes = warmup_ends_with_episode
@@ -130,20 +131,20 @@ class Collector:
         env_kwargs: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Collector:
-        """Makes a collector and its environments, stepped one after the other in this process.
+        """Creates a collector and its environments, which are stepped sequentially in this process.
 
         Args:
-            agent: Whose policy acts.
+            agent: The agent whose policy acts.
             env: A Gymnasium id, "package:id", or a factory that returns an environment.
-            buffer: Takes the transitions.
+            buffer: Receives the transitions.
             num_envs: N.
-            group_size: How many of them are in a group; 0: all of them.
-            seed: Every episode is reset with a seed that derives from it.
+            group_size: Environments per group; 0: all in one group.
+            seed: The seed from which the reset seed of every episode is derived.
             env_kwargs: Keyword arguments of the environment.
             **more: Further arguments of the collector.
 
         Raises:
-            RunError: If there is no such environment, or it has not what hindsight needs.
+            RunError: If the environment does not exist or does not support hindsight replay.
         """
         make = environment_maker(env, env_kwargs)
         flat = partial(make_flat, make, agent.observations, agent.actions)
@@ -152,7 +153,7 @@ class Collector:
             if more.get("accumulator") is None and agent.config.hindsight != NO_HINDSIGHT:
                 name = f"environment {make.name!r}"
                 asked = GuardedEnvironment(make(), name, observations=agent.observations)
-                goals = opened.enter_context(closing(asked))  # and not acted in
+                goals = opened.enter_context(closing(asked))  # used only for hindsight replay
                 more["accumulator"], info_keys = make_hindsight(agent, goals, make.name, seed=seed)
             environments = Environments(
                 flat, num_envs, seed, group_size=group_size, info_keys=info_keys
@@ -162,15 +163,15 @@ class Collector:
         return collector
 
     def begin(self) -> None:
-        """Resets every environment to its first episode; `collect` does it if nobody has."""
+        """Resets every environment to its first episode. `collect` calls this if necessary."""
         self.environments.start()
         self._begun = True
 
     def collect(self) -> Rollout:
-        """Collects a round: T steps of each environment, which the buffer has afterwards.
+        """Collects a round, T steps of each environment, and adds it to the buffer.
 
         Raises:
-            RunError: If an environment fails, or its images do not stack as they must.
+            RunError: If an environment fails, or its image stacks are inconsistent.
             FloatingPointError: If an action, observation or reward is NaN or infinite.
         """
         if not self._begun:
@@ -190,7 +191,7 @@ class Collector:
         return rollout
 
     def _acted_by_groups(self) -> Rollout:
-        """Lets groups act by themselves, or waits for the round that has begun."""
+        """Collects a round with independently acting groups, or waits for the round in flight."""
         environments, behavior = self.environments, self._behavior
         if self._in_flight is not None:
             self._in_flight = None
@@ -227,17 +228,17 @@ class Collector:
         return Rollout.joined(parts, axis=0)
 
     def _begin_round(self, actor: RowPolicy | None) -> None:
-        """Begins the next round in a thread; `state` is the one before it until it is taken."""
+        """Starts the next round in a thread; `state` excludes it until `collect` returns it."""
         self.environments.begin_rollout(actor, self._rollout_steps, self._random_steps())
         self._in_flight = actor
 
     def _begin_in_buffer(self, lost: np.ndarray) -> None:
-        """Says where episodes begin although none ended, to what makes and keeps transitions."""
+        """Notifies the accumulator and the buffer about episodes that were reset without ending."""
         self._accumulator.on_reset(lost)
         self._buffer.on_reset(lost)
 
     def _random_steps(self) -> int:
-        """Returns how many steps of each environment are still random, in the next round."""
+        """Returns how many steps per environment are still random; may exceed `rollout_steps`."""
         if not self._warming_up:
             return 0
         if self._whole_episodes:
@@ -245,8 +246,7 @@ class Collector:
         return -((self.steps - self._warmup_steps) // len(self.environments))
 
     def _store(self, rollout: Rollout) -> None:
-        """Hands the steps of a round to the replay buffer."""
-        # A truncated episode would have gone on: only where it terminated is there no value left.
+        # Only termination ends the return: a truncated episode would have continued.
         discounts = self._discount * ~rollout.terminated
         following = rollout.next_observations
         for t, ended in enumerate(rollout.ended):
@@ -263,21 +263,21 @@ class Collector:
                     self._checked.pack(step)
                 transitions, ends = self._accumulator.accumulate(step, ended, *details)
                 if len(ends) > self._buffer.capacity and not self._accumulator.one_to_one:
-                    # Of a long episode there may be more at once: the oldest would be overwritten.
+                    # A long episode may yield more rows than fit: the oldest would be overwritten.
                     newest = slice(-self._buffer.capacity, None)
                     transitions = Transition(*(part[newest] for part in transitions))
                     ends = ends[newest]
                 if len(ends):
                     self._buffer.add(transitions, ends)
-            except ValueError as error:  # images that are not stacked as they must be
+            except ValueError as error:  # inconsistent image stacks
                 raise RunError(f"the replay buffer does not take the next step: {error}") from error
 
     def state(self) -> dict[str, Any]:
-        """Returns the steps, the behaviour policy's state, and the episodes in progress.
+        """Returns the step count, the behavior policy's state, and the episodes in progress.
 
-        Under "accumulator" it has the accumulator's state, unless that is empty; under "warming_up"
-        whether actions are still random, where the number of steps does not say it; under
-        "in_flight" the weights with which the round that has begun is collected.
+        Optional keys: "accumulator" holds the accumulator's state unless that is empty. With
+        `warmup_ends_with_episode`, "warming_up" holds whether actions are still random. If a round
+        is in flight, "in_flight" holds the weights of its policy.
         """
         behavior = self._behavior.state()
         if self._groups_act:
@@ -298,13 +298,12 @@ class Collector:
         return state | {"accumulator": accumulated} if accumulated else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once the buffer has its rows and its state.
+        """Restores the result of `state`. Restore the buffer's rows and state first.
 
-        Environments that do not come back into their episodes begin fresh ones, see
-        `Environments.lost`.
+        Environments that cannot return to their episodes start new ones, see `Environments.lost`.
 
         Raises:
-            ValueError: If it is the state of another collector.
+            ValueError: If the state is from an incompatible collector.
         """
         self.steps = int(state["steps"])
         self._warming_up = self.steps < self._warmup_steps
@@ -316,7 +315,7 @@ class Collector:
         environments.restore(state["environments"])
         lost, process = environments.lost, exploration["process"]
         if len(process) != len(environments):
-            process = np.zeros((0, 0), np.float32)  # of other environments: theirs begins anew
+            process = np.zeros((0, 0), np.float32)  # N has changed: restart the noise
         for policy, own in zip(self._policies, environments.groups, strict=False):
             places = slice(own.start, own.stop)
             policy.exploration.restore({"step": exploration["step"], "process": process[places]})
@@ -334,6 +333,6 @@ class Collector:
             self._begin_round(NumpyActor(ActorNetwork(acting.network.architecture, weights)))
 
     def close(self) -> None:
-        """Closes the environments, and what `make` has opened."""
+        """Closes the environments, including the goal environment that `make` may have created."""
         self.environments.close()
         self._opened.close()

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes with the deterministic policy, in an environment of its own."""
+"""Evaluates policies on complete episodes, in a separate environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eagerly.storage.evaluations import AT_LIMIT, SUCCESS
 
 
 class InterruptedEvaluationError(Exception):
-    """Raised by `watch` to end an evaluation or a video between two steps."""
+    """Raised by `watch` to interrupt an evaluation or a video between two steps."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Evaluation:
     """Returns and lengths of E evaluation episodes.
 
     Attributes:
-        returns: `[E]`.
-        lengths: `[E]`.
+        returns: Undiscounted episode returns, `[E]`.
+        lengths: Episode lengths in steps, `[E]`.
         infos: The numbers in `info` at the end of each episode, such as `is_success`.
         others: Evaluations of the agent's other policies, by name, from the same seeds.
-        at_limit: How many episodes were ended at the limit of steps.
+        at_limit: How many episodes were cut off at the step limit.
 
     Raises:
-        ValueError: If a name is no identifier, or "info", which curves have.
+        ValueError: If a name is not an identifier, or is "info", which the curves already use.
     """
 
     returns: np.ndarray
@@ -51,9 +51,9 @@ class Evaluation:
                 )
 
     def summary(self) -> dict[str, float]:
-        """Returns mean, standard deviation (over episodes), least and greatest return, length.
+        """Returns the mean, standard deviation, minimum and maximum return, and the mean length.
 
-        And the rate of success, if `info` says it.
+        Statistics are over episodes. The success rate is included if `info` reports success.
         """
         return {
             "return_mean": float(self.returns.mean()),
@@ -65,9 +65,9 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of episodes that ended with success; None if `info` does not say it.
+        """The fraction of successful episodes; None if `info` does not report success.
 
-        `is_success` says it, as in gymnasium_robotics' arms, or `success`, as in its mazes.
+        It is read from `is_success` (gymnasium_robotics' arms) or `success` (its mazes).
         """
         for name in ("is_success", "success"):
             found = [info[name] for info in self.infos if name in info]
@@ -76,7 +76,7 @@ class Evaluation:
         return None
 
     def columns(self) -> dict[str, float]:
-        """Returns `summary` and `at_limit`; those of `others` have their name and "_" in front."""
+        """Returns `summary` and `at_limit`, also for `others`, prefixed with their name and "_"."""
         return {**self.summary(), AT_LIMIT: self.at_limit} | {
             f"{name}_{figure}": value
             for name, other in self.others.items()
@@ -84,28 +84,28 @@ class Evaluation:
         }
 
     def row(self, steps: int, updates: int) -> dict[str, float]:
-        """Returns what `evaluations.csv` keeps of it.
+        """Returns the row of this evaluation in `evaluations.csv`.
 
         Args:
-            steps: Environment steps at which it was made.
-            updates: Updates at which it was made, 0 while the policy has had none.
+            steps: Environment steps at the time of the evaluation.
+            updates: Updates at that time; 0 if the evaluated policy has had none.
         """
         counts = {"steps": steps, "updates": updates, "episodes": len(self.returns)}
         return counts | self.columns()
 
     def info_means(self) -> dict[str, float]:
-        """Returns the mean of each number in `infos`, over the episodes that have it."""
+        """Returns the mean of each number in `infos`, over the episodes that report it."""
         names = sorted({name for info in self.infos for name in info})
         return {n: float(np.mean([info[n] for info in self.infos if n in info])) for n in names}
 
 
 def evaluation_seeds(seed: int, episodes: int) -> list[int]:
-    """Derives the reset seeds of evaluation episodes; more episodes keep the first ones' seeds."""
+    """Returns the reset seeds of evaluation episodes; each depends only on `seed` and its index."""
     return [seed_word(seed, Stream.EVALUATION, episode) for episode in range(episodes)]
 
 
 def episodes_at_limit(evaluation: Evaluation, steps_limit: int) -> str:
-    """Returns the warning about episodes that were ended at the limit of steps."""
+    """Returns the warning about episodes that were cut off at the step limit."""
     return (
         f"{evaluation.at_limit} of {len(evaluation.returns)} evaluation episodes did not end "
         f"within {steps_limit} steps and were ended there: give the environment a time limit, or "
@@ -114,10 +114,10 @@ def episodes_at_limit(evaluation: Evaluation, steps_limit: int) -> str:
 
 
 def single_blas_thread() -> threadpool_limits:
-    """Holds NumPy's products to one thread while entered.
+    """Returns a context that limits NumPy's matrix products to one thread.
 
-    Acting is too small to be shared, and with a fixed count a policy gives the same bits
-    wherever it is run.
+    Acting is too small to benefit from more threads. With a fixed thread count, a policy's results
+    are the same, bit for bit, wherever it runs.
     """
     return threadpool_limits(1, user_api="blas")
 
@@ -127,22 +127,22 @@ Act = Callable[..., Any]
 
 @runtime_checkable
 class PlaysEpisodes(Protocol):
-    """A policy that may remember: it is told where an episode begins, and of rewards."""
+    """A policy that may be recurrent: it needs episode starts and rewards."""
 
     def start_episode(self) -> Act:
-        """Returns what acts in one episode.
+        """Returns a function that acts in one episode.
 
-        It is called with an observation and the reward that came with it, None at first; where
-        `info` holds an "action_mask", with that as a keyword, too.
+        Its arguments are an observation and the reward that accompanied it, None at the start. If
+        `info` holds an "action_mask", that is passed as a keyword argument.
         """
 
 
 @runtime_checkable
 class ReadsParts(Protocol):
-    """A policy that says what it reads of an observation, such as `Policy`."""
+    """A policy that reads only certain parts of an observation, such as `Policy`."""
 
     def parts(self, observation: Any) -> list[Any]:
-        """Returns the parts of an observation that it reads."""
+        """Returns the parts of an observation that the policy reads."""
 
 
 PolicyLike = Callable[[np.ndarray], np.ndarray] | PlaysEpisodes
@@ -157,20 +157,20 @@ def run_episodes(
     watch: Callable[[], object] | None = None,
     begin: Callable[[int], object] | None = None,
 ) -> Evaluation:
-    """Runs one episode per seed, one after the other.
+    """Runs one episode per seed, sequentially.
 
     Args:
-        policy: Maps an observation `[O]` to an action `[A]` in the environment's units, or begins
-            an episode that does, such as `Policy`.
-        env: An environment that nothing else steps. All numbers in its observations must be finite;
-            those in entries that a `Policy` ignores need not be.
+        policy: Maps an observation `[O]` to an action `[A]` in the environment's units, or has
+            `start_episode`, which returns such a function, as in `Policy`.
+        env: The environment, which nothing else may step. All numbers in its observations must be
+            finite, except in entries that a `Policy` ignores.
         seeds: Reset seeds.
-        steps_limit: Steps at which an episode that has not ended is ended; None: no limit.
+        steps_limit: Maximum steps per episode; None: no limit.
         watch: Called after every reset and step.
-        begin: Called before every episode with its number, from 0 on.
+        begin: Called before every episode with its index, starting at 0.
 
     Raises:
-        ValueError: If the policy refuses an observation or a mask.
+        ValueError: If the policy rejects an observation or a mask.
         FloatingPointError: If an observation or reward is NaN or infinite.
     """
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
@@ -197,17 +197,18 @@ def evaluate_all(
     seeds: list[int],
     **more: Any,
 ) -> Evaluation:
-    """Evaluates policies one after the other, from the same seeds.
+    """Evaluates policies sequentially, from the same seeds.
 
     Args:
-        policies: The first one's evaluation is returned, with the `others` by name.
-        env: As `evaluate` takes it.
-        seeds: As well.
-        **more: As well.
+        policies: The policies by name. The evaluation of the first one is returned, with those of
+            the rest in its `others`.
+        env: See `run_episodes`.
+        seeds: See `run_episodes`.
+        **more: Further arguments of `run_episodes`.
 
     Raises:
-        RunError: If a policy refuses what the environment gave, or its name is none.
-        FloatingPointError: As `evaluate` does.
+        RunError: If a policy rejects an observation or a mask, or the name of a policy is invalid.
+        FloatingPointError: See `run_episodes`.
     """
     try:
         first, *others = (
@@ -225,8 +226,8 @@ def _episode(
     steps_limit: int | None,
     watch: Callable[[], object] | None,
 ) -> tuple[float, int, dict[str, float], bool]:
-    """Plays an episode; returns its return, length and last numbers, and whether it ended."""
-    # What it does not read may be anything.
+    """Runs an episode; returns its return, length, last `info` numbers, and whether it ended."""
+    # Parts that the policy does not read are not validated.
     act, parts = _acting(policy), policy.parts if isinstance(policy, ReadsParts) else _whole
     observation, info = env.reset(seed=seed)
     total, length, ended = 0.0, 0, False
@@ -259,7 +260,7 @@ def _is_finite(observation: Any) -> bool:
     if isinstance(observation, tuple | list):
         return all(map(_is_finite, observation))
     array = np.asarray(observation)
-    if array.dtype.kind in "US":  # a text, of which a function of the user may make something
+    if array.dtype.kind in "US":  # text, which a user's own policy may parse
         return True
     return bool(np.isfinite(np.asarray(array, np.float32)).all())
 

@@ -1,4 +1,4 @@
-"""Evaluations and videos during a run: when they are due, and their policies and seeds."""
+"""Schedules and runs evaluations and video recordings during training."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 
 
 class Evaluator:
-    """Evaluates and films the policies of a run.
+    """Evaluates a run's policies and records videos.
 
     Args:
         run: The run.
-        parts: Its parts.
-        watch: Called between two steps; interrupts by raising `InterruptedEvaluationError`.
+        parts: Its components.
+        watch: Called between two steps. Interrupts by raising `InterruptedEvaluationError`.
 
     Attributes:
         pending: The remaining work of the newest round: "evaluation", "round" (its curves and
-            callbacks), "video". It is saved in checkpoints, so that a continued run completes an
+            callbacks), "video". Checkpoints store it, so that a resumed run completes an
             interrupted round.
     """
 
@@ -42,19 +42,19 @@ class Evaluator:
         self.pending: set[str] = set()
 
     def schedule(self) -> None:
-        """Adds to `pending` what is due in the round that was just collected."""
+        """Adds the evaluation and video due in the newest round to `pending`."""
         config, steps = self._run.config, self._parts.collector.steps
         every = {"evaluation": config.evaluate_every_steps, "video": config.video_every_steps}
         self.pending |= {name for name, each in every.items() if config.is_due(each, steps)}
 
     def restore(self, pending: Iterable[str]) -> None:
-        """Restores `pending`, without a video if the settings no longer ask for videos."""
+        """Restores `pending`, without the video if videos are now disabled."""
         self.pending = set(pending)
         if self._parts.camera is None:
             self.pending.discard("video")
 
     def complete(self, tell: Callable[..., None]) -> bool:
-        """Runs the pending evaluation and video. Returns False after an interruption.
+        """Runs the pending evaluation and video; returns False if interrupted.
 
         Args:
             tell: Called with "on_evaluation" and the results of `evaluate`.
@@ -69,22 +69,22 @@ class Evaluator:
         return True
 
     def policy(self, act: RowPolicy | EpisodePolicy | None = None) -> Policy:
-        """Returns a policy in the environment's units, by default the one that is evaluated."""
+        """Returns a policy in the environment's units; by default, the evaluated one."""
         agent = self._parts.agent
         steps = self._parts.collector.steps
         act = act or self._parts.policies.evaluated[""]
         return Policy(act, agent.observations, agent.actions, steps)
 
     def evaluate(self) -> tuple[Evaluation, bool]:
-        """Evaluates the policy, and keeps its weights if their mean return is the best.
+        """Evaluates the policy, and keeps its weights if its mean return is the best so far.
 
-        With policy checkpoints the current policy is evaluated, too.
+        With policy checkpoints, the current policy is evaluated as well.
 
         Returns:
             The evaluation, and whether it is the best so far.
 
         Raises:
-            InterruptedEvaluationError: From `watch`; the evaluation stays pending then.
+            InterruptedEvaluationError: If `watch` raises it. The evaluation remains pending.
         """
         config, parts = self._run.config, self._parts
         evaluation = evaluate_all(
@@ -104,10 +104,10 @@ class Evaluator:
         return evaluation, parts.policies.compare(steps, evaluation.returns.mean())
 
     def record(self) -> None:
-        """Records the first evaluation episode of the policy that is evaluated.
+        """Records a video of the evaluated policy in the first evaluation episode.
 
         Raises:
-            InterruptedEvaluationError: From `watch`; the video stays pending then.
+            InterruptedEvaluationError: If `watch` raises it. The video remains pending.
         """
         assert self._parts.camera is not None
         config = self._run.config

@@ -1,4 +1,4 @@
-"""Hindsight replay for an agent and an environment whose goals it needs."""
+"""Sets up hindsight replay for an agent and an environment with goals."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from eagerly.seeding import Stream, seed_sequence
 def make_hindsight(
     agent: Agent, env: gymnasium.Env[Any, Any], name: str, *, seed: int
 ) -> tuple[Accumulator, tuple[str, ...]]:
-    """Makes what turns steps into transitions, with other goals where settings ask for them.
+    """Creates the agent's accumulator, with hindsight replay if enabled in its settings.
 
     Args:
         agent: The agent.
-        env: An environment such as it acts in; hindsight resets and steps it, and keeps it.
-        name: Its name in messages.
-        seed: Seed of the run.
+        env: An instance of the agent's environment. Hindsight replay resets and steps it, and keeps
+            a reference to it.
+        name: The environment's name in messages.
+        seed: The seed of the run.
 
     Returns:
-        The accumulator, and what it needs of each step's `info`.
+        The accumulator, and the keys of `info` that it needs from each step.
 
     Raises:
-        RunError: If hindsight is asked for and the environment has not what it needs.
+        RunError: If hindsight replay is enabled and the environment does not support it.
     """
     config, inside = agent.config, agent.accumulator()
     if config.hindsight == NO_HINDSIGHT:

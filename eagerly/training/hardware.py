@@ -1,4 +1,4 @@
-"""The machine: device, threads, memory, and what bit-exact continuation relies on."""
+"""Device, threads, memory, and the conditions for bit-exact resuming."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CPU_FLAGS = Path("/proc/cpuinfo")
 
 
 def set_device(device: str) -> None:
-    """Chooses the device of this process: "auto" takes a GPU where there is one.
+    """Selects the device of this process; "auto" selects a GPU if available.
 
-    A GPU gives memory as it is needed, and operations that repeat themselves bit for bit.
+    On a GPU, memory is allocated on demand and TensorFlow's deterministic operations are enabled.
 
     Raises:
-        RunError: If a GPU is asked for and none is found.
+        RunError: If `device` is "gpu" and TensorFlow finds none.
     """
     find_devices()
     gpus = tf.config.list_physical_devices("GPU")
@@ -45,7 +45,7 @@ def set_device(device: str) -> None:
             tf.config.set_visible_devices(used, "GPU")
         for gpu in used:
             tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError:  # it was started before
+    except RuntimeError:  # TensorFlow is already initialized
         if tf.config.get_visible_devices("GPU") != used:
             _log.warning(
                 f"TensorFlow is already running in this process with other devices: --device "
@@ -56,7 +56,7 @@ def set_device(device: str) -> None:
 
 
 def set_threads(intra_op: int, inter_op: int) -> None:
-    """Fixes TensorFlow's thread counts; says so where the process has started others already."""
+    """Sets TensorFlow's thread counts; logs a warning if it already runs with different ones."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
         tf.config.threading.set_inter_op_parallelism_threads(inter_op)
@@ -70,7 +70,7 @@ def set_threads(intra_op: int, inter_op: int) -> None:
 
 
 def threads() -> dict[str, int]:
-    """Returns the thread counts of this process; 0 means all cores."""
+    """Returns TensorFlow's thread counts in this process; 0 means all cores."""
     return {
         "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
@@ -78,12 +78,12 @@ def threads() -> dict[str, int]:
 
 
 def gpu() -> tf.config.PhysicalDevice | None:
-    """Returns the GPU that this process trains on."""
+    """Returns the GPU that this process trains on; None if it trains on the CPU."""
     return next(iter(tf.config.get_visible_devices("GPU")), None)
 
 
 def device_name() -> str:
-    """Names the device that networks are trained on."""
+    """Returns the name of the device that networks are trained on."""
     used = gpu()
     if used is None:
         return f"CPU ({platform.machine()})"
@@ -91,12 +91,12 @@ def device_name() -> str:
 
 
 def continuation_note(*, restores: bool, repeats: bool | None) -> str:
-    """Says whether a continued run is the run that was not stopped, on the device in use.
+    """Returns how exactly a resumed run matches an uninterrupted one on the device in use.
 
     Args:
-        restores: Whether episodes in progress are brought back.
-        repeats: Whether the environment was seen to repeat itself from its seed; None: that is
-            not known.
+        restores: Whether episodes in progress are restored.
+        repeats: Whether the environment was found to be deterministic given its seed; None: not
+            checked.
     """
     kept = "networks, replay buffer and random states are restored"
     if not restores:
@@ -117,10 +117,10 @@ def continuation_note(*, restores: bool, repeats: bool | None) -> str:
 
 
 def check_precision(precision: str, mode: str) -> None:
-    """Refuses a precision that would only cost here, and warns of one that does not pay.
+    """Checks that the precision can be faster than float32 here; logs a warning if it may not be.
 
     Raises:
-        RunError: If this is a CPU without bfloat16 instructions and "mixed_bfloat16" is asked for.
+        RunError: If the precision is "mixed_bfloat16" on a CPU without bfloat16 instructions.
     """
     if precision != "mixed_bfloat16" or gpu() is not None:
         return
@@ -143,7 +143,7 @@ def check_precision(precision: str, mode: str) -> None:
 
 
 def _cpu_flags() -> set[str] | None:
-    """Reads what instructions the processor has; None where the system does not tell."""
+    """Reads the CPU's instruction set flags; returns None if the system does not report them."""
     try:
         lines = _CPU_FLAGS.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -153,8 +153,8 @@ def _cpu_flags() -> set[str] | None:
 
 
 _CGROUP = Path("/sys/fs/cgroup")
-# Limit and use of the control group that a container's processes are in, of version 2 and 1, and
-# what of the use is files that were read or written: it makes way for whoever needs memory.
+# A container's control group, versions 2 and 1: memory limit, usage, and statistics with the
+# inactive page cache within that usage, which the kernel reclaims under memory pressure.
 _LIMITS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     (
@@ -167,29 +167,29 @@ _LIMITS = (
 
 
 def available_memory() -> int:
-    """Returns the bytes that this process can still take: the machine's, or its container's."""
+    """Returns the bytes that this process can still allocate, given its machine and container."""
     available = int(psutil.virtual_memory().available)
     for limit, used, statistics, files in _LIMITS:
         try:
             left = int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
             lines = (_CGROUP / statistics).read_text().splitlines()
             left += int(dict(line.split() for line in lines).get(files, 0))
-        except (OSError, ValueError):  # none is set, or none here
+        except (OSError, ValueError):  # no limit, or no control group
             continue
         available = min(available, max(left, 0))
     return available
 
 
 def check_memory(needed: int, what: str, advice: str) -> None:
-    """Refuses what will not fit.
+    """Checks that enough memory is available.
 
     Args:
-        needed: Bytes.
-        what: What needs them.
-        advice: What to do otherwise.
+        needed: Required memory in bytes.
+        what: The consumer of the memory, for the message.
+        advice: How to need less memory, for the message.
 
     Raises:
-        RunError: If they are more than is available, with both numbers.
+        RunError: If `needed` exceeds the available memory, with both numbers.
     """
     available = available_memory()
     if needed > available:
@@ -200,11 +200,11 @@ def check_memory(needed: int, what: str, advice: str) -> None:
 
 
 def gigabytes(count: int) -> str:
-    """Writes a number of bytes."""
+    """Formats a number of bytes in GiB."""
     return f"{count / 2**30:.2f} GiB"
 
 
-# What is set in the environment of the process and can change the last bits.
+# Environment variables that can change the last bits of results.
 _VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
     "TF_XLA_FLAGS",
@@ -216,7 +216,7 @@ _PACKAGES = ("eagerly", "tensorflow", "keras", "numpy", "gymnasium", "mujoco")
 
 
 def conditions() -> dict[str, Any]:
-    """Returns the conditions of this process, to be kept in a manifest."""
+    """Returns the conditions that can affect the bits of results, for a checkpoint's manifest."""
     found: dict[str, Any] = {"python": platform.python_version(), "device": device_name()}
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -229,7 +229,7 @@ def conditions() -> dict[str, Any]:
 
 
 def differing(saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
-    """Lists the conditions that are not what they were, as readable pairs."""
+    """Returns a readable text for each condition that has changed."""
     return [
         f"{name} was {saved.get(name)}, is {current.get(name)}"
         for name in sorted(saved.keys() | current.keys())

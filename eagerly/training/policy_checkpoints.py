@@ -1,4 +1,4 @@
-"""Policy checkpoints: the policy that is kept is the one whose worst episode was the best."""
+"""Policy checkpoints: keeps the policy whose worst episode was the best."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ LONGEST_EPISODE = 100_000  # steps
 
 
 class PolicyCheckpoints(UpdateBudget):
-    """Judges the current policy by the episodes that it collects, and keeps the best one.
+    """Assesses the current policy by the episodes that it collects, and keeps the best policy.
 
     Fujimoto et al. 2023, "For SALE: State-Action Representation Learning for Deep Reinforcement
-    Learning", section 5.1. A policy is as good as its worst episode. Once that is worse than the
-    kept policy's, the policy is trained at once. After enough episodes it is kept instead, and then
-    trained. Training makes the updates that all steps since the last time owe, in whole calls.
+    Learning", section 5.1. A policy's score is the return of its worst episode. As soon as that
+    falls below the kept policy's score, training resumes. If it does not within the required number
+    of episodes, the current policy replaces the kept one, and training resumes. Training makes the
+    updates owed since it last ran, in whole calls.
 
-    An episode during which the policy changed, because another environment's episode ended, does
-    not count.
+    An episode does not count if the policy changed during it, because another environment's
+    episode ended.
 
     Args:
-        agent: The agent whose policy is judged.
+        agent: The agent whose policy is assessed.
         config: The settings of the run.
 
     Attributes:
-        policy: Calls the policy that is kept; at first the agent's own.
-        best: The worst return of the policy that is kept; None before there is one.
-        kept: How many policies were kept so far.
-        has_learned: Whether the policy that is kept has had an update.
-        was_given: Whether the first policy is that of another run, and not an untrained one.
+        policy: The kept policy; initially a copy of the agent's.
+        best: The worst return of the kept policy; None before a policy is kept.
+        kept: How many policies have been kept so far.
+        has_learned: Whether the kept policy has been updated.
+        was_given: Whether the first policy comes from another run and is not untrained.
     """
 
     warmup_ends_with_episode: ClassVar[bool] = True
@@ -53,21 +54,21 @@ class PolicyCheckpoints(UpdateBudget):
         self._agent, self._config = agent, config
         self._model = agent.another_policy()
         self.policy = acting_policy(self._model, agent.actions.size)
-        self.take_policy()  # a factory of the user may have drawn other weights
+        self.take_policy()  # a user's factory may initialize differently
         self.best: float | None = None
         self.kept, self.has_learned, self.was_given = 0, False, False
         self._is_rescaled = False
-        self._worst: float | None = None  # of the current policy
-        self._judged = 0  # its episodes
-        # `[N]`: whether an environment's episode began under an earlier policy, or at random.
+        self._worst: float | None = None  # return of the current policy's worst episode
+        self._judged = 0  # episodes of the current policy
+        # `[N]`: whether an environment's episode began with an earlier policy or random actions.
         self._stale = np.zeros(0, bool)
-        self._waiting = 0  # steps that owe updates once the policy may change
-        self._has_begun = False  # whether a step has owed updates
-        self._since_end = 0  # steps of each environment since an episode ended
+        self._waiting = 0  # steps whose updates are deferred until the policy may change
+        self._has_begun = False  # whether any step has owed updates, after the warm-up
+        self._since_end = 0  # steps per environment since an episode ended
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """The weights of the policy that is kept, by path."""
+        """The weights of the kept policy, by path."""
         return weights_by_path(self._model)
 
     @weights.setter
@@ -76,15 +77,15 @@ class PolicyCheckpoints(UpdateBudget):
         self.policy.refresh()
 
     def take_policy(self) -> None:
-        """Makes the kept policy a copy of the agent's."""
+        """Copies the agent's policy to the kept policy."""
         copy_variables(self._agent.acting, self._model)
         self.policy.refresh()
 
     def record_rollout(self, rollout: Rollout, steps: int) -> None:
-        """Counts the steps of a round, and where episodes ended judges the policy.
+        """Counts the steps of a round, and assesses the policy if an episode ended.
 
         Raises:
-            RunStoppedError: If no episode has ended in 100,000 steps of each environment.
+            RunStoppedError: If no episode has ended for more than 100,000 steps per environment.
         """
         self._waiting += steps
         self._has_begun = self._has_begun or steps > 0
@@ -100,10 +101,10 @@ class PolicyCheckpoints(UpdateBudget):
             )
 
     def _judge(self, rollout: Rollout) -> None:
-        """Judges the current policy, keeps it if it is no worse, and lets it be trained."""
+        """Assesses the current policy; once decided, keeps or discards it and releases updates."""
         self._count(rollout)
         if self._owed + self._step * self._waiting < self._call:
-            return  # nothing would change: the same policy continues, and so does its judgment
+            return  # no update would follow: continue to assess the same policy
         config, updates = self._config, self._agent.updates
         is_late = updates > config.checkpoint_episodes_after
         if is_late and not self._is_rescaled:
@@ -123,11 +124,11 @@ class PolicyCheckpoints(UpdateBudget):
 
     @property
     def _is_worse(self) -> bool:
-        """Whether the current policy is already known to be worse than the one that is kept."""
+        """Whether the current policy is already known to be worse than the kept one."""
         return self._worst is not None and self.best is not None and self._worst < self.best
 
     def _count(self, rollout: Rollout) -> None:
-        """Counts the episodes of a round that the current policy collected from their beginning."""
+        """Counts the episodes of a round that the current policy collected from their start."""
         if not self._has_begun:
             self._mark(rollout)
             return
@@ -141,10 +142,10 @@ class PolicyCheckpoints(UpdateBudget):
             self._stale[episode.environment] = False
 
     def _mark(self, rollout: Rollout) -> None:
-        """Marks the environments within an episode, which the next policy will not have begun."""
+        """Marks the environments in mid-episode, whose episodes the next policy did not start."""
         self._stale = ~rollout.ended[-1]
 
     def scalars(self) -> dict[str, float]:
-        """Returns how many policies were kept, and the worst return of the one that is."""
+        """Returns the number of kept policies, and the worst return of the current kept policy."""
         found = {"checkpoints/kept": float(self.kept)}
         return found if self.best is None else found | {"checkpoints/worst_return": self.best}

@@ -1,4 +1,4 @@
-"""A profiler trace of the train body, for TensorBoard."""
+"""Profiles the train body for TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eagerly.storage.files import RunFiles
 
 
 class Profile:
-    """Traces some calls of the train body; not the first, which compiles.
+    """Traces calls of the train body, starting with the second because the first one compiles.
 
     Args:
-        path: The run directory; the trace goes to `plugins/profile` in it.
-        calls: How many calls are traced; 0 for none.
+        path: The run directory. The trace is written to its `plugins/profile` folder.
+        calls: How many calls to trace; 0 for none.
     """
 
     def __init__(self, path: Path, calls: int) -> None:
@@ -27,7 +27,7 @@ class Profile:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Surrounds one call."""
+        """Wraps one call of the train body."""
         self._made += 1
         if self._made == self._first <= self._last:
             for folder in ("plugins", "plugins/profile"):
@@ -39,7 +39,7 @@ class Profile:
             self.close()
 
     def close(self) -> None:
-        """Writes what was traced, also if the calls were fewer."""
+        """Writes the trace, even if fewer calls were made."""
         if self._running:
             tf.profiler.experimental.stop()
             self._running = False

@@ -1,4 +1,4 @@
-"""Runs that train in processes of their own, each with a log of what it prints."""
+"""Trains runs in separate processes, each with a log of its output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from eagerly.storage.files import RunFiles
 from eagerly.storage.run_settings import flag_words
 
-# Exit codes of a run that saved itself because it was asked to end, or that was asked before it
-# could listen and had nothing to save.
+# Exit codes of a run stopped by signal N: 128 + N after saving, -N if the signal came before the
+# handlers were installed, with nothing to save.
 STOPPED = frozenset(
     code
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,30 +23,30 @@ STOPPED = frozenset(
 
 
 def train_command(agent: str, given: Mapping[str, Any], *words: str) -> list[str]:
-    """Writes the command that trains a run in a process of its own.
+    """Returns the command that trains a run in a separate process.
 
     Args:
         agent: Name of the agent.
-        given: Settings by name, as they would be typed.
-        words: Further words.
+        given: Settings by name, passed as command-line options.
+        words: Further arguments.
     """
-    # -P: otherwise Python looks for every module in the working directory first.
+    # Without -P, Python would search the working directory for modules first.
     program = [sys.executable, "-P", "-m", "eagerly.scripts.train"]
     return [*program, agent, *flag_words(given), *words]
 
 
 class TrainingProcess(subprocess.Popen[bytes]):
-    """A process that trains, in a session of its own: Ctrl-C reaches only the process above it.
+    """A training process in a new session, so that Ctrl-C reaches only its parent.
 
     Args:
-        command: What it runs.
-        log: The file to which everything that it prints is appended. A link is not followed.
-        env: Its environment variables; None for those of this process.
-        pass_fds: File descriptors that it inherits.
+        command: The command.
+        log: The file to which all output is appended. Links are not followed.
+        env: Environment variables; None for those of this process.
+        pass_fds: File descriptors to inherit.
 
     Raises:
         OSError: If the log cannot be written or the process cannot be started.
-        ValueError: If something other than a file stands in the place of the log.
+        ValueError: If the log's path exists and is not a regular file.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class TrainingProcess(subprocess.Popen[bytes]):
             )
 
     def printed(self) -> str:
-        """Returns what this process has printed so far."""
+        """Returns the output of this process so far."""
         with self._files.open(self._name) as file:
             file.seek(self._log_start)
             return file.read().decode("utf-8", "replace")
 
     def stop(self, patience: float) -> int:
-        """Asks it to save and end; kills it if that takes too long.
+        """Sends SIGTERM, on which the process saves and exits; kills it if that takes too long.
 
         Args:
-            patience: Seconds to wait before it is killed.
+            patience: Seconds to wait before killing it.
 
         Returns:
-            Its exit code.
+            The exit code.
         """
         self.terminate()
         try:

@@ -1,4 +1,4 @@
-"""Stopping well: the first signal asks, the second insists."""
+"""Graceful stopping: the first signal requests a stop, the second one forces it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal that ends the process as Ctrl-C does: what is open is closed, and nothing stays.
+    """Raised on SIGTERM or SIGHUP. Like Ctrl-C, it unwinds the stack, so that resources are closed.
 
     Args:
         number: The signal.
-        text: What had happened by then; "" if there is nothing to add.
+        text: The state of the run, such as "saved at step 1000"; "" if there is nothing to add.
 
     Attributes:
         number: The signal.
@@ -30,9 +30,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminated_by_signals() -> Iterator[None]:
-    """While entered, SIGTERM and SIGHUP raise `Terminated`; a second one ends the process at once.
+    """Raises `Terminated` on SIGTERM and SIGHUP while entered; a repeated signal kills the process.
 
-    Outside the main thread, where Python delivers no signals, it does nothing.
+    Does nothing outside the main thread, where Python delivers no signals.
     """
 
     def receive(number: int, frame: FrameType | None) -> None:
@@ -42,7 +42,7 @@ def terminated_by_signals() -> Iterator[None]:
     numbers = [signal.SIGTERM, signal.SIGHUP]
     if threading.current_thread() is not threading.main_thread():
         numbers = []
-    # What `nohup` ignores stays ignored.
+    # Signals that `nohup` ignores stay ignored.
     numbers = [each for each in numbers if signal.getsignal(each) != signal.SIG_IGN]
     previous = {number: signal.signal(number, receive) for number in numbers}
     try:
@@ -53,17 +53,18 @@ def terminated_by_signals() -> Iterator[None]:
 
 
 class StopSignals:
-    """While entered, turns the first SIGINT, SIGTERM or SIGHUP into a request to stop.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a request to stop, while entered.
 
-    The loop reads `received` where it can stop without losing anything. A second signal ends the
-    process at once. Outside the main thread, where Python delivers no signals, it does nothing.
+    The training loop checks `received` where it can stop without losing data. A second SIGINT or
+    SIGTERM ends the process immediately; repeated SIGHUPs are ignored. Does nothing outside the
+    main thread, where Python delivers no signals.
 
     Args:
-        numbers: The signals to handle from the beginning; all three by default.
+        numbers: The signals to handle on entry; all three by default.
 
     Attributes:
-        received: The first signal, None while there was none.
-        then: Called by the signal handler when the first signal has come.
+        received: The first signal; None if none was received.
+        then: Called by the signal handler on the first signal.
     """
 
     def __init__(self, *numbers: signal.Signals) -> None:
@@ -85,7 +86,7 @@ class StopSignals:
         self._previous.clear()
 
     def listen(self, *numbers: signal.Signals) -> None:
-        """Handles these signals, too, until exit."""
+        """Handles these signals as well, until exit."""
         if self.received or threading.current_thread() is not threading.main_thread():
             return
         for number in numbers:
@@ -95,11 +96,11 @@ class StopSignals:
             signal.signal(number, self._receive)
 
     def raise_received(self, text: str) -> None:
-        """Raises the exception of the signal that was received, if there was one.
+        """Raises the exception of the received signal, if any.
 
         Raises:
             KeyboardInterrupt: On SIGINT.
-            Terminated: On SIGTERM and SIGHUP; it is a `KeyboardInterrupt`.
+            Terminated: On SIGTERM and SIGHUP. It derives from `KeyboardInterrupt`.
         """
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt(text)
@@ -108,10 +109,10 @@ class StopSignals:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        # Set by name: a process that was started in the background has SIGINT ignored.
+        # Not the previous handlers: background processes start with SIGINT ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if signal.SIGHUP in self._previous:
-            # A terminal that goes away sends it more than once.
+            # A closing terminal sends it more than once.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.then()

@@ -1,4 +1,4 @@
-"""The curves of a run: `evaluations.csv`, and TensorBoard's scalars, settings and graph."""
+"""Writes a run's curves: `evaluations.csv`, and TensorBoard's scalars, settings and graph."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _METRICS = [
     hp.Metric(BEST, display_name="best return"),
     hp.Metric(_MEAN, display_name="last return"),
 ]
-# What TensorBoard's tab Custom Scalars shows together: title, and the tags of each chart.
+# Groups of TensorBoard's Custom Scalars tab: title, and the tags of each chart.
 _LAYOUT = {
     "Returns": {
         "evaluation": [_MEAN, BEST],
@@ -58,7 +58,7 @@ _LAYOUT = {
 
 
 def _layout() -> Any:
-    """Returns the layout of the tab Custom Scalars, with the spread of evaluations as a band."""
+    """Returns the Custom Scalars layout, with the range of evaluation returns as a band."""
     categories = []
     for title, parts in _LAYOUT.items():
         charts = [
@@ -76,17 +76,16 @@ def _layout() -> Any:
 
 
 class Summaries(Callback, Saved):
-    """Gathers what happens between two points of the curves, and writes the means.
+    """Accumulates values between two points of the curves, and writes their means.
 
-    A (tag, step) is written once, whatever happens in between: episodes that end in the same
-    window share a point.
+    Each (tag, step) is written only once: episodes that end in the same window share a point.
 
     Args:
-        config: Determines how often points are written, and whether histograms are.
+        config: Determines how often points are written, and whether histograms are included.
 
     Attributes:
-        log: The event file, which `open` opens before anything is written.
-        table: `evaluations.csv`, as well.
+        log: The event file. Call `open` before anything is written.
+        table: `evaluations.csv`, also opened by `open`.
     """
 
     log: EventLog
@@ -99,30 +98,30 @@ class Summaries(Callback, Saved):
         self._last = (time.perf_counter(), 0, 0)
 
     def open(self, run: Run) -> None:
-        """Opens the files of a run, to append to them."""
+        """Opens a run's event file and evaluation table for appending."""
         self.log, self.table = EventLog(run.path), EvaluationTable(run.evaluations_path)
 
     def flush(self) -> None:
-        """Writes what still waits for space.
+        """Writes records that are still waiting for disk space.
 
         Raises:
-            OSError: If it cannot be written; nothing is lost, and the next time tries again.
+            OSError: If they cannot be written. Nothing is lost, and the next call retries.
         """
         self.log.flush()
         self.table.flush()
 
     def on_begin(self, training: TrainerView) -> None:
-        """Starts the clock of the speed curves, and the event file, which says when that was."""
+        """Starts the timer of the speed curves and records the start time in the event file."""
         self.log.add(training.steps)
         self._last = (time.perf_counter(), training.steps, training.updates)
 
     def settings(self, run: Run, agent: Agent, steps: int) -> None:
-        """Writes the settings as a table, and those that act for the hparams dashboard.
+        """Writes all settings as a table, and the active ones to the HParams dashboard.
 
         Args:
-            run: The run, by whose name the dashboard calls it.
-            agent: Its agent, which knows the spaces.
-            steps: Where on the table's axis they stand.
+            run: The run. The dashboard shows the name of its directory.
+            agent: Its agent, which provides the spaces.
+            steps: Environment steps done, the position of the table on the time axis.
         """
         settings = run.settings()
         rows = "".join(f"| {name} | {value} |\n" for name, value in settings.items())
@@ -141,13 +140,13 @@ class Summaries(Callback, Saved):
         )
 
     def begin(self, run: Run, agent: Agent, steps: int, saved: Checkpoint | None) -> None:
-        """Writes the settings if they are new, and in a new run the layout and the update's graph.
+        """Writes new or overridden settings, and in a new run the layout and the update's graph.
 
         Args:
             run: The run.
             agent: Its agent.
             steps: Environment steps done.
-            saved: The checkpoint from which the run continues, None in a new one.
+            saved: The checkpoint from which the run resumes; None in a new run.
         """
         if not saved:
             self._add_all(0, _layout())
@@ -158,7 +157,7 @@ class Summaries(Callback, Saved):
             self.settings(run, agent, steps)
 
     def video(self, preview: tuple[int, int, bytes], steps: int) -> None:
-        """Shows an animation, width, height and GIF, under Images."""
+        """Writes an animation, given as width, height and GIF, for TensorBoard's Images tab."""
         width, height, content = preview
         about = "The first evaluation episode, as it would be played at this step."
         metadata = create_summary_metadata("evaluation episode", about)
@@ -168,7 +167,7 @@ class Summaries(Callback, Saved):
         self._add_all(steps, video)
 
     def histograms(self, models: Iterable[keras.Model], steps: int) -> None:
-        """Writes a histogram of every weight."""
+        """Writes a histogram of each variable of the models."""
         weights = {
             f"{model.name}/{variable.path.removeprefix(f'{model.name}/')}": variable.numpy()
             for model in models
@@ -177,7 +176,7 @@ class Summaries(Callback, Saved):
         self._add_all(steps, *(histogram_pb(name, values) for name, values in weights.items()))
 
     def on_rollout(self, training: TrainerView, rollout: Rollout) -> None:
-        """Takes the episodes that ended, and their infos."""
+        """Adds the returns, lengths and infos of finished episodes to the means."""
         if episodes := rollout.episodes:
             returns = np.array([each.total_reward for each in episodes])
             lengths = np.array([each.length for each in episodes])
@@ -186,7 +185,7 @@ class Summaries(Callback, Saved):
             self._add({f"training_info/{name}": np.array([v]) for name, v in info.items()})
 
     def on_update(self, training: TrainerView, metrics: Mapping[str, np.ndarray]) -> None:
-        """Takes the metrics of a call of the train body, some values each."""
+        """Adds the metrics of a call of the train body, one value per update, to the means."""
         self._add(metrics)
 
     def _add(self, found: Mapping[str, np.ndarray]) -> None:
@@ -196,7 +195,7 @@ class Summaries(Callback, Saved):
             entry[1] += len(values)
 
     def on_round(self, training: TrainerView) -> None:
-        """Writes a point of the curves where one is due: means since the last one, and speed."""
+        """Writes a point of the curves if due: the means since the last point, and the speed."""
         steps = training.steps
         if not training.run.config.is_due(self._every, steps):
             return
@@ -216,7 +215,7 @@ class Summaries(Callback, Saved):
             self.histograms((module.network for module in modules), steps)
 
     def on_evaluation(self, training: TrainerView, evaluation: Evaluation, is_best: bool) -> None:
-        """Writes the figures of an evaluation, and the best mean return so far, if there is one."""
+        """Writes the statistics of an evaluation, and the best mean return so far, if any."""
         training.run.check_lock()
         figures = _figures("evaluation", evaluation)
         for name, other in evaluation.others.items():
@@ -226,13 +225,13 @@ class Summaries(Callback, Saved):
         if math.isfinite(training.best_return):
             figures[BEST] = training.best_return
         self._scalars(figures, training.steps)
-        # After the points: a process that dies in between has not made this evaluation.
+        # After the points: without its row in the table, an evaluation does not count.
         self.table.add(evaluation.row(training.steps, training.policies.updates))
 
     def on_end(self, training: TrainerView) -> None:
-        """Makes an evaluation after the last checkpoint durable: no other checkpoint will do it."""
+        """Syncs the files to disk: no checkpoint does so after a final evaluation."""
         self.log.sync()
-        self.table.sync()  # last: its row says that the run is finished
+        self.table.sync()  # last: its row marks the run as finished
 
     def _scalars(self, values: Mapping[str, float], steps: int) -> None:
         self._add_all(steps, *(scalar_pb(tag, value) for tag, value in values.items()))
@@ -241,7 +240,7 @@ class Summaries(Callback, Saved):
         """Writes summaries as one record."""
         record = Summary()
         for summary in summaries:
-            record.MergeFromString(summary.SerializeToString())  # TensorFlow has a class of its own
+            record.MergeFromString(summary.SerializeToString())  # may be TensorFlow's class
         self.log.add(steps, summary=record)
 
     def _check(self, values: dict[str, Any]) -> None:
@@ -254,5 +253,5 @@ def _figures(group: str, evaluation: Evaluation) -> dict[str, float]:
 
 
 def _plain(value: Any) -> Any:
-    """Writes a setting as the dashboard takes it: a number, a truth value or text."""
+    """Converts a setting to a type that the dashboard supports: number, boolean or text."""
     return format_setting(value) if isinstance(value, dict | tuple) else value

@@ -1,4 +1,4 @@
-"""The training loop: collect, learn, evaluate, checkpoint."""
+"""The training loop: collect, update, evaluate, checkpoint."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from eagerly.training.signals import StopSignals
 
 
 class Trainer:
-    """Trains the agent of a run, from its beginning or from its newest checkpoint.
+    """Trains the agent of a run, starting from its newest checkpoint, if any.
 
     Args:
-        run: The run, as `open_run` returned it.
-        callbacks: Hear what happens, and can stop the run.
-        newest: The newest intact checkpoint, where the caller has looked already.
+        run: The run, as returned by `open_run`.
+        callbacks: Callbacks, which observe the run and can stop it.
+        newest: The newest intact checkpoint, if the caller has already found it.
         profile_calls: Calls of the train body to trace for TensorBoard's profiler.
 
     Attributes:
-        run, config: The run as given, and its settings.
-        agent, buffer: The agent, and its replay buffer.
+        run, config: The run and its settings.
+        agent, buffer: The agent and its replay buffer.
         observations, actions: Their layouts.
         collector: Acts in the environments and fills the buffer.
-        budget: Decides when updates are made; with policy checkpoints it keeps the best policy.
-        policies: The policy that is evaluated, and the best one so far.
+        budget: Decides when updates are made. With policy checkpoints, it also keeps the best
+            policy.
+        policies: The evaluated policy and the best policy so far.
         checkpoints: Resumes and saves the run.
-        stop_reason: Why a callback stopped the run; "" while none did.
+        stop_reason: The reason passed to `stop`; "" if the run was not stopped.
 
     Raises:
-        RunError: If the run cannot be made, continued or written.
+        RunError: If the run cannot be created, resumed or written.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class Trainer:
         self.run, self.config = run, run.config
         self._opened, self._closed, self.stop_reason = ExitStack(), False, ""
         self._signals, self._training, self._must_advance = StopSignals(), False, False
-        self._due_at = 0  # step of the next evaluation, point of the curves or checkpoint
+        self._due_at = 0  # step of the next evaluation, curve point or checkpoint
         self._opened.callback(run.unlock)
-        # A round that was begun goes on in a thread, whatever is done here meanwhile.
+        # Held until `close`: a round may be in flight in a background thread at any time.
         self._opened.enter_context(single_blas_thread())
         try:
             self._callbacks = Callbacks(callbacks)
@@ -86,8 +87,8 @@ class Trainer:
         try:
             saved = self.checkpoints.begin(newest)
             self._evaluator.restore(saved.manifest.pending if saved else ())
-            # Until here nothing on disk was touched: what cannot be continued stays as it was.
-            run.write(self.steps)  # from here on a path that was made up is settled
+            # Nothing on disk has changed so far: a run that cannot be resumed stays intact.
+            run.write(self.steps)  # finalizes a generated directory name
             self.checkpoints.open(saved)
             self.summaries.open(run)
             self._opened.callback(self.summaries.log.close)
@@ -99,7 +100,7 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Environment steps so far, counting every environment."""
+        """Environment steps so far, summed over all environments."""
         return self.collector.steps if hasattr(self, "collector") else 0
 
     @property
@@ -109,57 +110,58 @@ class Trainer:
 
     @property
     def best_return(self) -> float:
-        """The best mean return of an evaluation since the first update, -inf without one."""
+        """The best mean return of an evaluation since the first update; -inf without one."""
         return self.policies.best_return
 
     @property
     def policy(self) -> Policy:
-        """The deterministic policy as it is now."""
+        """The current deterministic policy."""
         return self._evaluator.policy()
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended, and was evaluated since its first update or at its end."""
+        """Whether the run has ended with a best policy or a final evaluation."""
         at_end = self.summaries.table.last_step == self.steps
         return self.has_ended and (self.policies.best_step is not None or at_end)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run has its steps, or its return, and the last round is complete."""
+        """Whether the run has reached its steps or target return and completed the last round."""
         steps, best = self.collector.steps, self.policies.best_return
         return steps >= self._due_at and self.config.is_reached(steps, best) and not self.in_round
 
     @property
     def in_round(self) -> bool:
-        """Whether the newest round still owes updates, an evaluation or a video."""
+        """Whether the newest round still has updates or other work to do."""
         return bool(self._evaluator.pending) or self._is_call_due
 
     @property
     def _is_call_due(self) -> bool:
-        """Whether a call of the train body is owed, and can be made: a buffer may wait for rows."""
+        """Whether a call of the train body is owed, and the buffer has rows to sample."""
         return self.budget.is_call_due and len(self.buffer) > 0
 
     @property
     def _is_stopping(self) -> bool:
-        """Whether a signal or a callback has asked to stop."""
+        """Whether a signal or a callback has requested a stop."""
         received = self._signals.received and not self._must_advance
         return bool(received or self.stop_reason)
 
     def stop(self, reason: str) -> None:
-        """Saves and ends `train` after the current call or evaluation step; logs the reason."""
+        """Ends `train`, after saving, once the current call or evaluation step is complete."""
         self.stop_reason = reason or "asked to stop"
         self.collector.environments.expect_stop()
 
     def train(self, signals: StopSignals | None = None) -> None:
-        """Runs until the run is finished, or a signal or a callback asks to stop; then saves.
+        """Trains until the run is finished or a signal or callback requests a stop, then saves.
 
         Args:
-            signals: Of a caller that reads `received` afterwards; None: they are raised here.
+            signals: Signal handlers whose `received` the caller checks afterwards. None: a received
+                signal is raised after saving.
 
         Raises:
             KeyboardInterrupt: "saved at step N" on SIGINT; `Terminated` on SIGTERM and SIGHUP.
-            RunError: If a value is not finite, a file cannot be written, or an environment fails:
-                the newest checkpoint stays. If a callback raised: everything is saved.
+            RunError: If a value is not finite, a file cannot be written, or an environment fails;
+                the newest checkpoint remains. Also if a callback raised an exception, after saving.
         """
         self._check_open()
         if self._training:
@@ -181,7 +183,7 @@ class Trainer:
         missing = "No checkpoint was written from it."
         try:
             self._tell("on_begin")
-            # A job that is always preempted while it starts advances all the same.
+            # A job that is preempted at every start must still make progress.
             self._must_advance = self._signals.received is not None
             while not (self.has_ended or self._is_stopping):
                 self._round()
@@ -189,7 +191,7 @@ class Trainer:
             missing = "Everything is saved."
             if not (self.finished or self._is_stopping):
                 missing = "Only the evaluation at its end is missing."
-                # After the checkpoint: whatever extends the run cuts it off again.
+                # After the checkpoint, so that extending the run discards this evaluation.
                 with suppress(InterruptedEvaluationError):
                     self._tell("on_evaluation", *self._evaluator.evaluate())
             self._tell("on_end")
@@ -201,8 +203,8 @@ class Trainer:
             raise RunError(f"stopped after step {self.steps}: {what}{missing}") from error
 
     def _round(self) -> None:
-        """Collects a round, makes the updates owed, and does what is due."""
-        if is_last_part := self.in_round:  # a round that was stopped is completed first
+        """Collects a round, makes the updates owed, then evaluates, logs and saves if due."""
+        if is_last_part := self.in_round:  # complete an interrupted round first
             is_last_part = not self._is_call_due
         else:
             self._collect()
@@ -223,7 +225,7 @@ class Trainer:
                 self.checkpoint()
 
     def _collect(self) -> None:
-        """Collects a round, and counts what it owes."""
+        """Collects a round and adds its steps to the update budget."""
         if self.collector.steps >= self._due_at:
             self._due_at = self.config.next_due(self.collector.steps)
         rollout = self.collector.collect()
@@ -238,20 +240,19 @@ class Trainer:
             self._tell("on_rollout", rollout)
 
     def _learn(self) -> None:
-        """Makes the updates of one call of the train body."""
         with self._profile.call():
             metrics = self.agent.train(self.buffer, self.config.updates_per_call)
         self.budget.record_updates()
         self._tell("on_update", metrics)
 
     def _tell(self, event: str, *about: Any) -> None:
-        """Calls the method `event` of each callback; the first exception asks the run to stop."""
+        """Calls the method `event` of each callback; an exception requests a stop."""
         getattr(self.summaries, event)(self, *about)
         if reason := self._callbacks.tell(event, self, *about):
             self.stop(reason)
 
     def _between_steps(self) -> None:
-        """Interrupts an evaluation or a video on request, and saves in time if it takes long."""
+        """Interrupts an evaluation or video if requested; saves if a timed checkpoint is due."""
         if self._is_stopping:
             raise InterruptedEvaluationError
         if self.checkpoints.waited_long:
@@ -259,11 +260,11 @@ class Trainer:
                 self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Saves everything.
+        """Saves a checkpoint.
 
         Raises:
             FloatingPointError: If a weight is not finite.
-            OSError: If something cannot be written. The newest checkpoint stays the last one.
+            OSError: If a file cannot be written. The previous checkpoint remains the newest one.
             RunError: If the trainer is closed.
         """
         self._check_open()
@@ -281,6 +282,6 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """Closes environments, their processes, and the event file; frees the run directory."""
+        """Closes environments, their processes and the event file; unlocks the run directory."""
         self._closed = True
         self._opened.close()

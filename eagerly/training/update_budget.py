@@ -1,4 +1,4 @@
-"""The update budget: how many updates the steps done allow, counted exactly and cheaply."""
+"""The update budget: the exact number of updates allowed by the steps done."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import ClassVar
 from eagerly.environments.group import Rollout
 from eagerly.state import Saved
 
-# More than any run leaves: long episodes of many environments owe so much where updates are made at
-# their ends.
+# Upper bound for saved values. Many environments with long episodes accumulate large budgets if
+# updates happen only when episodes end.
 _LARGEST = 10**9
 
 
 class UpdateBudget(Saved):
-    """Updates that the steps done allow and that are not yet made, in calls of a fixed size.
+    """Counts the updates allowed by the steps done but not yet made, in calls of a fixed size.
 
-    The trainer calls `record_rollout` after every round, then makes calls while `is_call_due`, and
-    only then collects again. It saves the state, so that a run that was stopped between two calls
-    makes the rest of them first. A subclass changes when updates are made: it overrides
-    `record_rollout` to count steps later, and names its own attributes in `_saved`, beside those of
-    this class.
+    The trainer calls `record_rollout` after every round, then makes calls while `is_call_due` is
+    true, and only then collects again. Checkpoints include the state, so that a run stopped between
+    two calls first makes the remaining ones. A subclass can change when updates are made: override
+    `record_rollout` to count steps later, and add its attributes to `_saved`.
 
-    It counts in whole numbers of a fraction of an update: Python's fractions would cost more in
-    every step than storing the transition does.
+    Counts are integer multiples of a fraction of an update. Arithmetic with `Fraction` at every
+    step would cost more than storing the transition.
 
     Args:
-        replay_ratio: Updates per step.
-        per_call: Updates made in one call.
+        replay_ratio: Updates per environment step.
+        per_call: Updates per call of the train body.
 
     Attributes:
         warmup_ends_with_episode: Whether random actions continue, in all environments, to the end
@@ -46,7 +45,7 @@ class UpdateBudget(Saved):
 
     @property
     def owed(self) -> Fraction:
-        """Updates owed, a fraction where the replay ratio is one."""
+        """Updates owed, possibly fractional."""
         return Fraction(self._owed, self._unit)
 
     @owed.setter
@@ -63,19 +62,19 @@ class UpdateBudget(Saved):
 
         Args:
             rollout: The round.
-            steps: How many of its steps came after the warm-up and owe updates, in [0, T N].
+            steps: Its steps made after the warm-up, which owe updates, in [0, T N].
 
         Raises:
-            RunStoppedError: If the run cannot continue. It ends, saved, with that message.
+            RunStoppedError: If the run cannot continue. It is saved and ends with this message.
         """
         self._owed += self._step * steps
         self.is_call_due = self._owed >= self._call
 
     def record_updates(self) -> None:
-        """Counts a call."""
+        """Subtracts the updates of one call."""
         self._owed -= self._call
         self.is_call_due = self._owed >= self._call
 
     def scalars(self) -> dict[str, float]:
-        """Returns numbers that curves show."""
+        """Returns values to plot as curves; none by default."""
         return {}

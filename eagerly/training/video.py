@@ -1,4 +1,4 @@
-"""Videos of episodes, also on a machine without a display."""
+"""Records videos of episodes, with or without a display."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from eagerly.training.evaluation import Evaluation, PolicyLike, run_episodes
 
 _log = logging.getLogger(__name__)
 
-_DEFAULT_RATE = 30  # frames per second, where the environment does not say
+_DEFAULT_RATE = 30  # frames per second, if the environment does not specify it
 _PREVIEW_FRAMES, _PREVIEW_PIXELS, _PREVIEW_SECONDS = 100, 240, 20.0
 
 
 class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that says why it cannot draw itself."""
+    """An environment that can report why rendering fails."""
 
     def picture(self) -> np.ndarray | str:
-        """Returns a picture `[height, width, 3]`, or the reason why there is none."""
+        """Returns an image `[height, width, channels]` uint8, or the reason why rendering fails."""
         try:
             frame: Any = self.env.render()
-        except Exception as error:  # every renderer fails in a way of its own
+        except Exception as error:  # renderers raise different exceptions
             why = f"{type(error).__name__}: {error}".removesuffix(": ")
             return missing_library() or f"{why}; a video needs its render mode rgb_array"
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
@@ -54,7 +54,7 @@ class Drawing(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def missing_library() -> str | None:
-    """Names the system package that MuJoCo lacks for drawing without a display, if it does."""
+    """Returns a message if the library that MuJoCo needs to render without a display is missing."""
     if os.environ.get("MUJOCO_GL") != "egl" or ctypes.util.find_library("EGL"):
         return None
     return (
@@ -65,10 +65,10 @@ def missing_library() -> str | None:
 
 @dataclass(frozen=True)
 class _DrawnMaker:
-    """Makes an environment that draws itself, in the process that it is sent to.
+    """Creates a rendering environment in the process to which it is sent.
 
-    The renderer is chosen there before the environment's package is imported, because some
-    packages, dm_control among them, look for a renderer while they are imported.
+    The renderer is selected there before the environment's package is imported. Some packages, such
+    as dm_control, look for a renderer on import.
     """
 
     make: EnvironmentMaker
@@ -89,7 +89,7 @@ def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
     choose_renderer()
     try:
         env = make(render_mode="rgb_array")
-    except Exception as error:  # importing MuJoCo fails already, and not with an ImportError
+    except Exception as error:  # MuJoCo's import may fail with other than ImportError
         reason = missing_library()
         if reason is None:
             raise
@@ -100,9 +100,9 @@ def _drawing(make: EnvironmentMaker) -> gymnasium.Env[Any, Any]:
 
 
 def _let_camera_follow(env: gymnasium.Env[Any, Any]) -> None:
-    """Takes the camera "track" of a MuJoCo model that has one: what runs would leave the picture.
+    """Selects a MuJoCo model's "track" camera, if any, so that moving robots stay in view.
 
-    Gymnasium's own choice of it is overruled by the distance that its environments set.
+    Gymnasium selects it by default, but the camera distance set by its environments overrides that.
     """
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is None:
@@ -115,15 +115,15 @@ def _let_camera_follow(env: gymnasium.Env[Any, Any]) -> None:
 
 
 def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple[int, int, bytes]:
-    """Creates a small animation of a video that was recorded.
+    """Creates a small animation from a recorded video.
 
     Args:
-        video: The MP4.
-        watch: Called after every image that was read.
+        video: The MP4 file.
+        watch: Called after each frame is read.
 
     Returns:
-        Width, height, and a GIF of at most 100 frames that lasts as long as the video, or 20
-        seconds.
+        Width, height, and a GIF of at most 100 frames and 240 pixels per side, which lasts as long
+        as the video, but at most 20 seconds.
 
     Raises:
         RunError: If the video cannot be read.
@@ -144,24 +144,24 @@ def preview(video: Path, *, watch: Callable[[], object] = lambda: None) -> tuple
         content = BytesIO()
         duration = 1000 * min(every / rate, _PREVIEW_SECONDS / len(small))
         imageio.mimsave(content, small, format="GIF", duration=duration, loop=0)
-    except Exception as error:  # readers fail in ways of their own
+    except Exception as error:  # readers raise different exceptions
         raise RunError(f"no preview can be made of {video}: {error}") from error
     height, width = small[0].shape[:2]
     return width, height, content.getvalue()
 
 
 class Camera:
-    """Records episodes in an environment of its own.
+    """Records episodes in a separate environment.
 
-    It is drawn in another process: Mesa's software renderer and TensorFlow bring an LLVM each, and
-    a process that holds both crashes (Mesa 22.3 with TensorFlow 2.21, in either order).
+    The environment runs in another process: Mesa's software renderer and TensorFlow each bundle
+    LLVM, and a process that loads both crashes (Mesa 22.3 with TensorFlow 2.21, in either order).
 
     Args:
-        make: Makes the environment.
-        timeout: Seconds that a step, reset or picture may take; 0 waits for ever.
+        make: Creates the environment.
+        timeout: Seconds allowed for a step, reset or image; 0 waits forever.
 
     Raises:
-        RunError: If the environment cannot draw itself, saying what is missing.
+        RunError: If the environment cannot be rendered, with the reason.
     """
 
     def __init__(self, make: EnvironmentMaker, *, timeout: float = 0.0) -> None:
@@ -170,7 +170,7 @@ class Camera:
         self._rate = self._env.metadata.get("render_fps", _DEFAULT_RATE)
         try:
             self._env.reset(seed=0)
-            self._picture()  # what cannot be drawn is said before anything else is done
+            self._picture()  # fail early if rendering does not work
         except RunError:
             self._env.close()
             raise
@@ -184,26 +184,29 @@ class Camera:
         steps_limit: int | None = None,
         watch: Callable[[], object] = lambda: None,
     ) -> Evaluation:
-        """Records one episode as an MP4 (H.264), replacing what stands there.
+        """Records one episode as an MP4 (H.264) file, replacing an existing file.
 
-        Until it is complete it is written in a temporary folder, which is removed in any case.
+        The video is recorded in a temporary folder, which is always removed, and then copied.
 
         Args:
-            policy: As `evaluate` takes it.
+            policy: See `run_episodes`.
             seed: Reset seed of the episode.
-            path: The video, ending in `.mp4`.
-            steps_limit: As `evaluate` takes it.
-            watch: Called after every image.
+            path: The video file, ending in `.mp4`.
+            steps_limit: See `run_episodes`.
+            watch: Called after each frame.
+
+        Returns:
+            The evaluation of the episode.
 
         Raises:
-            RunError: If the path has another ending, or the video cannot be encoded or written.
+            RunError: If the path has another suffix, or the video cannot be encoded or written.
         """
         if path.suffix != ".mp4":
             raise RunError(f"a video must end in .mp4; got {path}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix="eagerly-") as folder:
-                # Blocks of 2 pixels: H.264 needs even sides, larger ones would stretch the picture.
+                # Blocks of 2 pixels: H.264 needs even sides, and larger blocks distort the image.
                 made = Path(folder, "video.mp4")
                 writer: Any
                 with imageio.get_writer(made, fps=self._rate, macro_block_size=2) as writer:
@@ -212,7 +215,7 @@ class Camera:
                         picture = self._picture()
                         try:
                             writer.append_data(picture)
-                        except Exception as error:  # an encoder may raise anything
+                        except Exception as error:  # encoders may raise anything
                             raise RunError(
                                 f"the video cannot be encoded: an image of shape {picture.shape} "
                                 f"and {picture.dtype} was not accepted: {error}"
@@ -222,7 +225,7 @@ class Camera:
                     evaluation = run_episodes(
                         policy, self._env, [seed], steps_limit=steps_limit, watch=film
                     )
-                # Whatever stands there, a link for example, is replaced and not written through.
+                # An existing link is replaced, not followed.
                 RunFiles(path.parent).write(path.name, [made.read_bytes()])
         except OSError as error:
             raise RunError(f"the video {path} cannot be written: {error}") from error
@@ -248,19 +251,20 @@ def record_in_run(
     steps_limit: int | None = None,
     watch: Callable[[], object] = lambda: None,
 ) -> tuple[int, int, bytes] | None:
-    """Records an episode into the `videos` folder of a run, and returns its `preview`.
+    """Records an episode in the `videos` folder of a run, and returns its `preview`.
 
-    A video never ends a run: where it cannot be recorded, a warning is logged.
+    A failed recording never ends a run: a warning is logged and None is returned.
 
     Args:
-        camera: Records it.
+        camera: The camera.
         policy: The policy to record.
         seed: Reset seed of the episode.
         path: The run directory.
-        steps_limit: As `evaluate` takes it.
-        watch: Called after every image; may raise `InterruptedEvaluationError`.
+        steps_limit: See `run_episodes`.
+        watch: Called after each frame; its exceptions are raised, such as
+            `InterruptedEvaluationError`.
     """
-    failed: list[Exception] = []  # `watch`, which writes checkpoints
+    failed: list[Exception] = []  # exceptions of `watch`, which may write checkpoints
 
     def watching() -> None:
         try:
@@ -277,7 +281,7 @@ def record_in_run(
     except Exception as error:  # an environment or encoder may raise anything
         if failed:
             raise failed[0] from None
-        watch()  # Ctrl-C reaches the encoder's process, too: then the video is interrupted
+        watch()  # Ctrl-C also reaches the encoder's process: then the video is interrupted
         what = f"it cannot be written: {error}" if isinstance(error, OSError) else error
         _log.warning("no video of step %s: %s", policy.steps, what)
     return None

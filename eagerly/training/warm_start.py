@@ -1,4 +1,4 @@
-"""Beginning a run with the policy of another one."""
+"""Initializes the policy of a run with that of another run."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.replayed import replayed_rows
 from eagerly.storage.run import Run, open_run
 
-# Observations that the ranges of a policy are measured on.
+# Observations used to measure a policy's quantization ranges.
 RANGE_ROWS = 10_000
 _log = logging.getLogger(__name__)
-# Settings that make another actor of the same weights.
+# Settings that can change the actor without changing the shapes of its weights.
 _SAME_SHAPES = ("activation", "encoder_activation", "layer_norm", "memory", "attention_heads")
 
 
 def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
-    """Gives the policy the weights of the policy of the run that is named.
+    """Copies the policy of the run that `init_from` names to a new run's agent.
 
-    Targets of the networks that it consists of get the same weights, and so do networks whose
-    targets it consists of. The policy is the best one, or the latest where there is no best yet; it
-    brings the statistics of normalized observations. If it is not quantized and the actor is, the
-    ranges are measured on the replay buffer of its run. Critics, optimizers and everything else
-    begin afresh. If that run has other spaces of the same sizes, a warning is logged.
+    The source is that run's best policy, or its latest if it has no best policy yet. Statistics for
+    observation normalization are copied as well. Target networks of the policy's networks get the
+    same weights. If the policy contains target networks, their online networks do, too. Critics,
+    optimizers and everything else keep their initial state.
+
+    If only the new actor is quantized, its ranges are measured on the other run's replay buffer. If
+    the spaces differ but have the same sizes, a warning is logged.
 
     Args:
-        run: The new run, whose setting `init_from` names the other one.
+        run: The new run.
         agent: Its agent.
-        spaces: Its spaces, as a checkpoint keeps them.
+        spaces: Its spaces, as stored in checkpoints.
 
     Raises:
-        RunError: If the directory is no run with a checkpoint, or its actor is another one.
+        RunError: If the directory is not a run with a checkpoint, or its actor is incompatible.
     """
     run_dir = run.config.init_from
     run.check_trusted("init_from")
@@ -71,7 +73,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
             raise ValueError(f"its actions are {actions.space}")
         own = agent.policy_weights()
         ranges = {name: values for name, values in own.items() if name.startswith(RANGES)}
-        if ranges.keys() - weights.keys():  # that policy is not quantised
+        if ranges.keys() - weights.keys():  # only the new actor is quantized
             weights = weights | _measured(other, saved, agent, weights, ranges)
         assign_weights(agent.acting, weights)
         if agent.normalization is not None:
@@ -93,7 +95,7 @@ def warm_start(run: Run, agent: Agent, spaces: dict[str, Any]) -> None:
 
 
 def _spread(agent: Agent) -> None:
-    """Copies what networks were given to their targets, and what targets were to networks."""
+    """Copies the new weights from networks to their targets, and from targets to networks."""
     given = {id(variable.value) for variable in agent.acting.variables}
     pairs = [
         pair
@@ -115,20 +117,20 @@ def _measured(
     weights: Mapping[str, np.ndarray],
     begun: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Measures the ranges of a policy that is not quantised on its run's replay buffer.
+    """Measures the ranges of an unquantized policy on its run's replay buffer.
 
     Args:
-        other: Its run.
-        saved: The checkpoint that it comes from.
-        agent: The agent that begins with it.
-        weights: Its weights.
-        begun: The ranges as they begin, which stay where there is no replay buffer.
+        other: The policy's run.
+        saved: The policy's checkpoint.
+        agent: The agent to initialize.
+        weights: The policy's weights.
+        begun: The initial ranges, returned if there is no replay buffer.
     """
     restored = restored_spaces(saved.manifest.spaces)
     observations, actions = other.agent_config.spaces(*restored)
     try:
         rows = replayed_rows(other, observations, actions, RANGE_ROWS)
-    except RunError:  # a run that was copied without it is one to begin with, too
+    except RunError:  # a run copied without its replay buffer is valid, too
         rows = np.zeros((0, observations.size))
     if not len(rows):
         _log.warning(
@@ -140,6 +142,6 @@ def _measured(
         return dict(begun)
     architecture = replace(cast(Any, agent.acting).architecture, quantized=False)
     actor = numpy_actor(architecture, named(weights))
-    assert isinstance(actor, NumpyActor)  # what is quantised has no memory
+    assert isinstance(actor, NumpyActor)  # quantized actors are not recurrent
     low, high = measured_ranges(actor.network, actor.scaled(rows))
     return {f"{RANGES}low": low, f"{RANGES}high": np.maximum(high, low + np.float32(WIDTH))}

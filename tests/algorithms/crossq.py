@@ -1,14 +1,14 @@
-"""CrossQ, on TD3: batch normalisation in the critics, and no targets.
+"""CrossQ, on TD3: batch normalization in the critics, and no target networks.
 
 Bhatt, Palenicek, Belousov, Argus, Amiranashvili, Brox and Peters 2024, "CrossQ: Batch Normalization
 in Deep Reinforcement Learning for Greater Sample Efficiency and Simplicity", section 3. (s, a) and
-(s', a') go through the critics in one forward pass, so that both are normalised by the same batch
-statistics. Target networks are then not needed.
+(s', a') go through the critics in one forward pass, so that both are normalized with the same
+batch statistics. Target networks are then unnecessary.
 
 Differences from the paper: a deterministic actor and TD3's smoothed next actions replace SAC's
-stochastic policy. Critics have the `hidden_sizes` of the actor; those of the paper are 2048 wide.
-The authors' code uses batch renormalisation. The actor is normalised, as in their code: without
-that it saturates on Pendulum-v1 and never recovers.
+stochastic policy. Critics have the actor's `hidden_sizes`; those of the paper are 2,048 wide. The
+authors' code uses batch renormalization. As in their code, the actor is normalized: otherwise it
+saturates on Pendulum-v1 and never recovers.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from eagerly.algorithms import (
 
 
 class CrossQConfig(TD3Config):
-    """Settings of CrossQ: those of TD3 without tau. "authors" is the code of the paper."""
+    """Settings of CrossQ: those of TD3, without tau. "authors" refers to the paper's code."""
 
     DEFAULTS = {
         "actor_learning_rate": 1e-3,  # paper
         "critic_learning_rate": 1e-3,  # paper
         "policy_delay": 3,  # authors
     }
-    WITHOUT = {"tau"}  # there are no targets
+    WITHOUT = {"tau"}  # there are no target networks
 
     adam_beta1: float = setting(
         0.5, "Adam's decay of the mean of gradients (authors)", at_least=0, below=1
@@ -64,7 +64,7 @@ class CrossQConfig(TD3Config):
     )
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Refuses what the networks of this file are not made for."""
+        """Checks that the networks of this file support the spaces and settings."""
         super().check_spaces(observations, actions)
         replaced = self.remembers or self.has_custom_models or self.layer_norm
         if replaced or actions.choices or not observations.is_one_vector:
@@ -76,7 +76,7 @@ class CrossQConfig(TD3Config):
 
 
 class CrossQBuilder(ModelBuilder):
-    """Builds actor and critics with batch normalisation, as Keras models; none has an encoder."""
+    """Builds the actor and critics as Keras models with batch normalization, without encoders."""
 
     def actor(self, name: str = "actor", encoder: Any = None) -> CustomActor:
         """Builds the actor."""
@@ -100,7 +100,7 @@ class CrossQBuilder(ModelBuilder):
         return self.observations.size - self.observations.masked
 
     def _normalized(self, inputs: int, outputs: int, last: str | None, seed: int) -> keras.Model:
-        """Builds an MLP whose inputs and hidden layers are normalised."""
+        """Builds an MLP with normalized inputs and hidden layers."""
         config = self.config
         sizes = [inputs, *config.hidden_sizes, outputs]
         activations = [config.activation] * len(config.hidden_sizes) + [last]
@@ -126,14 +126,14 @@ class CrossQBuilder(ModelBuilder):
 
 
 class CrossQ(TD3):
-    """TD3 without targets, whose critics normalise (s, a) and (s', a') together."""
+    """TD3 without target networks, whose critics normalize (s, a) and (s', a') jointly."""
 
     Config = CrossQConfig
     Builder = CrossQBuilder
     config: CrossQConfig
 
     def build(self, builder: ModelBuilder) -> Modules:
-        """Builds actor and critics, without targets."""
+        """Builds the actor and critics, without target networks."""
         modules = actor_critic(builder, targets=False)
         for module in modules.values():
             module.optimizer.beta_1 = self.config.adam_beta1
@@ -148,7 +148,7 @@ class CrossQ(TD3):
         return metrics, {"td_error": td_error}
 
     def next_action(self, batch: Batch, outputs: ActionHeadOps) -> tf.Tensor:
-        """Returns the next actions `[B, A]` of the actor itself, smoothed."""
+        """Returns the online actor's next actions `[B, A]`, smoothed."""
         return outputs.target_smoothed(
             self.actor(batch.next_observation),
             self.config.target_noise,
@@ -156,14 +156,14 @@ class CrossQ(TD3):
         )
 
     def joint_step(self, batch: Batch, next_action: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns their metrics, and the largest error of each row `[B]`."""
+        """Updates the critics; returns their metrics, and the largest error of each row `[B]`."""
         observation = tf.concat([batch.observation, batch.next_observation], axis=0)
         action = tf.concat([batch.action, next_action], axis=0)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
-            # q, q' = Q([s, s'], [a, a']), in training mode: by the statistics of this batch
+            # q, q' = Q([s, s'], [a, a']), in training mode: with this batch's statistics
             both = self.critic(observation, action, training=True)
             values, next_values = tf.split(both, 2, axis=1)  # [C, B] each
-            # y = r + γ min_i q'_i, through which no gradient flows
+            # y = r + γ min_i q'_i, without gradient
             target = losses.clipped_target(batch.reward, batch.discount, next_values)
             loss = self.critic_loss(values, target, batch.mask, batch.weight)
         self.critic.minimize(loss, tape)

@@ -1,11 +1,11 @@
-"""TD3 with a third network: an encoder that learns to predict, and whose features critics see.
+"""TD3 with an encoder that learns to predict observations and supplies features to the critics.
 
 Ota, Oiki, Jha, Mariyama and Nikovski 2020, "Can Increasing Input Dimensionality Improve Deep
-Reinforcement Learning?" (OFENet): features of the observation, learned by predicting the next
-observation from them and the action, are handed on beside the observation itself.
+Reinforcement Learning?" (OFENet): features of the observation are passed on together with the
+observation itself. They are learned by predicting the next observation from them and the action.
 
-Differences from the paper: a small network in the place of its dense blocks, and features go to
-the critics alone, so that acting stays that of TD3. Its targets see the features of now.
+Differences from the paper: a small network replaces its dense blocks, and only the critics receive
+features, so that the actor is TD3's. Target critics use the current encoder's features.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from eagerly.algorithms import (
 
 
 class EncodedConfig(TD3Config):
-    """Settings of TD3, and of the encoder."""
+    """Settings of TD3 and the encoder."""
 
     features: int = setting(64, "Features of an observation", at_least=1, at_most=2**14)
     encoder_learning_rate: float = setting(1e-3, "Adam's step size, encoder", above=0)
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Refuses what the critics of this file are not made for."""
+        """Checks that the critics of this file support the spaces and settings."""
         super().check_spaces(observations, actions)
         odd = self.remembers or self.has_custom_models or self.normalize_observations
         if odd or observations.masked or not observations.is_one_vector:
@@ -54,7 +54,7 @@ class EncodedConfig(TD3Config):
 
 
 class Encoder(keras.Model):
-    """Predicts the next observation `[B, O]` from the features of `[B, O]` and an action."""
+    """Predicts next observations `[B, O]` from the features of observations and from actions."""
 
     def __init__(self, observation_size: int, features: int, dtype: str) -> None:
         super().__init__(name="encoder", dtype=dtype)
@@ -64,7 +64,7 @@ class Encoder(keras.Model):
         self.prediction = dense(observation_size, name="prediction")
 
     def call(self, observation: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """Predicts."""
+        """Returns the predicted next observations `[B, O]`."""
         return self.prediction(tf.concat([self.features(observation), action], axis=1))
 
     def features(self, observation: tf.Tensor) -> tf.Tensor:
@@ -73,10 +73,10 @@ class Encoder(keras.Model):
 
 
 class EncodedBuilder(ModelBuilder):
-    """Builds critics that see features beside observations."""
+    """Builds critics of observations and their features."""
 
     def critic(self, name: str = "critic", encoder: Any = None) -> Critic:
-        """Builds the critics; `encoder` is None, see `EncodedConfig.check_spaces`."""
+        """Builds the critics; `encoder` is always None, see `EncodedConfig.check_spaces`."""
         return Critic(
             self.observations.size + self.config.features,
             self.actions.size,
@@ -88,24 +88,24 @@ class EncodedBuilder(ModelBuilder):
 
 
 class EncodedTD3(TD3):
-    """TD3 whose critics see an observation and its features."""
+    """TD3 whose critics receive observations and their features."""
 
     Config = EncodedConfig
     Builder = EncodedBuilder
     config: EncodedConfig
 
     def build(self, builder: ModelBuilder) -> Modules:
-        """Builds the modules of TD3, and `encoder`."""
+        """Builds the modules of TD3 and the encoder."""
         size, dtype = builder.observations.size, self.config.variable_dtype
         network = Encoder(size, self.config.features, dtype)
-        network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))  # has variables
+        network(*(tf.zeros((1, n), dtype) for n in (size, builder.actions.size)))  # builds it
         optimizer = builder.rates.optimizer(self.config.encoder_learning_rate, "encoder_optimizer")
         return Modules(
             *actor_critic(builder).values(), Module("encoder", network, optimizer=optimizer)
         )
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update of the encoder, then one of TD3."""
+        """Updates the encoder, then makes a TD3 update."""
         encoder = self.modules["encoder"]
         with tf.name_scope("encoder_loss"), tf.GradientTape() as tape:
             predicted = encoder.network(batch.observation, batch.action)
@@ -115,20 +115,20 @@ class EncodedTD3(TD3):
         return metrics | {"losses/encoder": loss}, per_row
 
     def encoded(self, observation: tf.Tensor) -> tf.Tensor:
-        """Returns observations with their features, `[B, O + F]`, which critics do not move."""
+        """Returns observations with their features `[B, O + F]`; the encoder gets no gradient."""
         features = self.modules["encoder"].network.features(observation)
         return tf.concat([observation, tf.stop_gradient(features)], axis=1)
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
-        """Returns y `[B]`, on which all critics regress."""
+        """Returns the regression target y `[B]` of all critics."""
         seen = batch._replace(next_observation=self.encoded(batch.next_observation))
         return super().target(seen, next_action, random)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns metrics, and the largest error of each row `[B]`."""
+        """Updates the critics; returns metrics, and the largest error of each row `[B]`."""
         seen = batch._replace(observation=self.encoded(batch.observation))
         return super().critic_step(seen, target)
 
     def value(self, observation: tf.Tensor, *more: Any) -> tf.Tensor:
-        """Returns Q_1, which the actor follows."""
+        """Returns Q_1, which the actor maximizes."""
         return self.critic.first(self.encoded(observation), *more)

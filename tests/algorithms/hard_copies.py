@@ -1,7 +1,7 @@
-"""TD3 whose targets are copied every n updates, as in DQN.
+"""TD3 whose target networks are copied every n updates, as in DQN.
 
 Mnih et al. 2015, "Human-level control through deep reinforcement learning", Algorithm 1: "Every C
-steps reset Q̂ = Q". The copies are made between calls of the compiled program, so the number of
+steps reset Q̂ = Q". Targets are copied between calls of the compiled program, so the number of
 updates per call must divide n.
 """
 
@@ -11,10 +11,10 @@ from eagerly.algorithms import TD3, ModelBuilder, Modules, TD3Config, actor_crit
 
 
 class HardCopiesConfig(TD3Config):
-    """Settings of TD3, and how often targets are copied."""
+    """Settings of TD3, and the copy interval of the target networks."""
 
     copy_every: int = setting(
-        400,  # a target is then 200 updates old on average, as one that follows by 0.005 is
+        400,  # targets are then 200 updates old on average, as with tau 0.005
         "Targets are copied from their networks; 0: they follow by tau",
         unit="updates",
         at_least=0,
@@ -29,13 +29,13 @@ class HardCopiesConfig(TD3Config):
 
 
 class HardCopies(TD3):
-    """TD3 with targets that stay the same between copies."""
+    """TD3 with target networks that are constant between copies."""
 
     Config = HardCopiesConfig
     config: HardCopiesConfig
 
     def build(self, builder: ModelBuilder) -> Modules:
-        """Builds the modules of TD3, with targets that are copied between calls."""
+        """Builds the modules of TD3, with target networks copied between calls."""
         modules = actor_critic(builder)
         for module in modules.values():
             module.copy_every = self.config.copy_every

@@ -1,9 +1,8 @@
-"""TD3 whose critics learn from a Huber loss, with a gradient that is written by hand.
+"""TD3 whose critics minimize a Huber loss, with a custom gradient.
 
 Huber 1964, "Robust Estimation of a Location Parameter": the loss is quadratic up to ±δ and linear
-beyond, which bounds the influence of a single target. Its derivative is the clipped error, with
-which Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods) train
-DQN.
+beyond, which bounds the influence of a single target. Its derivative is the clipped error, which
+Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods) use for DQN.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class HuberConfig(TD3Config):
 
 
 class HuberTD3(TD3):
-    """TD3 whose critics minimise a Huber loss."""
+    """TD3 whose critics minimize a Huber loss."""
 
     Config = HuberConfig
     config: HuberConfig
@@ -36,7 +35,7 @@ class HuberTD3(TD3):
         mask: tf.Tensor | None = None,
         weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns each critic's mean loss, summed; arguments as `losses.critic_loss` has them."""
+        """Returns each critic's mean loss, summed; for arguments, see `losses.critic_loss`."""
         each = huber(values - target, self.config.huber_delta)
         if weight is not None:
             each *= weight
@@ -44,10 +43,10 @@ class HuberTD3(TD3):
 
 
 def huber(errors: tf.Tensor, delta: float) -> tf.Tensor:
-    """Returns e²/2 where |e| <= δ and δ (|e| - δ/2) elsewhere, for each of the errors."""
+    """Returns e²/2 where |e| <= δ and δ (|e| - δ/2) elsewhere, elementwise."""
 
-    # One operation in place of the derivatives of both branches of `where`. The function stands
-    # inside, because in a graph `tf.custom_gradient` takes tensors alone, and delta is a number.
+    # One operation instead of the derivatives of both branches of `where`. The function is nested,
+    # because in a graph `tf.custom_gradient` accepts only tensors, and delta is a number.
     @tf.custom_gradient
     def of(errors: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         size = tf.abs(errors)

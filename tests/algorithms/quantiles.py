@@ -2,13 +2,13 @@
 
 Kuznetsov, Shvechikov, Grishin and Vetrov 2020, "Controlling Overestimation Bias with Truncated
 Mixture of Continuous Distributional Quantile Critics", section 3. Each of C critics predicts Q
-quantiles of the return. The target pools the atoms of all critics and drops the greatest, which
-controls overestimation in finer steps than a minimum over critics does.
+quantiles of the return. The target pools the atoms of all critics and drops the greatest ones. This
+controls overestimation in finer steps than a minimum over critics.
 
 Differences from the paper: TD3's deterministic actor and smoothed target actions replace SAC's
-stochastic policy; actor and targets move every `policy_delay` updates.
+stochastic policy. The actor and the target networks are updated every `policy_delay` updates.
 
-Shapes: B batch, C critics, Q quantiles of each, K atoms of a target.
+Shapes: B batch, C critics, Q quantiles per critic, K atoms of a target.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from eagerly.algorithms import (
 
 
 def check_dropped(config: Any) -> None:
-    """Raises a `ValueError` if no atom would be left."""
+    """Raises a `ValueError` if no atoms would remain."""
     if config.dropped >= config.n_quantiles:
         raise ValueError(
             f"dropped must be below n_quantiles, {config.n_quantiles}; got {config.dropped}"
@@ -53,7 +53,7 @@ QUANTILES = Group("Quantiles", check_dropped)
 
 
 class TQCConfig(TD3Config):
-    """Settings of TQC: those of TD3, and of the quantiles."""
+    """Settings of TQC: those of TD3 and of the quantiles."""
 
     DEFAULTS = {"n_critics": 5}  # N (paper)
 
@@ -73,11 +73,11 @@ class TQCConfig(TD3Config):
     )
 
     def critics(self) -> dict[str, Any]:
-        """What makes the critics differ from the actor."""
+        """Returns the arguments of the critics that the actor does not have."""
         return super().critics() | {"n_quantiles": self.n_quantiles}
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Refuses what the critics of this file are not made for."""
+        """Checks that the critics of this file support the spaces and settings."""
         super().check_spaces(observations, actions)
         if self.remembers or self.critic or self.models or not observations.is_one_vector:
             raise ValueError(
@@ -94,7 +94,8 @@ class QuantileCritic(MLP):
         action_size: A.
         n_critics: C.
         n_quantiles: Q.
-        **network: What else `MLP` takes.
+        masked: Mask columns at the end of an observation, which no layer sees.
+        **network: Further arguments of `MLP`.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class QuantileBuilder(ModelBuilder):
     """Builds quantile critics."""
 
     def critic(self, name: str = "critic", encoder: Any = None) -> QuantileCritic:
-        """Builds the critics; there is no encoder, see `TQCConfig.check_spaces`."""
+        """Builds the critics; `encoder` is always None, see `TQCConfig.check_spaces`."""
         return QuantileCritic(
             self.observations.size,
             self.actions.size,
@@ -144,30 +145,30 @@ class QuantileBuilder(ModelBuilder):
 
 
 class TQC(TD3):
-    """TD3 whose critics predict quantiles, and whose target drops the greatest of them."""
+    """TD3 whose critics predict quantiles and whose target drops the greatest ones."""
 
     Config = TQCConfig
     Builder = QuantileBuilder
     config: TQCConfig
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
-        """Returns the atoms y `[B, K]` of the distribution that all critics learn."""
+        """Returns the atoms y `[B, K]` of the target distribution of all critics."""
         atoms = self.critic.target(batch.next_observation, next_action)
         return truncated_target(batch.reward, batch.discount, atoms, self.config.dropped)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns their metrics, and the error of each row `[B]`."""
+        """Updates the critics; returns their metrics, and the largest error of each row `[B]`."""
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             quantiles = self.critic(batch.observation, batch.action, training=True)
             loss = quantile_huber_loss(quantiles, target, batch.weight)
         self.critic.minimize(loss, tape)
-        # The curves show the means of the distributions, [C, B] and [B].
+        # The curves show the means of the distributions: [C, B] and [B].
         values, mean_target = tf.reduce_mean(quantiles, axis=-1), tf.reduce_mean(target, axis=-1)
         error = tf.reduce_max(tf.abs(losses.td_error(values, mean_target)), axis=0)
         return critic_metrics(loss, values, mean_target, batch.mask), error
 
     def value(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Returns means `[n B]` of all atoms, which the actor follows."""
+        """Returns the means `[n B]` of all atoms, which the actor maximizes."""
         quantiles = self.critic(repeated(observation, alternatives), action)
         return tf.reduce_mean(quantiles, axis=(0, 2))
 
@@ -180,11 +181,11 @@ def truncated_target(
     Args:
         reward: `[B]`.
         discount: `[B]`.
-        atoms: `[C, B, Q]`, the target critics' at the next step.
-        dropped: How many are dropped, per critic.
+        atoms: `[C, B, Q]`, the target critics' quantiles at the next step.
+        dropped: Atoms dropped per critic.
 
     Returns:
-        `[B, K]` with K = C (Q - dropped), in ascending order; no gradient flows through it.
+        `[B, K]` with K = C (Q - dropped), in ascending order, without gradient.
     """
     critics, batch, quantiles = atoms.shape
     pooled = tf.reshape(tf.transpose(atoms, [1, 0, 2]), [batch, critics * quantiles])
@@ -197,10 +198,10 @@ def quantile_huber_loss(
 ) -> tf.Tensor:
     """Returns the quantile Huber loss of each critic, summed over critics.
 
-    The sum gives every critic the gradient that it would get alone.
+    With the sum, each critic's gradient does not depend on the other critics.
 
     Args:
-        quantiles: `[C, B, Q]`; the m-th is that of the fraction τ = (m - 1/2) / Q.
+        quantiles: `[C, B, Q]`; the m-th quantile belongs to the fraction τ = (m - 1/2) / Q.
         target: `[B, K]`.
         weight: `[B]`, factor of each row's loss; None: 1.
     """
@@ -209,7 +210,7 @@ def quantile_huber_loss(
     errors = target[:, tf.newaxis, :] - quantiles[..., tf.newaxis]  # [C, B, Q, K]
     size = tf.abs(errors)
     huber = tf.where(size <= 1.0, tf.square(errors) / 2, size - 0.5)
-    # |τ - 1(u < 0)|: a quantile is pulled up by atoms above it, and down by those below it.
+    # |τ - 1(u < 0)|: atoms above a quantile pull it up, and atoms below pull it down.
     pull = tf.where(errors < 0.0, 1.0 - fractions, fractions)
     each = tf.reduce_mean(pull * huber, axis=(2, 3))  # [C, B]
     return tf.reduce_sum(losses.mean(each if weight is None else each * weight, None, axis=1))

@@ -5,8 +5,8 @@ Model", Algorithm 1. Their G, the updates per environment step, is the run's `re
 paper sets it to 20.
 
 Differences from the paper: TD3's deterministic actor and smoothed target actions replace SAC's
-stochastic policy. Actor and targets move every `policy_delay` updates; in the paper targets move in
-every update, and the actor in one of G.
+stochastic policy. The actor and the target networks are updated every `policy_delay` updates. In
+the paper, the targets are updated in every update, and the actor in one of G.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eagerly.algorithms import TD3, Batch, Group, TD3Config, UpdateRandom, losse
 
 
 def check_subset(config: Any) -> None:
-    """Raises a `ValueError` if the subset has more critics than there are."""
+    """Raises a `ValueError` if the subset is larger than the ensemble."""
     if config.subset_size > config.n_critics:
         raise ValueError(
             f"subset_size must be at most n_critics, {config.n_critics}; got {config.subset_size}"
@@ -27,9 +27,9 @@ def check_subset(config: Any) -> None:
 
 
 class REDQConfig(TD3Config):
-    """Settings of REDQ: those of TD3, and the size of the random subset."""
+    """Settings of REDQ: those of TD3 and the size of the random subset."""
 
-    DEFAULTS = {"n_critics": 5}  # N; the paper has 10
+    DEFAULTS = {"n_critics": 5}  # N; 10 in the paper
 
     subset_size: int = setting(
         2,
@@ -41,19 +41,19 @@ class REDQConfig(TD3Config):
 
 
 class REDQ(TD3):
-    """TD3 with N critics: M random ones make the target, and the actor follows the mean of all."""
+    """TD3 with N critics: M random ones form the target; the actor maximizes the mean of all."""
 
     Config = REDQConfig
     config: REDQConfig
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
-        """Returns y `[B]`, on which all critics regress."""
+        """Returns the regression target y `[B]` of all critics."""
         # y = r + γ min_{i ∈ M} Q'_i(s', ã), with a new subset M in every update: the target's bias
-        # depends on the size of M alone, its variance falls with that of the ensemble
+        # depends only on the size of M, and its variance decreases with that of the ensemble
         values = self.critic.target(batch.next_observation, next_action)  # [N, B]
         subset = random.subset(self.config.subset_size, self.config.n_critics, "critics")
         return losses.clipped_target(batch.reward, batch.discount, tf.gather(values, subset))
 
     def value(self, observation: Any, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Returns the mean value `[n B]` of all critics, which the actor follows."""
+        """Returns the mean value `[n B]` of all critics, which the actor maximizes."""
         return tf.reduce_mean(self.critic(repeated(observation, alternatives), action), axis=0)

@@ -1,8 +1,8 @@
-"""Algorithms of one file each, written against the package as a researcher would.
+"""Tests algorithms of one file each, written against the package as a researcher would.
 
-What all of them must do comes first: train, in every mode alike, however updates are cut into
-calls, and after they are restored. `make test` asks all of that of REDQ, and of the others that
-they train. Then comes each one's own claim.
+The common requirements come first: each algorithm trains, with the same results in every mode, for
+every split of updates into calls, and after restoring. `make test` checks all of them for REDQ, and
+for the other algorithms only that they train. Tests specific to each algorithm follow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.small_runs import scalars, train_in
 REDQ, HUBER, ENCODED = "redq:REDQ", "huber:HuberTD3", "encoded:EncodedTD3"
 TQC, HARD_COPIES, CROSSQ = "quantiles:TQC", "hard_copies:HardCopies", "crossq:CrossQ"
 ALGORITHMS = (REDQ, HUBER, ENCODED, TQC, HARD_COPIES, CROSSQ)
-# In small tests targets are copied often, and few quantiles are enough.
+# Frequent copies and few quantiles are enough for small tests.
 SMALL: dict[str, dict[str, Any]] = {
     TQC: {"n_critics": 2, "n_quantiles": 5, "dropped": 1},
     HARD_COPIES: {"copy_every": 10},
@@ -67,7 +67,7 @@ def some_batch() -> Batch:
     return Batch(*(tf.constant(part, tf.float32) for part in random_transitions(8)))
 
 
-# --- what every algorithm must do -------------------------------------------------------------
+# --- requirements of every algorithm ----------------------------------------------------------
 
 
 @every_algorithm
@@ -91,15 +91,15 @@ def weights_after(name: str, mode: str, calls: tuple[int, ...]) -> dict[str, np.
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_how_updates_are_cut_into_calls_does_not_change_a_bit(name: str, mode: str) -> None:
-    # Targets that are copied every 10 updates allow calls of 10, 5, 2 or 1.
+    # Copying targets every 10 updates allows calls of 10, 5, 2 or 1 updates.
     cuts = ((10, 10), (5,) * 4) if name == HARD_COPIES else ((6,), (1, 5))
     assert equal_weights(*(weights_after(name, mode, cut) for cut in cuts))
 
 
 @pytest.mark.long
 def test_in_xla_how_crossqs_updates_are_cut_changes_last_bits_alone() -> None:
-    # XLA rounds averages that move in every update, here running statistics, as the program around
-    # them allows. In a run the cuts are always the same.
+    # How XLA rounds running statistics depends on the rest of the program. Within a run, updates
+    # are always split in the same way.
     whole, parts = (weights_after(CROSSQ, "xla", cut) for cut in ((20,), (7, 13)))
     for path, values in whole.items():
         np.testing.assert_allclose(parts[path], values, 1e-4, 1e-6, err_msg=path)
@@ -176,7 +176,7 @@ def test_a_memory_is_refused_where_a_network_is_not_made_for_it(name: str) -> No
 
 
 def values_by_member(agent: Any) -> None:
-    """Lets member i of the critics, and of their target, give the value i everywhere."""
+    """Sets critic i and target critic i to the constant value i."""
     for network in (agent.critic.network, agent.critic.target):
         *_, kernel, bias = network.variables
         kernel.assign(tf.zeros_like(kernel))
@@ -197,7 +197,7 @@ def test_redq_asks_another_pair_of_critics_in_each_update_and_in_time_all() -> N
         np.testing.assert_allclose(target, batch.reward + batch.discount * min(pairs[-1]), 1e-6)
     assert set(pairs) == {frozenset(pair) for pair in combinations(range(5), 2)}
     repeated = sum(one == other for one, other in pairwise(pairs))
-    assert repeated < 15  # 6 of 59 are expected
+    assert repeated < 15  # the expected number is 6 of 59
 
 
 def test_redqs_actor_follows_the_mean_of_all_critics() -> None:
@@ -274,7 +274,7 @@ def test_a_target_pools_the_atoms_of_all_critics_and_drops_the_greatest() -> Non
 
 
 def test_the_quantile_huber_loss_and_its_gradient_are_those_by_hand() -> None:
-    quantiles = tf.constant([[[0.0, 2.0]]])  # of the fractions 1/4 and 3/4
+    quantiles = tf.constant([[[0.0, 2.0]]])  # for the fractions 1/4 and 3/4
     target = tf.constant([[0.5, 3.0]])
     with tf.GradientTape() as tape:
         tape.watch(quantiles)
@@ -390,5 +390,5 @@ def test_pendulum_swings_up(name: str, tmp_path: Path) -> None:
     )
     with Trainer(run) as trainer:
         trainer.train()
-    # No constant torque comes above -900; a solved pendulum is at -150.
+    # No constant torque returns more than -900; a solved pendulum returns -150.
     assert read_results(run.evaluations_path).return_mean.max() > -300
