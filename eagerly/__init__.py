@@ -1,7 +1,7 @@
 """Deterministic actor-critic agents for continuous control in TensorFlow 2 and Keras 3.
 
-The public names are listed in `__init__.pyi` and imported when they are first used, so that
-`import eagerly` has no side effect and does not load TensorFlow.
+The public names are listed in `__init__.pyi` and imported on first use, so that `import eagerly`
+has no side effects and does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import lazy_loader
 
 from eagerly.version import __version__ as __version__
 
-# An editable install reaches this file through a link. Debuggers and tracebacks show real paths.
+# Editable installs reach this file through a symlink. Resolve it for debuggers and tracebacks.
 __path__ = [str(Path(__file__).resolve().parent)]
 
 _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-# The public names, and where each is defined. `eagerly/__init__.py` reads this file.
+# Public names and where they are defined. `eagerly/__init__.py` reads this file.
 from . import algorithms as algorithms
 from . import replay as replay
 from .agents.ddpg import DDPG as DDPG

@@ -1,6 +1,6 @@
-"""The import of custom algorithms: `from eagerly.algorithms import TD3, setting`.
+"""Public names for custom algorithms: `from eagerly.algorithms import TD3, setting`.
 
-docs/own-algorithm.md shows how to use it.
+See docs/own-algorithm.md for examples.
 """
 
 from eagerly.agents import losses

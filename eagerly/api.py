@@ -1,4 +1,4 @@
-"""Functions of the public interface: train and resume runs, evaluate policies, plot curves."""
+"""Public functions: train and resume runs, evaluate policies, plot learning curves."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Result:
 
     Attributes:
         run: The run; `run.path` is its directory.
-        steps: Environment steps, counting every environment.
+        steps: Environment steps, summed over all environments.
         updates: Gradient updates.
-        best_return: Mean return of the best evaluation since the first update; None without one.
-        score: Mean return of the last 3 evaluations; None without one.
+        best_return: Mean return of the best evaluation since the first update, or None.
+        score: Mean return of the last 3 evaluations, or None.
         reason: Why training ended: "steps", "stop_at_return", or the reason that a callback gave.
     """
 
@@ -71,24 +71,25 @@ def train(
 ) -> Result:
     """Trains an agent, or resumes the run in the directory.
 
-    On SIGINT, SIGTERM or SIGHUP the run is saved, and the signal is raised afterwards. The same
-    call then resumes it.
+    On SIGINT, SIGTERM or SIGHUP, the run is saved before the signal is raised again. The same call
+    then resumes it.
 
     Args:
         agent: "td3", "td7", "ddpg", or a custom algorithm as "module:Class" or its class.
-        env: A Gymnasium id, "package:id", or a class or function that returns a new environment in
-            every call. An instance is not accepted: a run creates several environments, also in
-            other processes and when it is resumed.
+        env: A Gymnasium id, "package:id", or a class or function that returns a new environment on
+            every call. Instances are not accepted, because a run creates several environments, also
+            in other processes and on resume.
         run_dir: The run directory; None creates one under `runs/`.
-        callbacks: Are called during training, such as `ProgressBar()`.
+        callbacks: Called during training, for example `ProgressBar()`.
         override: Whether a resumed run accepts settings that differ from the saved ones.
         trust: Whether all settings of the directory may take effect, even if another user made it.
         **settings: Settings by name, such as `steps=200_000` or `n_step=3`, and `preset`.
 
     Raises:
-        RunError: If a setting is unknown or invalid, the directory is not such a run, or training
-            fails. Everything up to the newest checkpoint is kept.
-        KeyboardInterrupt: After SIGINT; `SystemExit` after SIGTERM and SIGHUP.
+        RunError: If a setting is unknown or invalid, the directory holds no matching run, or
+            training fails. Everything up to the newest checkpoint is kept.
+        KeyboardInterrupt: After SIGINT.
+        SystemExit: After SIGTERM or SIGHUP.
     """
     given = {"env": env, **settings}
     run = open_run(run_dir, agent_name(agent), given, override=override, trust=trust)
@@ -103,19 +104,20 @@ def resume(
     trust: bool = False,
     **settings: Any,
 ) -> Result:
-    """Resumes a run with its saved settings. A finished run is returned as it is.
+    """Resumes a run with its saved settings. A finished run is returned unchanged.
 
     Args:
         run_dir: The run directory.
         callbacks: As in `train`.
         override: As in `train`.
         trust: As in `train`.
-        **settings: Settings that are changed, such as a larger `steps`. Settings that can change
-            the result need `override`.
+        **settings: Settings to change, such as a larger `steps`. Settings that can affect the
+            result need `override`.
 
     Raises:
         RunError: As in `train`.
         KeyboardInterrupt: As in `train`.
+        SystemExit: As in `train`.
     """
     return _trained(open_run(run_dir, None, settings, override=override, trust=trust), callbacks)
 
@@ -154,21 +156,21 @@ def evaluate(
 ) -> Evaluation:
     """Runs whole episodes with a policy, without exploration noise.
 
-    The same seed resets the same episodes, those in which a run with that `evaluation_seed`
-    evaluates.
+    The seed determines the episodes. They match the evaluations of a run with this
+    `evaluation_seed`.
 
     Args:
         policy: A `Policy`, an agent, or a function from an observation `[O]` to an action `[A]` in
             the environment's units.
         env: A Gymnasium id, "package:id", a class or function that returns an environment, or an
-            environment, which is left open.
+            environment instance, which is left open.
         episodes: Number of episodes, at least 1.
         seed: Seed of the episodes, at least 0.
-        env_kwargs: Keyword arguments of the environment, unless that is given itself.
-        steps_limit: Steps after which an episode is ended; None: no limit.
+        env_kwargs: Keyword arguments for creating the environment; not allowed with an instance.
+        steps_limit: Maximum number of steps per episode; None for no limit.
 
     Raises:
-        RunError: If there is no such environment.
+        RunError: If the environment does not exist.
         ValueError: If an argument is out of range, or the policy does not fit the environment.
         FloatingPointError: If an observation, an action or a return is NaN or infinite.
     """
@@ -197,28 +199,28 @@ def plot(
     title: str = "",
     trust: bool = False,
 ) -> Figure:
-    """Draws the learning curves of runs, one line with a 95 % interval per setting.
+    """Plots the learning curves of runs: one line with a 95 % interval per group of settings.
 
     Args:
         *paths: Run directories, tables named label-Environment-v0-seed.csv, or folders of either.
-        output: A .png or .svg file to write; None writes none.
+        output: A .png or .svg file to write; None writes no file.
         x: "steps", or "time" for wall time.
         metric: "return", or "success" for the success rate.
         statistic: "iqm", the interquartile mean over seeds, or "mean".
         theme: "light" or "dark".
-        until: Environment steps after which evaluations are left out.
-        rename: New labels of runs, by label.
+        until: Environment steps after which evaluations are omitted.
+        rename: New labels, by current label.
         title: Title of the figure.
-        trust: Whether to import the agents that run directories name, even if others made them.
+        trust: Whether to import agents named by run directories, even if another user made them.
 
     Returns:
         The figure.
 
     Raises:
-        RunError: If there is nothing to draw, or a file cannot be read.
-        ValueError: If an argument is none of the choices.
+        RunError: If there is nothing to plot, or a file cannot be read.
+        ValueError: If an argument is not one of its choices.
     """
-    with chdir("/"):  # matplotlib reads settings from the directory in which it is imported
+    with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import learning_curves, save
     from eagerly.curves.tables import METRICS, selected_groups
 

@@ -1,13 +1,13 @@
-"""Errors that are meant for the person at the keyboard."""
+"""Errors whose messages address the user."""
 
-# Raised by signals and by closing generators. Every other exception in a user's code is an error of
-# that code, whether it derives from Exception or, as the panic of a Rust library, does not.
+# Raised by signals and by closing generators. Any other exception in user code counts as an error,
+# even if it does not derive from Exception, such as a panic in a Rust library.
 INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
 
 
 class RunError(RuntimeError):
-    """Something about a run that its user must know and can change, said in one message."""
+    """An error in a run that the user can correct, reported in one message."""
 
 
 class RunStoppedError(RunError):
-    """Why a run cannot go on, although nothing is lost: it ends as if it had been asked to stop."""
+    """An error that ends a run as if a stop had been requested: the run is saved first."""

@@ -1,7 +1,7 @@
-"""Importing what a setting names: an agent, a factory of models, the package of an environment.
+"""Imports objects named by settings: agents, model factories and environment packages.
 
-A module is looked for where Python looks, and behind all of that in the working directory. This
-module never imports TensorFlow: what runs inside an environment's process stays light.
+Python's usual search path takes precedence over the working directory. This module never imports
+TensorFlow, to keep environment processes light.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FACTORY = "factory "  # begins the name that is kept of a factory from Python, never imported
+FACTORY = "factory "  # prefix of the saved name of a factory passed from Python, never imported
 
 
 @contextmanager
 def working_directory_last() -> Iterator[None]:
-    """Puts the working directory at the end of the module search path, only while entered.
+    """Appends the working directory to the module search path while entered.
 
-    Left there, a file `jax.py` in it would be executed by the first library that looks whether
+    If it stayed there, a local `jax.py` would be executed by the first library that checks whether
     jax is installed.
     """
     try:
         here = os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # the directory was removed
         here = ""
     if not here or here in sys.path or "" in sys.path:
         yield
@@ -46,14 +46,14 @@ def working_directory_last() -> Iterator[None]:
 def around_import(
     name: str, context: Callable[[], AbstractContextManager[object]]
 ) -> Callable[[], None]:
-    """Enters a context while a module is imported for the first time, if it ever is.
+    """Enters a context when a module is first imported, for the duration of that import.
 
     Args:
-        name: The module; it must not have been imported yet.
-        context: Makes the context.
+        name: The module, which must not be imported yet.
+        context: Creates the context.
 
     Returns:
-        Ends the waiting for it.
+        A function that cancels this.
     """
     finder = _Around(name, context)
     sys.meta_path.insert(0, finder)
@@ -61,32 +61,31 @@ def around_import(
 
 
 class _Around(MetaPathFinder):
-    """Finds a module as Python would without it, and removes itself."""
+    """A finder that wraps the import of one module in a context, then removes itself."""
 
     def __init__(self, name: str, context: Callable[[], AbstractContextManager[object]]) -> None:
         self._name, self._context = name, context
 
     def remove(self) -> None:
-        """Removes itself, if it is still there."""
         with suppress(ValueError):
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Finds the module it is there for, and no other."""
+        """Returns the spec of the wrapped module, None for any other."""
         if fullname != self._name or self not in sys.meta_path:
             return None
         self.remove()
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)  # it may be found later
+            sys.meta_path.insert(0, self)  # a later import may find it
             return spec
         loader: Any = spec.loader
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # of the instance, which then has its class's again
+            del loader.exec_module  # exposes the method of the class again
             with self._context():
                 execute(module)
 
@@ -95,15 +94,15 @@ class _Around(MetaPathFinder):
 
 
 def split_name(name: str, role: str, expected: str) -> tuple[str, str]:
-    """Splits `module:attribute`.
+    """Splits `module:attribute` into its two parts.
 
     Args:
-        name: The name; both parts may have dots.
-        role: What it names, for the message.
-        expected: How it must look, for the message.
+        name: The name. Both parts may contain dots.
+        role: What the name refers to, for the error message.
+        expected: The expected form, for the error message.
 
     Raises:
-        ValueError: If it looks otherwise.
+        ValueError: If the name has a different form.
     """
     module, colon, attribute = name.partition(":")
     parts = (*module.split("."), *attribute.split("."))
@@ -121,43 +120,43 @@ def import_module(name: str) -> ModuleType:
     """Imports a module that a setting names.
 
     Args:
-        name: Its name, with dots.
+        name: Dotted name of the module.
 
     Raises:
-        ImportError: If it is not found, belongs to Python itself, or raises while it is executed,
-            `SystemExit` included.
-        ValueError: If the name is not that of a module.
+        ImportError: If the module is not found, belongs to the standard library, or raises any
+            exception during execution, including `SystemExit`.
+        ValueError: If the name is not a module name.
     """
     with imported_for(name):
         try:
             return importlib.import_module(name)
         except (ImportError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # a module may raise what it likes
+        except BaseException as error:  # a module may raise any exception
             raise ImportError(f"{type(error).__name__}: {error}") from error
 
 
 def imported_for(name: str | None) -> AbstractContextManager[None]:
-    """Lets a module that lies in the working directory import its neighbours, while entered.
+    """Returns a context in which a module of the working directory can import its neighbors.
 
     Args:
-        name: Its name; None, and modules that lie elsewhere, need nothing.
+        name: Name of the module. For None and for modules elsewhere, the context does nothing.
 
     Raises:
-        ImportError, ValueError: As `origin_of`.
+        ImportError, ValueError: As in `origin_of`.
     """
     return working_directory_last() if name and origin_of(name) else nullcontext()
 
 
 def origin_of(name: str) -> str:
-    """Returns where a module lies if that is the working directory, else "".
+    """Returns the path of a module in the working directory, or "" if it is elsewhere.
 
-    Nothing is executed. What is installed is found before what lies in the working directory; so a
-    name means the same everywhere, or something else in every directory.
+    No code is executed. Installed modules take precedence over local ones. A name therefore has
+    either one meaning everywhere or a different one in each directory.
 
     Raises:
-        ImportError: If it is found nowhere, or belongs to Python itself.
-        ValueError: If the name is not that of a module.
+        ImportError: If the module is not found or belongs to the standard library.
+        ValueError: If the name is not a module name.
     """
     found = _found(name)
     with suppress(OSError):
@@ -170,11 +169,11 @@ def origin_of(name: str) -> str:
 
 
 def check_outside(name: str, folder: Path) -> None:
-    """Refuses a module that lies in a folder; nothing is executed.
+    """Checks that a module is not inside a folder, without executing code.
 
     Raises:
-        ImportError: If it lies there, is not found, or belongs to Python itself.
-        ValueError: If the name is not that of a module.
+        ImportError: If the module is inside, is not found, or belongs to the standard library.
+        ValueError: If the name is not a module name.
     """
     inside, places = folder.resolve(), _places(_found(name))
     inner = name.split(".")[1:]
@@ -186,7 +185,7 @@ def check_outside(name: str, folder: Path) -> None:
 
 
 def _found(name: str) -> ModuleSpec:
-    """Finds the outermost package of a module: looking for an inner one would execute the outer."""
+    """Returns the spec of the top-level package, since finding a submodule would execute it."""
     top, *inner = name.split(".")
     if not all(part.isidentifier() for part in (top, *inner)):
         raise ValueError(f"{name!r} is not the name of a module")

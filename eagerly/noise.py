@@ -1,8 +1,8 @@
-"""Which start-up messages of TensorFlow are noise, and a program that leaves them out.
+"""Filters harmless startup messages of TensorFlow; also runs as a program.
 
-As a program it copies standard input to standard error, without site-packages and without this
-package: TensorFlow's own process may abort while it is imported, and what it said last must still
-be seen.
+The program copies standard input to standard error without these messages. It is a separate process
+because TensorFlow may abort during import, and its last messages must still appear. It needs
+neither site-packages nor this package.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
-# Source file and beginning of the message, and from where they come:
+# Source file and start of each message, grouped by origin:
 _MESSAGES = (
     # every machine
     (r"port\.cc", r"oneDNN custom operations are on\."),
     (r"cpu_feature_guard\.cc", r"This TensorFlow binary is optimized to use available CPU"),
-    # one with a GPU: two libraries of TensorFlow register the same plugins
+    # machines with a GPU: two TensorFlow libraries register the same plugins
     (r"cuda_(?:fft|dnn|blas)\.cc", r"Unable to register cu\w+ factory: Attempting to register"),
     (r"computation_placer\.cc", r"computation placer already registered\."),
-    # everywhere: of the compiler
+    # every machine: the XLA compiler
     (r"service\.cc", r"XLA service 0x[0-9a-f]+ initialized for platform"),
     (r"service\.cc", r"  StreamExecutor (?:device \(|\[)\d"),
     (r"dump_mlir_util\.cc", r"disabling MLIR crash reproducer"),
     (r"device_compiler\.h", r"Compiled cluster using XLA!"),
 )
-# Noise on a machine without a GPU; on one with a GPU these say why it is not used. 303 says that
-# there is no driver, other numbers are problems of one.
+# Noise on a machine without a GPU. On a machine with one, they explain why it is not used. Error
+# 303 means that there is no driver; other numbers indicate driver problems.
 _WITHOUT_GPU = (
     (r"cudart_stub\.cc", r"Could not find cuda drivers on your machine"),
     (r"cuda_\w+\.cc", r"failed call to cuInit: .*UNKNOWN ERROR \(303\)"),
@@ -37,7 +37,7 @@ _WITHOUT_GPU = (
         r"Error loading CUDA libraries\. GPU will not be used\.",
     ),
 )
-# Where Linux shows an NVIDIA device, or the driver of one.
+# Where Linux exposes NVIDIA devices and their driver.
 _DEVICES = "/dev"
 _DRIVER = "/proc/driver/nvidia"
 
@@ -57,7 +57,7 @@ _KNOWN_WITH_GPU = _compiled(_MESSAGES)
 
 
 def has_gpu() -> bool:
-    """Says whether this machine shows an NVIDIA device, or the driver of one."""
+    """Returns whether this machine exposes an NVIDIA device or driver."""
     try:
         names = os.listdir(_DEVICES)
     except OSError:
@@ -66,17 +66,17 @@ def has_gpu() -> bool:
 
 
 def is_noise(line: bytes, *, gpu: bool = False) -> bool:
-    """Says whether a line is a start-up message of TensorFlow that is known, and means nothing.
+    """Returns whether a line is a known, harmless startup message of TensorFlow.
 
     Args:
         line: The line.
-        gpu: Whether the machine has a GPU, so that it matters why TensorFlow does not use it.
+        gpu: Whether the machine has a GPU. If so, messages about an unused GPU are not noise.
     """
     return (_KNOWN_WITH_GPU if gpu else _KNOWN).match(line) is not None
 
 
 def remaining(content: bytes, *, gpu: bool = False) -> bytes:
-    """Returns the lines that are not noise, as they are; the last one may be unfinished."""
+    """Returns the lines that are not noise, unchanged. The last line may be incomplete."""
     lines = content.splitlines(keepends=True)
     return b"".join(line for line in lines if not is_noise(line, gpu=gpu))
 
@@ -88,12 +88,12 @@ def copied(
     *,
     gpu: bool = False,
 ) -> Iterator[None]:
-    """Copies what is read, line by line as it comes, but for noise.
+    """Copies input to output line by line as it arrives, without noise.
 
     Args:
-        read: Waits for more; nothing more comes once it returns b"".
-        write: Takes what is to be seen.
-        end: Is left out, and yields: what was read before it has been written.
+        read: Blocks until input is available; returns b"" at the end of the input.
+        write: Receives the remaining lines.
+        end: Marker that is not copied. The generator yields once all input before it is written.
         gpu: Whether the machine has a GPU.
     """
     content = b""
@@ -114,7 +114,7 @@ def _main(end: bytes) -> None:
             while text:
                 text = text[os.write(2, text) :]
         except OSError:
-            return  # nobody reads it any more
+            return  # the reader is gone
 
     for _ in copied(lambda: os.read(0, 65536), write, end, gpu=has_gpu()):
         os.write(1, b".")

@@ -1,8 +1,8 @@
-"""Loading TensorFlow without its known start-up messages, and with every other one.
+"""Hides known startup messages while TensorFlow is imported, and keeps all other output.
 
-They are written by C++ to file descriptor 2, before TensorFlow's logging is set up, and twice: its
-library for profiling (`_pywrap_profiler_plugin`) has the runtime in it a second time. Neither
-`TF_CPP_MIN_LOG_LEVEL` nor Python's `logging` reaches them.
+The messages are written by C++ code to file descriptor 2, before TensorFlow's logging is set up.
+They appear twice, because the profiler library (`_pywrap_profiler_plugin`) contains a second copy
+of the runtime. Neither `TF_CPP_MIN_LOG_LEVEL` nor Python's `logging` affects them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from eagerly import noise
 from eagerly.importing import around_import
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Whoever sets one of these wants to read more than TensorFlow says by itself.
+# Users who set one of these want more output than TensorFlow's default.
 _VERBOSE = ("TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE")
-_PATIENCE = 5000  # milliseconds to wait for the filter's last words
-_GRACE = 0.2  # seconds to wait for its end
+_PATIENCE = 5000  # milliseconds to wait for the filter's remaining output
+_GRACE = 0.2  # seconds to wait for the filter to exit
 
 _lock = threading.Lock()
-_entered = 0  # by how many threads, or times in one
+_entered = 0  # nesting depth, over all threads
 _filter: _Filter | None = None
 _devices_found = False
 
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Leaves TensorFlow's known start-up messages out if it is imported while this is entered.
+    """Hides TensorFlow's known startup messages if it is imported while this is entered.
 
-    Every other line appears as it is written, also the last words of a process that aborts. For
-    the time after, `TF_CPP_MIN_LOG_LEVEL` is set to 1, which leaves TensorFlow's information out
-    and keeps warnings and errors. A level that the user has set stays; with 0, or a verbosity of
-    `TF_CPP_MAX_VLOG_LEVEL`, everything is shown. Nothing is done unless TensorFlow is imported.
+    All other lines appear immediately, including the last output of a process that aborts.
+
+    On import, `TF_CPP_MIN_LOG_LEVEL` is set to 1, which hides info messages and keeps warnings and
+    errors. A level set by the user is kept. With level 0, or with `TF_CPP_MAX_VLOG_LEVEL` or
+    `TF_CPP_VMODULE` set, everything is shown. Nothing happens unless TensorFlow is imported.
     """
     undo = quiet_when_imported()
     try:
@@ -48,14 +49,14 @@ def quiet_tensorflow() -> Iterator[None]:
 
 
 def quiet_when_imported() -> Callable[[], None]:
-    """Does what `quiet_tensorflow` does from now on, until what it returns is called."""
+    """Acts as `quiet_tensorflow` from now on; the returned function ends it."""
     if "tensorflow" in sys.modules:
         return lambda: None
     return around_import("tensorflow", _quiet)
 
 
 def find_devices() -> None:
-    """Lets TensorFlow look for devices; where there is no GPU, it does not say so as an error."""
+    """Initializes TensorFlow's devices, without its errors about a missing GPU."""
     global _devices_found
     if _devices_found:
         return
@@ -80,15 +81,15 @@ def _quiet() -> Iterator[None]:
 
 
 def _enter() -> None:
-    """Lets the first of those that are inside start the filter: the descriptor is everybody's."""
+    """Starts the filter on the first entry. All threads share the file descriptor."""
     global _entered, _filter
     with _lock:
         _entered += 1
-        # Without a standard error, 2 may be the number of any file; frozen programs have no
-        # interpreter to be started.
+        # Without standard error, descriptor 2 may be any file. Frozen programs have no interpreter
+        # that could run the filter.
         possible = sys.__stderr__ is not None and sys.executable and not hasattr(sys, "frozen")
         if _entered == 1 and possible:
-            with suppress(OSError):  # nothing is left out then
+            with suppress(OSError):  # then nothing is filtered
                 _filter = _Filter()
 
 
@@ -102,15 +103,16 @@ def _leave() -> None:
 
 
 class _Filter:
-    """Leads file descriptor 2 through a process that leaves noise out.
+    """Filters stderr through a helper process that drops TensorFlow's startup messages.
 
-    It is a process, because this one may abort; and not a fork, because this one may have threads.
+    A separate process survives if this one aborts. It is not forked, because this one may have
+    threads.
 
     Raises:
-        OSError: If there is no file descriptor 2, or no process can be started.
+        OSError: If file descriptor 2 is closed, or no process can be started.
     """
 
-    _left: list[subprocess.Popen[bytes]] = []  # noqa: RUF012  - others still write to them
+    _left: list[subprocess.Popen[bytes]] = []  # noqa: RUF012  - other processes still write to them
 
     def __init__(self) -> None:
         _flush()
@@ -121,7 +123,7 @@ class _Filter:
             self._held, self._into = os.pipe()
             failing.callback(os.close, self._held)
             failing.callback(os.close, self._into)
-            # In a session of its own: Ctrl-C is for this process, which may still have to say why.
+            # A new session keeps Ctrl-C from killing it before this process's last output.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", noise.__file__, self._end.decode()],
                 stdin=self._held,
@@ -132,19 +134,19 @@ class _Filter:
         os.dup2(self._into, 2)
 
     def close(self) -> None:
-        """Leads it where it was, once everything that was written is there."""
+        """Restores file descriptor 2 and waits until all pending output is written."""
         _flush()
-        with suppress(OSError):  # somebody has closed it
-            if os.path.sameopenfile(2, self._into):  # else somebody leads it elsewhere
+        with suppress(OSError):  # descriptor 2 was closed
+            if os.path.sameopenfile(2, self._into):  # otherwise it was redirected meanwhile
                 os.dup2(self._screen, 2)
         said = self._process.stdout
         assert said is not None
         try:
             os.write(self._into, self._end)
-            ready = select.poll()  # select() fails where many files are open
+            ready = select.poll()  # select() fails if many files are open
             ready.register(said, select.POLLIN)
             came = ready.poll(_PATIENCE) and os.read(said.fileno(), 1)
-            if not came:  # it was killed: what it has not read is shown whole
+            if not came:  # the filter was killed: show its unread input unfiltered
                 os.set_blocking(self._held, False)
                 with suppress(OSError):
                     os.write(self._screen, os.read(self._held, 1 << 20).replace(self._end, b""))
@@ -154,7 +156,7 @@ class _Filter:
                 os.close(descriptor)
         try:
             self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:  # a process that was started meanwhile writes to it
+        except subprocess.TimeoutExpired:  # a child process still writes to it
             self._left.append(self._process)
 
 

@@ -1,8 +1,8 @@
 """Kills processes that outlive the process that started them, even if they are frozen.
 
 Run as `python -m eagerly.reaper`. It reads process ids and folders from its standard input, one per
-line. The input ends with the process at its other end, in whatever way that ends. Soon after, the
-listed processes and their descendants are killed and the folders are removed.
+line. The input ends when the parent process ends, for whatever reason. Soon afterwards, the listed
+processes and their descendants are killed and the folders are removed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 
 import psutil
 
-_PATIENCE = 5.0  # seconds in which processes may end by themselves
+_PATIENCE = 5.0  # seconds that processes have to exit by themselves
 
 
 def descendants(pid: int | None = None) -> set[int]:
-    """Returns the processes that one has started, this one by default, and those that they have."""
+    """Returns the ids of all descendants of a process, by default of this one."""
     with suppress(psutil.Error):
         return {each.pid for each in psutil.Process(pid).children(recursive=True)}
     return set()
 
 
 class Reaper:
-    """A process that kills others soon after this one has ended, or when it is closed."""
+    """A helper process that kills others soon after this process ends, or on `close`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -40,17 +40,17 @@ class Reaper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C and Ctrl-Z are not for it
+            start_new_session=True,  # shields it from Ctrl-C and Ctrl-Z
         )
         assert self._process.stdin is not None
         self._input = self._process.stdin
-        # A forked child that kept the pipe would hide the end of this process.
+        # A forked child that keeps the pipe open would hide the end of this process.
         os.register_at_fork(after_in_child=self._input.close)
 
     def add(self, pids: Iterable[int], folder: Path | None = None) -> None:
         """Adds processes to kill, and a folder to remove afterwards."""
         lines = [*map(str, pids), *([] if folder is None else [str(folder)])]
-        with suppress(OSError):  # the reaper was killed, which does not end the run
+        with suppress(OSError):  # the reaper was killed, but the run continues
             self._input.write("".join(f"{line}\n" for line in lines).encode())
             self._input.flush()
 
@@ -70,15 +70,15 @@ def reaper() -> Reaper:
 
 
 def main(lines: Iterable[str]) -> None:
-    """Kills the processes in `lines` some time after these have ended, and removes the folders."""
+    """Kills the processes in `lines` after the input has ended, then removes the folders."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # when to end is not theirs to decide
+        signal.signal(number, signal.SIG_IGN)  # only the end of the input stops the reaper
     watched: list[psutil.Process] = []
     folders: list[str] = []
 
     def watch(pid: int) -> None:
         with suppress(psutil.Error):
-            watched.append(psutil.Process(pid))  # which knows a pid that is used again
+            watched.append(psutil.Process(pid))  # detects reused pids
 
     for line in lines:
         word = line.rstrip("\n")
@@ -95,7 +95,7 @@ def main(lines: Iterable[str]) -> None:
     for process in watched:
         with suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(watched, timeout=_PATIENCE)  # until then they may still write
+    psutil.wait_procs(watched, timeout=_PATIENCE)  # they may write files until they are dead
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 

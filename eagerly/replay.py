@@ -1,6 +1,6 @@
-"""Everything that custom replay imports: buffers, samplers, accumulators and their data.
+"""Public names for custom replay: buffers, samplers, accumulators and their data types.
 
-docs/replay.md and docs/train-step.md show how to use it.
+See docs/replay.md and docs/train-step.md for examples.
 """
 
 from eagerly.buffers import (

@@ -1,6 +1,6 @@
-"""One seed for a run, and an independent stream of it for everything that is random.
+"""Derives an independent random stream for each purpose from a run's seed.
 
-It stands here because this is the folder that every other one may import.
+This module is at the top level because every subpackage may import it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """A purpose that draws from the run's seed. The numbers never change; `CUSTOM` is yours."""
+    """The purpose of a random stream. The numbers never change."""
 
     ACTOR = 0
     CRITIC = 1
@@ -24,20 +24,20 @@ class Stream(enum.IntEnum):
     ENCODER = 8
     MODULES = 9
     HINDSIGHT = 10
-    CUSTOM = 11  # of algorithms outside this package
+    CUSTOM = 11  # for algorithms outside this package
 
 
 def seed_sequence(seed: int, stream: Stream, *key: int) -> np.random.SeedSequence:
-    """Returns the seeds of one stream, or of one member of it, such as an episode."""
+    """Returns the seed sequence of a stream, or of one member such as an episode."""
     return np.random.SeedSequence(seed, spawn_key=(int(stream), *key))
 
 
 def seed_word(seed: int, stream: Stream, *key: int) -> int:
-    """Returns a seed of 32 bits for one purpose.
+    """Returns a 32-bit seed for one purpose.
 
     Args:
         seed: Seed of the run or the agent.
         stream: The purpose.
-        *key: Further numbers, such as that of an update. Other keys give independent seeds.
+        *key: Further numbers, such as an update number. Different keys give independent seeds.
     """
     return int(seed_sequence(seed, stream, *key).generate_state(1)[0])

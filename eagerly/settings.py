@@ -1,10 +1,11 @@
-"""Settings: fields that carry their help, range, source and requirements.
+"""Settings dataclasses whose fields declare their help, range, source and requirements.
 
-One declaration supplies the check, the command-line option and the documentation. A setting has one
-flat name everywhere: in Python, as an option, in a preset, in a file and in a run directory.
+One declaration supplies the validation, the command-line option and the documentation. A setting
+has the same flat name in Python, on the command line, in presets, in files and in run directories.
 
-pydantic comes closest, and importing it adds a quarter to the CPU time of every command. attrs
-accepts True as a number and infinity as a float; msgspec does not check what a program constructs.
+Existing libraries do not fit. pydantic is the closest, but importing it adds 25 % to the CPU time
+of every command. attrs accepts True as a number and infinity as a float. msgspec does not validate
+objects that are constructed in Python.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from typing import Any, ClassVar, NamedTuple
 
 from eagerly.importing import FACTORY, split_name
 
-_SHOWN = 200  # characters of a value in a message: a file may hold any
+_SHOWN = 200  # maximum characters of a value in messages, since files may hold any value
 _KINDS = {int, float, bool, str, tuple, dict, type(None), Callable}
 _ENDS = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Settings that share a heading of `--help` and the documentation.
+    """Settings under one heading in `--help` and the documentation.
 
     Attributes:
         heading: The heading.
         check: Called with all settings once each value is valid. Raises a `ValueError` if values
-            exclude each other.
+            are incompatible.
     """
 
     heading: str
@@ -44,10 +45,10 @@ class Requirement(NamedTuple):
 
     Attributes:
         text: The condition, for help and messages, such as "for discrete actions".
-        unmet: Called with the settings and the spaces, a pair `Observations, Actions`, or None
-            before these are known. Returns None if the condition holds or is not known yet,
-            otherwise what is there instead, for messages.
-        setting: Name of the setting that it depends on, if any.
+        unmet: Called with the settings and the spaces: a pair `(Observations, Actions)`, or None
+            before they are known. Returns None if the condition holds or cannot be decided yet,
+            otherwise the actual value, for messages.
+        setting: Name of the setting that the condition depends on, if any.
     """
 
     text: str
@@ -61,7 +62,7 @@ def flag_name(setting: str) -> str:
 
 
 def when(name: str, *values: Any) -> Requirement:
-    """Requires that another setting has one of these values; without values, that it is set."""
+    """Requires a setting to have one of these values, or to be set if no values are given."""
     flag = flag_name(name)
 
     def unmet(config: Any, spaces: Any) -> str | None:
@@ -75,48 +76,52 @@ def when(name: str, *values: Any) -> Requirement:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """The declaration of a setting. Ends of a range hold for each element of a tuple."""
+    """The declaration of a setting. Range limits apply to each element of a tuple."""
 
     default: Any  # `dataclasses.MISSING` makes it required
-    help: str  # its meaning and the source of the default, in one line
+    help: str  # meaning and source of the default, in one line
     _: dataclasses.KW_ONLY
-    group: Any = None  # None: that of the class that declares it
+    group: Any = None  # None: the group of the declaring class
     unit: str = ""
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
-    longest: int | None = None  # most elements of a tuple, most printable characters of a text
+    longest: int | None = None  # most elements of a tuple or printable characters of a string
     choices: tuple[str, ...] = ()
-    names: str = ""  # what a text names that is imported, such as "module:factory"
-    resumable: bool = False  # cannot change a run's result: a resumed run may differ in it
-    # A saved run keeps it for good, because it determines what a checkpoint holds.
+    names: str = ""  # form of an importable name, such as "module:factory"
+    resumable: bool = False  # cannot affect the result, so a resumed run may change it
+    # Determines the contents of checkpoints, so a saved run can never change it.
     immutable: bool | Requirement = False
-    # Read only while networks are built: without effect if a custom builder does not read it.
+    # Read only while networks are built. Has no effect if a custom builder ignores it.
     built: bool = False
-    requires: tuple[Requirement, ...] = ()  # without them it has no effect
-    name: str = ""  # that of the field
-    kinds: tuple[Any, ...] = ()  # the types of its values, the main one first
+    requires: tuple[Requirement, ...] = ()  # conditions for it to have an effect
+    name: str = ""  # field name
+    kinds: tuple[Any, ...] = ()  # value types, the main one first
 
     def idle_because(self, config: Any, spaces: Any = None) -> str:
-        """Returns why it has no effect with these settings and spaces, "" if it has one."""
+        """Returns why the setting has no effect with this config and these spaces, or ""."""
         for needed in self.requires:
             if (found := needed.unmet(config, spaces)) is not None:
                 return f"{self.name} has an effect only {needed.text}; got {found}"
         return ""
 
     def range(self, far: float = float("inf")) -> str:
-        """Returns the range of a number, such as "at least 0 and below 1", "" if it is open.
+        """Returns the range as text, such as "at least 0 and below 1", or "" if unlimited.
 
         Args:
-            far: Ends beyond this are omitted.
+            far: Limits above this value are omitted.
         """
         ends = ((words, getattr(self, end)) for end, words in _ENDS.items())
         given = ((words, end) for words, end in ends if end is not None and end <= far)
         return " and ".join(f"{words} {end:,}" for words, end in given)
 
     def expected(self, value: Any) -> str:
-        """Returns what a wrong value must be, such as "of type int", "" if it is right."""
+        """Returns what an invalid value must be, such as "of type int", or "" if it is valid.
+
+        Raises:
+            ValueError: If the value must be an importable name and has a different form.
+        """
         kind, longest = self.kinds[0], sys.maxsize if self.longest is None else self.longest
         if (value is None and type(None) in self.kinds) or (
             callable(value) and Callable in self.kinds
@@ -156,7 +161,7 @@ class Setting:
 
 
 def _is_json(value: Any) -> bool:
-    try:  # encoding raises an error for halves of surrogate pairs
+    try:  # encoding fails for lone surrogates
         written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         return isinstance(value, dict) and bool(json.loads(written) == value)
     except (TypeError, ValueError):
@@ -167,9 +172,9 @@ def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) 
     """Declares a field of a settings class.
 
     Args:
-        default: Its default.
-        help: Its meaning and the source of the default, in one line.
-        requires: A `Requirement`, or a tuple of them.
+        default: Default value; `dataclasses.MISSING` makes the setting required.
+        help: Meaning and source of the default, in one line.
+        requires: A `Requirement` or a tuple of requirements.
         **declaration: `group`, `unit`, `at_least`, `above`, `at_most`, `below`, `choices`,
             `longest`, `names`, `resumable`, `immutable` and `built`, as in `Setting`.
     """
@@ -179,16 +184,16 @@ def setting(default: Any, help: str, *, requires: Any = (), **declaration: Any) 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 class Settings:
-    """Base of settings classes: frozen, keyword-only dataclasses that check their values.
+    """Base class of settings: frozen, keyword-only dataclasses that validate their values.
 
-    A subclass is made a dataclass when it is defined; it needs no decorator.
+    Subclasses become dataclasses automatically, without a decorator.
 
     Attributes:
-        DEFAULTS: Other defaults of inherited settings, by name.
-        WITHOUT: Names of inherited settings that this class and its subclasses do not have; they
-            keep their defaults.
-        SETTINGS: The declarations of all settings that the class has, by name.
-        GROUPS: Their groups, in order.
+        DEFAULTS: Changed defaults of inherited settings, by name.
+        WITHOUT: Names of inherited settings that this class and its subclasses remove. Their values
+            stay at the defaults.
+        SETTINGS: The declarations of all settings of the class, by name.
+        GROUPS: The groups of these settings, in order.
     """
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
@@ -197,11 +202,11 @@ class Settings:
     GROUPS: ClassVar[tuple[Group, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Makes the class a dataclass.
+        """Turns the subclass into a dataclass.
 
         Raises:
-            TypeError: If a field is not declared with `setting`, or `DEFAULTS` or `WITHOUT` names
-                no inherited setting.
+            TypeError: If a field is not declared with `setting` or has an unsupported type, or if
+                `DEFAULTS` or `WITHOUT` names no inherited setting.
         """
         super().__init_subclass__()
         hints: dict[str, Any] = inspect.get_annotations(cls, eval_str=True)
@@ -226,7 +231,11 @@ class Settings:
         cls.GROUPS = tuple(dict.fromkeys(each.group for each in cls.SETTINGS.values()))
 
     def __post_init__(self) -> None:
-        """Checks each value, then each group, which raise a `ValueError`."""
+        """Validates each value, then each group.
+
+        Raises:
+            ValueError: If a value is invalid, or values are incompatible.
+        """
         for name, each in self.SETTINGS.items():
             if expected := each.expected(value := getattr(self, name)):
                 shown = repr(value)
@@ -237,7 +246,7 @@ class Settings:
                 group.check(self)
 
     def flat(self) -> dict[str, Any]:
-        """Returns all settings by name, which construct equal settings."""
+        """Returns all settings by name: keyword arguments that recreate an equal object."""
         return {name: getattr(self, name) for name in self.SETTINGS}
 
     def changed(self) -> list[str]:
@@ -248,7 +257,7 @@ class Settings:
         """Returns the settings that have no effect, each with the reason.
 
         Args:
-            spaces: The layouts `Observations` and `Actions`; None before they are known.
+            spaces: The pair `(Observations, Actions)`; None before it is known.
         """
         found = {n: s.idle_because(self, spaces) for n, s in self.SETTINGS.items() if s.requires}
         return {name: reason for name, reason in found.items() if reason}
@@ -261,7 +270,7 @@ class Settings:
 
 
 def _declaration(name: str, hint: Any, found: Any, group: Group) -> Setting:
-    """Returns the declaration of a field, complete with its name, types and group."""
+    """Returns the declaration of a field, completed with its name, types and group."""
     is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
     kinds = tuple(
         typing.get_origin(h) or h for h in (typing.get_args(hint) if is_union else [hint])
@@ -281,7 +290,7 @@ def _field(default: Any, is_argument: bool) -> Any:
 
 
 def recorded(config: Any) -> tuple[Any, set[str]]:
-    """Returns equal settings, and a set that collects the names of those that are read."""
+    """Returns a copy of the settings, and a set that collects the names read from the copy."""
     read: set[str] = set()
 
     def get(self: Any, name: str) -> Any:

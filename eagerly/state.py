@@ -1,9 +1,8 @@
-"""What a run's next step depends on: `state` returns it, and `restore` takes it over.
+"""Saves and restores the state that determines a run's next step.
 
-A state is a dictionary of numbers, text, booleans and None, of NumPy arrays, and of lists and
-dictionaries of all these. `flatten_state` takes the arrays out, so that the rest is JSON;
-`unflatten_state` puts them back. A class that derives from `Saved` only names the attributes that
-its state consists of.
+A state is a dictionary of numbers, strings, booleans, None, NumPy arrays, and nested lists and
+dictionaries. `flatten_state` extracts the arrays, so that the rest is JSON; `unflatten_state`
+inserts them again. Subclasses of `Saved` only list the attributes that form their state.
 """
 
 from __future__ import annotations
@@ -22,45 +21,47 @@ _FRACTION = re.compile(r"\d{1,15}(/[1-9]\d{0,14})?")
 
 
 class Stateful(Protocol):
-    """Whatever has a state of its own."""
+    """An object whose state can be saved and restored."""
 
     def state(self) -> dict[str, Any]:
-        """Returns everything that the next step depends on; arrays may be its own, uncopied."""
+        """Returns the state that determines the next step. Arrays may be views."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, on an object made with the same arguments.
+        """Restores the result of `state` in an object created with the same arguments.
 
         Raises:
-            ValueError: If it is the state of something else, as may be a KeyError or TypeError.
+            ValueError, KeyError, TypeError: If the state does not fit this object.
         """
 
 
 class Saved:
-    """Base of classes that declare their state.
+    """Base class of objects that declare their state.
 
-    A restored value must be like the current one: of the same type, and finite. Whole numbers are
-    at least 0. An array has the same dtype, and the same shape unless the current one is empty. A
-    dictionary has at least the same keys, and a list the same length, unless the current one is
-    empty. Where there is None, there may be None or a number. Parts with a state restore it.
+    A restored value must match the current one: it has the same type and is finite. Integers are at
+    least 0. Arrays have the same dtype, and the same shape unless the current one is empty.
+    Dictionaries have at least the current keys, and lists the current length, unless the current
+    one is empty. If the current value is None, a number or None is accepted. Nested objects with a
+    state restore themselves.
 
     Attributes:
-        _saved: Names of the attributes that are saved, each under its name without "_" in front.
-        _compared: Names of further attributes that are saved, and must be equal on restoring.
+        _saved: Names of the saved attributes. Leading underscores are dropped in the state.
+        _compared: Names of further saved attributes, which must be equal when restored.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ()
     _compared: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Any]:
-        """Returns everything that the next step depends on."""
+        """Returns the state that determines the next step."""
         names = (*self._compared, *self._saved)
         return {name.lstrip("_"): _value(getattr(self, name)) for name in names}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, on an object made with the same arguments.
+        """Restores the result of `state` in an object created with the same arguments.
 
         Raises:
-            ValueError: If it is the state of something else, or holds a value that no run leaves.
+            ValueError: If the state belongs to a different class, or has a value that no run
+                produces.
         """
         kind = type(self).__name__
         names = {name.lstrip("_"): name for name in (*self._compared, *self._saved)}
@@ -79,15 +80,15 @@ class Saved:
                 setattr(self, name, values[key])
 
     def _check(self, values: dict[str, Any]) -> None:
-        """Refuses restored values that have the right form and still are impossible.
+        """Validates restored values that already have the right form.
 
         Raises:
-            ValueError: Naming the value.
+            ValueError: If a value is impossible. The message names it.
         """
 
 
 def _value(own: Any) -> Any:
-    """Returns the form of a value in a state."""
+    """Converts an attribute to its saved form."""
     if hasattr(own, "restore"):
         return own.state()
     if isinstance(own, np.random.Generator):
@@ -102,7 +103,7 @@ def _value(own: Any) -> Any:
 
 
 def _taken(own: Any, saved: Any, name: str) -> Any:
-    """Returns the attribute's form of a value in a state, if it is like the current value."""
+    """Converts a saved value back to its attribute form, if it matches the current value."""
     if hasattr(own, "restore"):
         own.restore(saved)
         return own
@@ -130,7 +131,7 @@ def _taken(own: Any, saved: Any, name: str) -> Any:
 
 
 def _plain(own: Any, saved: Any, name: str) -> Any:
-    """Returns a number, truth value, text, list or dictionary that is like the current one."""
+    """Returns a saved value without nested parts, if it matches the current value."""
     if own is None or isinstance(own, float):
         fits = isinstance(saved, int | float) and not isinstance(saved, bool)
         if not (fits and math.isfinite(saved)) and not (own is None and saved is None):
@@ -150,24 +151,25 @@ def _refused(name: str, expected: str, saved: Any) -> ValueError:
 
 
 def flatten_state(state: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:
-    """Splits a state into JSON and the arrays by name.
+    """Splits a state into JSON and arrays by name.
 
     Args:
         state: The state.
-        name: What the names of its arrays begin with.
+        name: Prefix of the array names.
 
     Raises:
-        TypeError: If it holds something else, such as a NumPy scalar or a set, naming it.
+        TypeError: If the state holds an unsupported value, such as a NumPy scalar or a set. The
+            message names it.
     """
     arrays = dict(_arrays(state, name))
     return _without(state, name), arrays
 
 
 def unflatten_state(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Puts arrays back to where `flatten_state` took them out.
+    """Inserts the arrays that `flatten_state` extracted.
 
     Raises:
-        KeyError: If one is missing.
+        KeyError: If an array is missing.
     """
     if isinstance(document, dict):
         if document.keys() == {_ARRAY}:
@@ -179,13 +181,14 @@ def unflatten_state(document: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def packed(state: Any) -> dict[str, np.ndarray]:
-    """Packs a state into two arrays of bytes, for one that is too large for JSON.
+    """Packs a state that is too large for JSON into two arrays of bytes.
 
     Returns:
-        The state without its arrays as JSON under "text", the content of its arrays under "values".
+        The state without its arrays as JSON under "text", the contents of its arrays under
+        "values".
 
     Raises:
-        TypeError: As `flatten_state` does.
+        TypeError: As in `flatten_state`.
     """
     document, arrays = flatten_state(state)
     headers = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
@@ -195,10 +198,10 @@ def packed(state: Any) -> dict[str, np.ndarray]:
 
 
 def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
-    """Returns the state that `packed` was given; tuples become lists.
+    """Returns the state that was passed to `packed`; tuples become lists.
 
     Raises:
-        ValueError: If the parts do not belong together, as may be a KeyError or TypeError.
+        ValueError, KeyError, TypeError: If the parts do not belong together.
     """
     document, headers = json.loads(parts["text"].tobytes())
     values, arrays, start = parts["values"].tobytes(), {}, 0
@@ -207,7 +210,7 @@ def unpacked(parts: Mapping[str, np.ndarray]) -> Any:
         if kind.kind not in "biuf":
             raise ValueError(f"{name} is an array of {kind}, not of numbers")
         size = kind.itemsize * math.prod(shape)
-        content = bytearray(values[start : start + size])  # writable, as the array was
+        content = bytearray(values[start : start + size])  # writable, as the original array
         arrays[name] = np.frombuffer(content, kind).reshape(shape)
         start += size
     return unflatten_state(document, arrays)

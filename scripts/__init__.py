@@ -1,1 +1,1 @@
-"""The command line: thin scripts that parse arguments and wire things together."""
+"""Command-line scripts, which parse arguments and call the package."""

@@ -1,4 +1,4 @@
-"""What all commands share; `eagerly --help` needs no more, and loads no more."""
+"""Base classes and options of all commands. Imports little, to keep `eagerly --help` fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHICH = click.option(
 
 
 class Command(click.Command):
-    """A command that Ctrl-C ends as a shell expects it: without a traceback, with exit code 130."""
+    """A command that exits on Ctrl-C as shells expect: without a traceback, with exit code 130."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         settings = {"max_content_width": 100, "show_default": True}
@@ -26,7 +26,7 @@ class Command(click.Command):
         super().__init__(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
+        """Runs the command and converts `KeyboardInterrupt` into an exit code."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
@@ -34,7 +34,7 @@ class Command(click.Command):
 
 
 class CommandGroup(Command, click.Group):
-    """A group of commands, which are listed in the order in which they were added."""
+    """A command group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -53,7 +53,7 @@ def main(
     as_json: bool,
     trust: bool,
 ) -> None:
-    """Runs whole episodes with the deterministic policy of the run in RUN_DIR."""
+    """Evaluates the policy of the run in RUN_DIR over whole episodes, without exploration noise."""
     if video and video.suffix != ".mp4":
         raise click.BadParameter(f"a video must end in .mp4; got {video}")
     log_to_terminal()
@@ -81,7 +81,7 @@ def main(
         timeout = run.config.environment_timeout_seconds
         steps_limit = steps_limit or run.config.evaluation_steps_limit
         with stdout_to_stderr() if as_json else nullcontext(), ExitStack() as opened:
-            # A file that is half written, or a process, must not be left behind.
+            # Signals unwind the stack, so that no partial video or child process remains.
             opened.enter_context(terminated_by_signals())
             camera = opened.enter_context(closing(Camera(make, timeout=timeout))) if video else None
             watchdog = Watchdog(timeout, lambda: "the evaluation", "Nothing was evaluated.")
@@ -107,7 +107,8 @@ def main(
             if not as_json:
                 _print(evaluation, policy.steps, about)
             if camera and video:
-                pictures = int(evaluation.lengths[0]) + 1  # the same episode again
+                # The same seed repeats the episode. The image after the reset adds one.
+                pictures = int(evaluation.lengths[0]) + 1
                 with tqdm(
                     desc="video", total=pictures, unit=" pictures", disable=silent, leave=False
                 ) as bar:

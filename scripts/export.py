@@ -53,10 +53,10 @@ def main(
     as_json: bool,
     trust: bool,
 ) -> None:
-    """Writes the policy of the run in RUN_DIR as files that act without eagerly or TensorFlow.
+    """Exports the policy of the run in RUN_DIR to files that need neither eagerly nor TensorFlow.
 
-    The directory contains the model; runner.py, which runs it with NumPy and one runtime;
-    policy.json; examples; and a model card. It is created only if all checks pass.
+    The output directory contains the model, runner.py (runs the model with NumPy and one runtime),
+    policy.json, examples and a model card. It is created only if all checks pass.
     """
     log_to_terminal()
     try:

@@ -38,7 +38,7 @@ _MOST_SEEDS = 1000
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Reads seeds from a command line: `0..4` or `0,3,7`, or both together."""
+    """Parses seeds from the command line, such as `0..4`, `0,3,7` or `0..2,7`."""
     found: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*([0-9]{1,10})(?:\.\.([0-9]{1,10}))?\s*", part)
@@ -56,7 +56,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def format_seeds(seeds: Iterable[int]) -> str:
-    """Writes seeds as `parse_seeds` reads them, in the same order."""
+    """Formats seeds in the syntax of `parse_seeds`, in the same order."""
     ranges: list[list[int]] = []
     for seed in seeds:
         if ranges and seed == ranges[-1][1] + 1:
@@ -73,11 +73,11 @@ _TYPES: dict[Any, Any] = {
     bool: None,
 }
 _METAVARS = {tuple: "INT,INT,...", dict: "JSON"}
-_FAR = 10**9  # upper ends beyond this are not shown
+_FAR = 10**9  # larger upper bounds are not shown
 
 
 class SettingsCommand(Command):
-    """A command whose help lists settings under the headings of their groups."""
+    """A command whose help lists settings by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes one section per group."""
@@ -91,7 +91,7 @@ class SettingsCommand(Command):
 
 
 def _option(setting: Setting, default: Any) -> click.Option:
-    """Returns the option of a setting; its value is None if it was not typed."""
+    """Returns the option for a setting. Its value is None if the option is not passed."""
     flag, kind = flag_name(setting.name), setting.kinds[0]
     if isinstance(default, bool):
         default = str(default).lower()
@@ -112,12 +112,12 @@ def _option(setting: Setting, default: Any) -> click.Option:
 
 
 def options_of(config: type[Settings], defaults: Mapping[str, Any]) -> list[click.Option]:
-    """Returns one option per setting of a class; `defaults` are shown before declared ones."""
+    """Returns one option per setting. The help shows `defaults` in place of declared defaults."""
     return [_option(each, defaults.get(n, each.default)) for n, each in config.SETTINGS.items()]
 
 
 def resumable_options() -> list[click.Option]:
-    """Returns the options of settings that a resumed run may change."""
+    """Returns options for the settings that may change when a run is resumed."""
     settings = RunConfig.SETTINGS.values()
     return [_option(each, "as saved") for each in settings if each.resumable]
 
@@ -126,7 +126,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Reads settings by name from a TOML file.
 
     Raises:
-        RunError: If the file cannot be read, or is not TOML.
+        RunError: If the file cannot be read or is not valid TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -135,10 +135,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def format_config(*configs: Settings) -> str:
-    """Returns the settings that have an effect as a TOML file that `read_config` reads.
+    """Formats settings as TOML for `read_config`. Settings without effect become comments.
 
     Raises:
-        RunError: If TOML cannot hold a value, such as null.
+        RunError: If TOML cannot represent a value, such as null.
     """
     import tomlkit
 
@@ -165,18 +165,18 @@ def format_config(*configs: Settings) -> str:
 
 
 def interpreter() -> str:
-    """Writes the running Python as it can be typed from here."""
+    """Returns the Python executable's path, relative if it is below the working directory."""
     inside = os.path.relpath(sys.executable)
     return sys.executable if inside.startswith("..") else inside
 
 
 def command(script: str, *words: str) -> str:
-    """Writes the command that runs a script as this one was run, ready to be pasted.
+    """Returns a shell command that runs a script the way this process was started.
 
     Args:
-        script: "train.py" or "evaluate.py"; under the command `eagerly`, `eagerly evaluate` and so
-            on.
-        words: What follows.
+        script: File name, such as "evaluate.py". If this process is the command `eagerly`, the
+            result is `eagerly evaluate` instead.
+        words: Command-line arguments.
     """
     if os.path.basename(sys.argv[0]) == "eagerly":
         found = shutil.which("eagerly") == os.path.abspath(sys.argv[0])
@@ -188,7 +188,7 @@ def command(script: str, *words: str) -> str:
 
 
 def _joined(words: list[str]) -> str:
-    """Joins words to a command; control characters in them are written as bash reads them."""
+    """Joins words into a shell command. Control characters use bash's `$'...'` syntax."""
     return " ".join(
         shlex.quote(word) if sanitize(word, lines=False) == word else _ansi_quoted(word)
         for word in words

@@ -1,4 +1,4 @@
-"""Trains several runs at a time, each in a process of its own, and shows how far they are."""
+"""Trains several runs in parallel, each in its own process, and shows their progress."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from eagerly.storage.run import Run
 from eagerly.training.run_processes import STOPPED, TrainingProcess
 from eagerly.training.signals import StopSignals
 
-_TICK = 0.1  # seconds between two looks at the processes
-_END_OF_OUTPUT = 2000  # characters that are shown of a process that failed without a message
+_TICK = 0.1  # seconds between polls of the processes
+_END_OF_OUTPUT = 2000  # characters of output shown if a process fails without an error message
 
 
 def log_of(run: Path) -> Path:
-    """Returns the path of the log of a run that is trained beside others."""
+    """Returns the log path of a run that `Job` trains, next to the run directory."""
     return run.with_name(f"{run.name}.log")
 
 
 @dataclass
 class Job:
-    """A run to be trained in a process of its own.
+    """A run that is trained in its own process.
 
     Attributes:
-        name: What the run is called in messages.
-        run: The run, as it was opened before anything began.
-        command: What trains it.
-        steps: Environment steps that are known to be done.
-        score: The return of its newest evaluation.
+        name: Name of the run in messages.
+        run: The run, opened before any process is started.
+        command: Command that trains the run.
+        steps: Last known number of completed environment steps.
+        score: Return of the latest evaluation.
         state: "waiting", "running", "stopped", "failed" or "finished".
     """
 
@@ -50,28 +50,29 @@ class Job:
     score: str = ""
     state: str = "waiting"
     _process: TrainingProcess | None = None
-    _reports: int = -1  # read end of the pipe from its process
+    _reports: int = -1  # read end of the progress pipe
     _unread: bytes = b""
 
     @property
     def log(self) -> Path:
-        """The file with what its process prints, beside the run directory."""
+        """The file that receives the output of the process, next to the run directory."""
         return log_of(self.run.path)
 
     @property
     def process(self) -> TrainingProcess:
-        """Its process, once it was started."""
+        """The training process; available only after `start`."""
         assert self._process is not None
         return self._process
 
     def start(self) -> None:
-        """Starts its process, which reports through a pipe (`ProgressReports`).
+        """Starts the process, which reports progress through a pipe (see `ProgressReports`).
 
-        While it lives its log is locked, also before it has loaded what it needs to lock its run.
+        The log stays locked while the process lives. This protects the run before the process has
+        loaded enough code to lock the run directory itself.
 
         Raises:
-            OSError: If that fails.
-            ValueError: If no log can be written.
+            OSError: If the process cannot be started, or its log cannot be opened or locked.
+            ValueError: If the log path is not a regular file.
         """
         self._reports, write_end = os.pipe()
         try:
@@ -89,12 +90,12 @@ class Job:
         self.state = "running"
 
     def look(self) -> list[str]:
-        """Reads what its process has reported; notices if it has ended, and how.
+        """Reads new progress reports, and updates `state` if the process has ended.
 
         Returns:
-            Its new evaluations, in words.
+            The new evaluations, one line each.
         """
-        code = self.process.poll()  # before its last reports are read
+        code = self.process.poll()  # polled first, so that no final report is missed
         with suppress(BlockingIOError):
             while chunk := os.read(self._reports, 65536):
                 self._unread += chunk
@@ -104,7 +105,7 @@ class Job:
             steps, _, text = line.decode().partition(" ")
             self.steps = int(steps)
             if text:
-                self.score = text.split()[1]  # evaluation RETURN ...
+                self.score = text.split()[1]  # "evaluation RETURN ..."
                 evaluations.append(f"step {steps}: {text}")
         if code is not None:
             os.close(self._reports)
@@ -112,14 +113,14 @@ class Job:
         return evaluations
 
     def result(self) -> str:
-        """Says what it has reached."""
+        """Returns the completed steps and a summary of the evaluations, as text."""
         try:
             return f"{self.steps} steps; {read_results(self.run.evaluations_path)}"
         except RunError:
             return f"{self.steps} steps; evaluations.csv is damaged, its figures cannot be read"
 
     def failure(self) -> str:
-        """Says why it failed: its error message, or the end of what it printed."""
+        """Returns the cause of a failure: the signal, error message, or end of the output."""
         code, text = self.process.returncode, self.process.printed().strip()
         if code < 0:
             name = signal.Signals(-code).name
@@ -129,13 +130,14 @@ class Job:
 
 
 class Jobs:
-    """Trains those jobs that are waiting.
+    """Runs the waiting jobs, a limited number at a time.
 
     Args:
-        jobs: All of them; those that are finished count in the progress.
-        at_a_time: How many train at a time.
-        signals: Say when to stop.
-        progress: Whether to show a bar, in a terminal; otherwise evaluations are printed.
+        jobs: All jobs. Finished jobs count toward the progress.
+        at_a_time: Maximum number of jobs running at the same time.
+        signals: Stop requests.
+        progress: Whether to show a progress bar in a terminal. Without a bar, evaluations are
+            printed.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class Jobs:
         self._waiting = [job for job in jobs if job.state == "waiting"]
         self._running: list[Job] = []
         self._stopping = False
-        self._failure = ""  # the last one, without the path of its run
+        self._failure = ""  # latest failure without the run's path, to detect repeats
         self._bar = tqdm(
             total=sum(job.run.config.steps for job in jobs),
             initial=sum(job.steps for job in jobs),
@@ -157,10 +159,10 @@ class Jobs:
         )
 
     def run(self) -> None:
-        """Trains until all have ended, or a signal has come and those that ran are saved.
+        """Runs until all jobs have ended, or until a signal arrives and all running jobs are saved.
 
         Raises:
-            KeyboardInterrupt: If a second signal has come; then the processes are killed.
+            KeyboardInterrupt: If a second signal arrives; the processes are killed.
         """
         try:
             while self._running or (self._waiting and not self._signals.received):
@@ -172,13 +174,13 @@ class Jobs:
                 job.process.wait()
             raise
         finally:
-            with suppress(OSError):  # a terminal that has gone away
+            with suppress(OSError):  # the terminal is gone
                 self._bar.close()
-            for job in self._running:  # after an error here they save themselves
+            for job in self._running:  # after an error here, SIGTERM makes them save
                 job.process.terminate()
 
     def _look(self) -> None:
-        """Starts what is due, passes on what the processes report, and notices their ends."""
+        """Starts waiting jobs, shows new progress, and handles jobs that have ended."""
         if self._signals.received and not self._stopping:
             self._stopping = True
             if names := ", ".join(job.name for job in self._running):
@@ -220,6 +222,6 @@ class Jobs:
         return "failed for the same reason" if self._failure == before else f"failed: {failure}"
 
     def _say(self, line: str) -> None:
-        """Prints a line, above the bar."""
+        """Prints a line above the progress bar."""
         with suppress(OSError), tqdm.external_write_mode(file=sys.stdout):
             tell(line)

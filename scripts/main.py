@@ -1,4 +1,4 @@
-"""The command `eagerly`: everything that people do with runs."""
+"""The command `eagerly`, with all scripts as subcommands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eagerly.version import __version__
 
 
 class _Lazy(click.Command):
-    """A command that is imported when it is used."""
+    """A command whose module is imported only when the command is used."""
 
     def __init__(self, name: str, module: str, attribute: str, help: str) -> None:
         super().__init__(name, short_help=help)
@@ -50,9 +50,9 @@ for words in (
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what completes these commands in a shell.
+    """Print the completion script for a shell.
 
-    For bash: `eval "$(eagerly completion bash)"`, in ~/.bashrc.
+    For bash, add `eval "$(eagerly completion bash)"` to ~/.bashrc.
     """
     kind = get_completion_class(shell)
     assert kind is not None

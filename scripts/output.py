@@ -1,4 +1,4 @@
-"""What the commands print: names from a stranger's run directory must not steer the terminal."""
+"""Terminal output of commands, with control characters escaped: run names may be untrusted."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-# Control characters, halves of surrogate pairs, separators of lines, and what turns the direction
-# of writing around.
+# Control characters, lone surrogates, line separators, and characters that change text direction.
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def sanitize(text: str, *, lines: bool = True) -> str:
-    """Writes control characters as escape sequences, so that they are seen and do nothing.
+    """Replaces control characters with visible, harmless escape sequences.
 
     Args:
         text: Any text.
-        lines: Whether line breaks and tabs stay.
+        lines: Whether to keep line breaks and tabs.
     """
 
     def escaped(found: re.Match[str]) -> str:
@@ -39,7 +38,7 @@ def sanitize(text: str, *, lines: bool = True) -> str:
 
 
 def echo(text: object, *, err: bool = False) -> None:
-    """Prints a line, harmless to a terminal."""
+    """Prints a line with control characters escaped."""
     click.echo(sanitize(str(text)), err=err)
 
 
@@ -47,7 +46,7 @@ say = partial(echo, err=True)
 
 
 def write_page(path: Path, title: str, lines: Iterable[str]) -> None:
-    """Writes a page of Markdown and prints it."""
+    """Writes a Markdown page to a file and prints it."""
     text = "\n".join([f"# {title}", "", *lines]) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -56,44 +55,44 @@ def write_page(path: Path, title: str, lines: Iterable[str]) -> None:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Sends everything that is printed while entered to standard error.
+    """Redirects standard output to standard error while entered.
 
-    That includes the output of compiled code, such as simulators, and of processes that are
-    started meanwhile. Standard output is left to the JSON of the command.
+    This includes the output of native code, such as simulators, and of child processes. It keeps
+    standard output free for the command's JSON.
     """
     before = sys.stdout
     before.flush()
     try:
         kept = os.dup(1)
-    except OSError:  # there is no standard output
+    except OSError:  # no standard output
         yield
         return
     try:
-        with suppress(OSError):  # there is no standard error
+        with suppress(OSError):  # no standard error
             os.dup2(2, 1)
         with redirect_stdout(sys.stderr):
             yield
     finally:
         before.flush()
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).fflush(None)  # the buffers of C
+            ctypes.CDLL(None).fflush(None)  # C stdio buffers
         os.dup2(kept, 1)
         os.close(kept)
 
 
 class Failure(click.ClickException):
-    """Ends a command with exit code 1 and a message that is harmless to a terminal."""
+    """An error that ends a command with exit code 1 and a sanitized message."""
 
     def __init__(self, message: object) -> None:
         super().__init__(sanitize(str(message)))
 
 
 def tell(text: object) -> None:
-    """Prints a line; the run goes on where nobody reads what it prints, as behind `| head -1`."""
+    """Prints a line. The run continues if standard output is closed (as by `| head -1`)."""
     try:
         echo(text)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # where all further lines go
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # receives all further output
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         with suppress(OSError):
@@ -101,18 +100,18 @@ def tell(text: object) -> None:
 
 
 class _Terminal(logging.Handler):
-    """Writes log records to standard error, above a progress bar."""
+    """A log handler that writes to standard error, above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one; a terminal that has gone away must not end the run."""
+        """Writes a record. Errors are ignored, because a closed terminal must not end the run."""
         with suppress(OSError):
             tqdm.write(sanitize(record.getMessage()), file=sys.stderr)
 
 
 def log_to_terminal() -> None:
-    """Shows what the package logs on standard error, as plain lines."""
+    """Prints the package's log records on standard error, as plain lines."""
     logger = logging.getLogger("eagerly")
-    # TensorFlow gives the root logger a handler, which would print a record again, unescaped.
+    # TensorFlow adds a handler to the root logger, which would print records again, unescaped.
     logger.propagate = False
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
         logger.addHandler(_Terminal())

@@ -1,4 +1,4 @@
-"""Draws and compares runs: `plot.py runs/`, or `plot.py benchmarks/learning/td3-*.csv ...`."""
+"""Plots and compares runs: `plot.py runs/`, or `plot.py benchmarks/learning/td3-*.csv ...`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eagerly.curves.comparison import Comparison
     from eagerly.curves.tables import RunGroup
 
-_ENOUGH = 5  # runs whose interval is nearly what it is called
+_ENOUGH = 5  # runs needed for nearly nominal coverage of the intervals
 _NOTHING = "there is no evaluation in these runs yet"
 
 
@@ -91,12 +91,12 @@ def main(
     title: str,
     trust: bool,
 ) -> None:
-    """Draws the learning curves of PATHS, and prints what was reached.
+    """Plots the learning curves of the runs in PATHS and prints a table of their scores.
 
     PATHS are run directories, tables named label-Environment-v0-seed.csv, or folders of either.
-    Runs that differ in their seed alone become one line with a band: the 95 % bootstrap interval.
+    Runs that differ only in their seed become one line with a band: the 95 % bootstrap interval.
     """
-    with chdir("/"):  # matplotlib takes its settings from the directory that it is imported in
+    with chdir("/"):  # matplotlib reads settings from the working directory on import
         from eagerly.curves.figures import comparison, learning_curves, save
     from eagerly.curves.comparison import compare
     from eagerly.curves.tables import selected_groups
@@ -122,7 +122,7 @@ def main(
         labels = sorted({group.label for group in groups})
         if baseline and baseline not in labels:
             raise click.BadParameter(f"--baseline must be one of {labels}, got {baseline}")
-        # What a random policy's rate of success is, is not known.
+        # Random policies have no known success rate, so success rates are not normalized.
         zeros: dict[str, float] | None = None if metric == "return" else {}
         comparisons = compare(groups, baseline, zeros) if baseline else []
         for look in ("light", "dark") if theme == "both" else (theme,):
@@ -143,15 +143,15 @@ def main(
 
 
 def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
-    """Prints what runs have reached, as `plot` does, and draws nothing.
+    """Prints the score table of `plot` without drawing a figure.
 
     Args:
         paths: Run directories, tables, or folders of either.
-        trust: As for `read_groups`.
+        trust: As in `read_groups`.
 
     Raises:
-        RunError: As for `read_groups`.
-        ValueError: If runs were never evaluated at the same step.
+        RunError: As in `read_groups`.
+        ValueError: If the runs of a group have no evaluation step in common.
     """
     from eagerly.curves.tables import read_groups
 
@@ -164,7 +164,7 @@ def print_table(paths: Sequence[Path], *, trust: bool = False) -> None:
 
 
 def _print_notes(groups: Sequence[RunGroup], treated: str) -> None:
-    """Says what is to be known about the table, and what is `treated` at common steps alone."""
+    """Prints caveats about the table. `treated` is "scored" or "drawn and scored"."""
     if any(2 <= len(group.curves) < _ENOUGH for group in groups):
         _note(
             f"intervals of fewer than {_ENOUGH} runs are too narrow; docs/curves.md says how much"
@@ -175,7 +175,7 @@ def _print_notes(groups: Sequence[RunGroup], treated: str) -> None:
 
 
 def _what_is_left_out(group: RunGroup, treated: str) -> str:
-    """Says which evaluations of a group do not count, because not all of its runs have them."""
+    """Returns a note on evaluations ignored because some runs of the group lack them, or ""."""
     shared = group.over_steps()[0]
     about = f"{group.label}, {group.env}"
     shortest = min(int(curve.steps[-1]) for curve in group.curves)
@@ -199,7 +199,7 @@ def _note(line: str) -> None:
 
 
 def _print_scores(groups: Sequence[RunGroup]) -> None:
-    """Prints a Markdown table of what was reached."""
+    """Prints the scores of all groups as a Markdown table."""
     from eagerly.curves.estimates import format_number, over_runs
 
     echo("| environment | runs of | seeds | steps | mean ± std | IQM [95 %] |")
@@ -215,7 +215,7 @@ def _print_scores(groups: Sequence[RunGroup]) -> None:
 
 
 def _print_comparisons(comparisons: Sequence[Comparison], baseline: str) -> None:
-    """Prints a Markdown table of what stands beside the baseline."""
+    """Prints the comparisons with the baseline as a Markdown table."""
     echo(f"\nBeside {baseline}; normalized: a random policy has 0, {baseline} 1:\n")
     echo(
         "| environment | runs of | steps | difference of IQM [95 %] | normalized IQM | "

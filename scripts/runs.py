@@ -34,10 +34,11 @@ from eagerly.storage.run_settings import flag_words, new_run_defaults
     help="By what; the best and the longest come first.",
 )
 def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str) -> None:
-    """Lists the runs in FOLDERS, by default in runs/: what they are, and how far they came.
+    """Lists the runs in FOLDERS (default: runs/) with their environment, progress and returns.
 
-    State is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that of
-    the best evaluation since the first update; the last one, the mean of the last 3.
+    The state is `running`, `finished`, `stopped`, `not begun` or `damaged`. The best return is that
+    of the best evaluation since the first update. The last return is the mean of the last 3
+    evaluations.
     """
     if of_run is None and trust:
         raise click.UsageError("--trust needs --command")
@@ -74,7 +75,7 @@ def main(folders: tuple[Path, ...], of_run: Path | None, trust: bool, sort: str)
 
 
 def _print_command(run: Run) -> None:
-    """Prints the command that trains a run again, with settings that differ from the defaults."""
+    """Prints the command that repeats a run, with all settings that differ from the defaults."""
     settings = run.settings()
     from_python = [n for n, v in settings.items() if str(v).startswith(FACTORY)]
     if from_python:

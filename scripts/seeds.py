@@ -27,11 +27,11 @@ from eagerly.storage.run_settings import flag_words
 from eagerly.training.run_processes import train_command
 from eagerly.training.signals import StopSignals
 
-_PATIENCE = 60.0  # seconds that processes of a command that was killed may take to save and end
+_PATIENCE = 60.0  # seconds that processes of a killed command have to save and exit
 
 
 def seed_options() -> list[click.Option]:
-    """Returns the options of runs side by side."""
+    """Returns the options for training several seeds."""
     return [
         click.Option(
             ["--seeds"],
@@ -51,17 +51,18 @@ def seed_options() -> list[click.Option]:
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """What was typed for runs that differ in their seed alone.
+    """The options of runs that differ only in their seed.
 
     Attributes:
         agent: Name of the agent.
         seeds: The seed of each run.
-        jobs: How many train at a time, at most.
-        folder: Where the run directories lie; None for `runs/AGENT-ENV`.
-        typed: Settings that all runs have, by name.
-        override: Whether settings may differ from those that were saved.
-        trust: Whether what run directories name may be imported.
-        profile_calls: How many calls of the train body each run traces.
+        jobs: Maximum number of runs trained at the same time.
+        folder: Parent of the run directories; None for `runs/AGENT-ENV`.
+        typed: Settings shared by all runs, by name.
+        override: Whether settings may differ from the saved ones.
+        trust: Whether all settings of the run directories may take effect, even if another user
+            made them.
+        profile_calls: Number of train body calls that each run traces.
     """
 
     agent: str
@@ -79,17 +80,17 @@ class SeedPlan:
 
     @property
     def at_a_time(self) -> int:
-        """How many train at a time."""
+        """The number of runs trained at the same time."""
         return min(self.jobs, len(self.seeds))
 
     @property
     def words(self) -> list[str]:
-        """What is typed for each run beside its settings."""
+        """The options passed to each run in addition to its settings."""
         words = ["--override"] * self.override + ["--trust"] * self.trust
         return words + ["--profile-calls", str(self.profile_calls)] * (self.profile_calls > 0)
 
     def again(self) -> str:
-        """Writes the command that continues all of them."""
+        """Returns the command that resumes all runs."""
         words = [*flag_words(self.typed), "--seeds", format_seeds(self.seeds)]
         words += ["--jobs", str(self.jobs)]
         words += [] if self.folder is None else ["--run-dir", str(self.folder)]
@@ -97,21 +98,21 @@ class SeedPlan:
 
 
 def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
-    """Trains the runs, or continues them, and prints a table of what they have reached.
+    """Trains or resumes the runs and prints a table of their scores.
 
-    Everything that can be refused before a process starts is refused here.
+    Options and settings are validated before any process starts.
 
     Args:
-        plan: What was typed.
-        progress: Whether to show a progress bar, in a terminal.
+        plan: The options.
+        progress: Whether to show a progress bar in a terminal.
 
     Raises:
         RunError: If a run cannot be opened with these settings.
-        Failure: If a run fails; the others are trained first.
-        SystemExit: If a signal asked to stop, once all runs are saved.
+        Failure: If a run fails; the other runs are trained first.
+        SystemExit: If a signal requests a stop; all runs are saved first.
     """
     folder = _folder(plan)
-    for seed in plan.seeds:  # before anything is read that such a process may still write
+    for seed in plan.seeds:  # before reading files that such a process may still write
         _wait_until_free(_run_path(folder, seed))
     threads, why = threads_of_new_runs(plan.typed, folder, plan.at_a_time)
     jobs = _planned(plan, folder, threads)
@@ -119,7 +120,7 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
         manifests = published(job.run.path)
         if manifests:
             job.steps = manifests[-1].steps
-            # What overrides a finished run is refused by its process.
+            # If a finished run is overridden, its own process raises the error.
             if is_finished(job.run.path, manifests[-1], job.run.config) and not job.run.overridden:
                 job.state = "finished"
     try:
@@ -135,7 +136,7 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
     with StopSignals() as signals:
         try:
             Jobs(jobs, plan.at_a_time, signals, progress=progress).run()
-        except KeyboardInterrupt:  # the second one
+        except KeyboardInterrupt:  # second signal
             echo(
                 f"stopped at once. The runs go on from their last checkpoints with {plan.again()}",
                 err=True,
@@ -145,7 +146,7 @@ def train_seeds(plan: SeedPlan, *, progress: bool = True) -> None:
 
 
 def _folder(plan: SeedPlan) -> Path:
-    """Finds the folder of the run directories; the same command finds the same one again."""
+    """Returns the parent of the run directories. The same options give the same folder."""
     folder = plan.folder
     if folder is None:
         env = plan.typed.get("env")
@@ -167,18 +168,18 @@ def _run_path(folder: Path, seed: int) -> Path:
 
 
 def _planned(plan: SeedPlan, folder: Path, threads: Mapping[str, Any]) -> list[Job]:
-    """Opens the runs, checking what was typed against what was saved, and plans their commands."""
+    """Opens the runs, which validates their settings, and returns their jobs."""
     jobs = []
     checked = False
     with _each_line_once():
         for seed in plan.seeds:
             path, given = _run_path(folder, seed), {**plan.typed, "seed": seed}
             run = open_run(path, plan.agent, given, override=plan.override, trust=plan.trust)
-            if run.is_new:  # one that was begun keeps its own
+            if run.is_new:  # existing runs keep their thread counts
                 given |= threads
                 run.config = dataclasses.replace(run.config, **threads)
                 if not checked:
-                    run.environment()  # one message if there is none, and not one per process
+                    run.environment()  # reports a missing environment once, not once per process
                     checked = True
             words = "--run-dir", str(path), "--no-progress", *plan.words
             jobs.append(Job(f"seed {seed}", run, train_command(plan.agent, given, *words)))
@@ -187,7 +188,7 @@ def _planned(plan: SeedPlan, folder: Path, threads: Mapping[str, Any]) -> list[J
 
 @contextmanager
 def _each_line_once() -> Iterator[None]:
-    """Logs once what opening says of every run."""
+    """Drops repeated log messages while runs are opened."""
     seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -204,19 +205,19 @@ def _each_line_once() -> Iterator[None]:
 
 
 def _wait_until_free(run: Path) -> None:
-    """Waits for a process of a command that was killed: it notices that, saves and ends.
+    """Waits for a process to save and exit after its parent command was killed.
 
     Args:
-        run: A run directory, which need not exist: the process may not have come so far.
+        run: The run directory. It may not exist yet if the process was just started.
 
     Raises:
-        RunError: If the process still lives after that.
+        RunError: If the process is still alive after `_PATIENCE` seconds.
     """
     deadline, told = time.monotonic() + _PATIENCE, False
     while is_locked(run) or is_locked_for_child(log_of(run)):
         if time.monotonic() > deadline:
             if is_locked(run):
-                RunLock(run).close()  # which says who has it
+                RunLock(run).close()  # raises an error that names the holder
             raise RunError(
                 f"{run} is still being started or ended by a process of another command, which has "
                 f"{log_of(run)} locked: end that process, or choose another --run-dir"
@@ -228,7 +229,7 @@ def _wait_until_free(run: Path) -> None:
 
 
 def _end(plan: SeedPlan, jobs: Sequence[Job], signals: StopSignals) -> None:
-    """Prints what was reached, or how to go on, and sets the exit code."""
+    """Prints the scores or the command to resume, and sets the exit code."""
     missing = [job for job in jobs if job.state != "finished"]
     if signals.received and missing:
         where = ", ".join(

@@ -1,4 +1,4 @@
-"""How many threads runs have that train side by side: they share the cores of the machine."""
+"""Thread counts of runs that train in parallel and share the machine's cores."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _THREADS = ("intra_op_threads", "inter_op_threads")
 def threads_of_new_runs(
     typed: Collection[str], folder: Path, at_a_time: int
 ) -> tuple[dict[str, int], str]:
-    """Decides on the threads of runs that begin: as many as runs beside them have, or a share.
+    """Returns thread counts for new runs: those of existing runs, or a share of the cores.
 
-    Runs with other thread counts are of another kind: their bits may differ for that reason.
+    All runs in a folder get the same thread counts, because different counts can change the last
+    bits of results.
 
     Args:
-        typed: Names of the settings that were typed.
-        folder: Where the runs lie.
-        at_a_time: How many train at a time.
+        typed: Names of the settings that were given explicitly.
+        folder: Parent of the run directories.
+        at_a_time: Number of runs trained at the same time.
 
     Returns:
-        Thread counts that were not typed, and why they are what they are.
+        Thread counts by setting, for settings that were not given, and the reason for their values.
     """
     names = [name for name in _THREADS if name not in typed]
     if not names:
@@ -49,11 +50,11 @@ def threads_of_new_runs(
 
 
 def described_threads(runs: Sequence[Run], why: str) -> str:
-    """Says how many threads the runs have, and why.
+    """Returns the thread counts of the runs and their reason, as text.
 
     Args:
-        runs: The runs, new and begun ones.
-        why: What is said of new ones (`threads_of_new_runs`).
+        runs: New and existing runs.
+        why: The reason returned by `threads_of_new_runs`.
     """
     seeds: dict[str, list[int]] = {}
     for run in runs:

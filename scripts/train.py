@@ -1,4 +1,4 @@
-"""Trains an agent, or continues a run: `train.py td3 --env HalfCheetah-v5 --run-dir runs/x`."""
+"""Trains an agent or resumes a run: `train.py td3 --env HalfCheetah-v5 --run-dir runs/x`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from eagerly.training.signals import StopSignals
 
 
 class _Commands(CommandGroup):
-    """One command per agent, whose flags are made when it is asked for."""
+    """A group with one command per agent, whose options are created on lookup."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*agent_names(), *super().list_commands(ctx)]
@@ -93,7 +93,7 @@ _OVERRIDE_HELP = "Continue although settings differ from those the run was start
 
 
 def _process_options() -> list[click.Option]:
-    """What concerns this process and is not kept with the run."""
+    """Returns options that affect only this process and are not saved with the run."""
     return [
         click.Option(["--progress/--no-progress"], default=True, help="Show a progress bar."),
         click.Option(["--trust"], is_flag=True, help=TRUST_HELP),
@@ -108,9 +108,10 @@ def _process_options() -> list[click.Option]:
 
 @click.group(cls=_Commands)
 def main() -> None:
-    """Trains agents for continuous control and continues their runs.
+    """Trains agents for continuous control and resumes their runs.
 
-    An agent of your own is module:Class, importable from here (docs/own-algorithm.md).
+    Name a custom agent as module:Class, importable from the working directory
+    (docs/own-algorithm.md).
     """
 
 
@@ -123,7 +124,7 @@ def main() -> None:
     ],
 )
 def resume(run_dir: Path, **given: Any) -> None:
-    """Continues the run in RUN_DIR with its saved settings."""
+    """Resumes the run in RUN_DIR with its saved settings."""
     _train(None, run_dir=run_dir, override=False, **given)
 
 
@@ -143,7 +144,7 @@ def _train(
     **given: Any,
 ) -> None:
     if sys.__stderr__ is not None:
-        faulthandler.enable(sys.__stderr__)  # a crash in C code says where Python was
+        faulthandler.enable(sys.__stderr__)  # prints the Python stack on a crash in native code
     typed = {name: value for name, value in given.items() if value is not None}
     if jobs and seeds is None:
         raise click.UsageError("--jobs needs --seeds, for example --seeds 0..4")
@@ -160,7 +161,7 @@ def _train(
             plan = SeedPlan(agent, seeds, jobs or 1, run_dir, typed, override, trust, profile_calls)
             train_seeds(plan, progress=progress)
             return
-        # Ctrl-C ends the start at once. A cluster's SIGTERM waits until the run has advanced.
+        # Ctrl-C aborts startup at once. SIGTERM from a cluster waits until the run has advanced.
         with StopSignals(signal.SIGTERM, signal.SIGHUP) as signals:
             with quiet_tensorflow():
                 from eagerly.training.trainer import Trainer  # noqa: F401  - loads TensorFlow
@@ -197,7 +198,7 @@ def _train_run(
                 trainer.train(signals)
         except RunError as error:
             raise RunError(f"{error}\n{_how_it_goes_on(run)}") from error
-        except KeyboardInterrupt:  # the second one
+        except KeyboardInterrupt:  # second signal
             echo(f"stopped at once. {_how_it_goes_on(run)}", err=True)
             raise
         share = trainer.checkpoints.seconds / (time.monotonic() - started)
@@ -276,7 +277,7 @@ def _print_start(trainer: Any) -> None:
 
 
 def _replay(config: Any) -> str:
-    """Returns the replay options that are used, as text; "" without any."""
+    """Returns the replay options in use as text, or "" if there are only defaults."""
     parts = [f"{config.n_step}-step returns"] if config.n_step > 1 else []
     parts += [f"sampling {config.sampling}"] if config.sampling != UNIFORM else []
     if config.hindsight != NO_HINDSIGHT:
@@ -285,17 +286,17 @@ def _replay(config: Any) -> str:
 
 
 def _print_end(run: Any, finished_at: int | None = None) -> None:
-    """Prints what the run has reached, if it is finished, and the commands for what comes next."""
+    """Prints the result if the run is finished, and the commands for the next steps."""
     try:
         found: Results | str = read_results(run.evaluations_path)
-    except RunError:  # which ends no run
+    except RunError:  # must not fail the run
         found = "evaluations.csv is damaged, its figures cannot be read"
     if finished_at is not None:
         tell(f"result    {found}")
         more = "--steps", str(2 * finished_at)
         tell(f"extend    {command('train.py', 'resume', str(run.path), *more)}")
     tell(f"evaluate  {command('evaluate.py', str(run.path))}")
-    # -P: TensorBoard looks for optional packages, and not in the directory that it is run from.
+    # -P: TensorBoard probes for optional packages; do not find them in the working directory.
     words = ["-P", "-m", "tensorboard.main", "--logdir", str(run.path.parent)]
     tell(f"curves    {shlex.join([interpreter(), *words])}")
 

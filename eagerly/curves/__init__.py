@@ -1,1 +1,1 @@
-"""What runs have reached, compared: tables of evaluations, statistics over seeds, figures."""
+"""Comparison of runs: tables of evaluations, statistics over seeds, and figures."""

@@ -1,4 +1,4 @@
-"""Kinds of runs beside a baseline: in every environment, and in all of them together."""
+"""Compares groups of runs with a baseline, per environment and over all environments."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from eagerly.curves.estimates import (
 )
 from eagerly.curves.tables import RunGroup
 
-# What a policy without any knowledge reaches, the zero of normalized scores: means of
-# `random_returns` in tests/eagerly/curves/test_comparison.py for seeds 0 to 199. Hiding something
-# changes nothing here.
+# Mean returns of a random policy, the zero of normalized scores, from `random_returns` in
+# tests/eagerly/curves/test_comparison.py for seeds 0 to 199. Partially observable variants have the
+# same values, because a random policy ignores observations.
 RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
     {
         "HalfCheetah-v5": -278.17,
@@ -45,17 +45,18 @@ RANDOM_RETURNS: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Comparison:
-    """How runs of one kind do beside those of the baseline.
+    """A comparison between the runs with one label and those of the baseline.
 
     Attributes:
-        label: The kind.
+        label: Label of the compared runs.
         envs: Environments in which both have runs.
-        steps: For each of them the step at which they are compared, the last that both have.
-        difference: Of the interquartile means of scores; None over several environments.
-        normalized: Interquartile mean of scores, on a scale where that of the baseline is 1 and a
-            random policy has 0; over several environments the mean of it. None where what a random
-            policy reaches is not known, or a run of the baseline is no better.
-        improvement: Probability that a run scores higher than one of the baseline.
+        steps: For each environment, the last step at which both were evaluated and are compared.
+        difference: Difference between the interquartile means of the scores; None over several
+            environments.
+        normalized: Interquartile mean of the scores, scaled so that a random policy has 0 and the
+            baseline has 1. Over several environments, the mean of these values. None if the score
+            of a random policy is unknown, or a run of the baseline is no better.
+        improvement: Probability that a run scores higher than a run of the baseline.
     """
 
     label: str
@@ -67,27 +68,26 @@ class Comparison:
 
     @property
     def where(self) -> str:
-        """The environment, or how many."""
+        """The environment, or "all N" for N environments."""
         return self.envs[0] if len(self.envs) == 1 else f"all {len(self.envs)}"
 
 
 def compare(
     groups: Sequence[RunGroup], baseline: str, zeros: Mapping[str, float] | None = None
 ) -> list[Comparison]:
-    """Compares every kind of runs with the baseline.
+    """Compares the runs of every other label with the baseline.
 
     Args:
-        groups: All runs, those of the baseline among them.
-        baseline: Their label.
-        zeros: What a random policy reaches in each environment, where that is known; None takes
-            `RANDOM_RETURNS`.
+        groups: All runs, including those of the baseline.
+        baseline: Label of the baseline.
+        zeros: Known scores of a random policy, by environment; None uses `RANDOM_RETURNS`.
 
     Returns:
-        For each kind a comparison per environment, and one over all if there are several.
+        For each label, one comparison per environment, and one over all if there are several.
 
     Raises:
-        ValueError: If no other kind has runs in an environment of the baseline, or two kinds were
-            never evaluated at the same step.
+        ValueError: If no other label has runs in an environment of the baseline, or two groups have
+            no evaluation step in common.
     """
     zeros = RANDOM_RETURNS if zeros is None else zeros
     of = {group.env: group for group in groups if group.label == baseline}
@@ -104,7 +104,7 @@ def compare(
 
 
 def _common_steps(group: RunGroup, other: RunGroup) -> np.ndarray:
-    """Returns the steps at which all runs of both were evaluated."""
+    """Returns the steps at which all runs of both groups were evaluated."""
     steps = np.intersect1d(group.over_steps()[0], other.over_steps()[0])
     if not steps.size:
         raise ValueError(
@@ -121,7 +121,7 @@ def _comparison(
     scores = [group.scores_at(at) for (group, _), at in zip(pairs, steps, strict=True)]
     others = [other.scores_at(at) for (_, other), at in zip(pairs, steps, strict=True)]
     zeros = [random.get(env, np.inf) for env in envs]
-    # Of every sample of the baseline's runs, not of these alone.
+    # Compares the minimum, because a bootstrap sample may consist of the worst run only.
     better = all(other.min() > zero for other, zero in zip(others, zeros, strict=True))
     return Comparison(
         label,

@@ -1,8 +1,8 @@
-"""Statistics of a few runs, with intervals that say how little a few runs prove.
+"""Statistics over a few runs, with confidence intervals.
 
-Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"
-(section 4): interquartile means instead of means or best seeds, intervals by percentile bootstrap
-over runs, stratified by task, and the probability that a run of one kind beats one of another.
+Follows Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"
+(section 4): interquartile means instead of means or best seeds, percentile bootstrap intervals over
+runs, stratified by task, and the probability of improvement.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scipy import stats
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-_SEED = 0  # of the resampling: the same runs give the same intervals
+_SEED = 0  # resampling seed: the same runs give the same intervals
 
 Statistic = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic and the ends of its bootstrap interval; each a number or an array.
+    """A statistic and its bootstrap interval. Each field is a number or an array.
 
-    With fewer than two runs there is nothing to resample, and the ends are NaN.
+    With fewer than two runs there is nothing to resample, and `low` and `high` are NaN.
     """
 
     value: Any
@@ -40,12 +40,12 @@ class Estimate:
 
 
 def format_number(value: float) -> str:
-    """Writes a number with four digits, or all those before the point."""
+    """Formats a number with four significant digits, or as an integer from 1,000 on."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> Any:
-    """Returns the mean of the middle half of the runs: of five, the middle three."""
+    """Returns the mean of the middle half of the runs: the middle three of five."""
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
@@ -53,7 +53,7 @@ STATISTICS: dict[str, Statistic] = {"iqm": interquartile_mean, "mean": np.mean}
 
 
 def over_runs(values: np.ndarray, statistic: Statistic = interquartile_mean) -> Estimate:
-    """Estimates a statistic of runs `[n]`, or at each of M points of curves `[n, M]`."""
+    """Estimates a statistic over runs `[n]`, or at each of the M points of curves `[n, M]`."""
     return _bootstrapped((np.asarray(values, float),), statistic)
 
 
@@ -62,19 +62,19 @@ def relative(
     references: Sequence[np.ndarray],
     zeros: Sequence[float],
 ) -> Estimate:
-    """Estimates the mean over tasks of the interquartile mean, on a scale that the tasks share.
+    """Estimates the mean over tasks of normalized interquartile means.
 
-    On it a task's zero has 0 and the mean of its references 1, so that the references beside
-    themselves have 1. Runs and references are resampled, each task in itself.
+    In each task, a random policy has the score 0, and the interquartile mean of the reference runs
+    is 1. Runs and references are resampled within each task.
 
     Args:
         tasks: Scores `[n]` for each task.
-        references: Scores `[m]` of the runs beside which they stand.
-        zeros: What a random policy scores in each task.
+        references: Scores `[m]` of the reference runs for each task.
+        zeros: Score of a random policy in each task.
 
     Raises:
-        ValueError: If a reference of a task is no better than its zero: there may be samples of
-            them that the scale would divide by nothing.
+        ValueError: If a reference run is no better than a random policy: the scale of a bootstrap
+            sample could be zero.
     """
     count = len(tasks)
     for reference, zero in zip(references, zeros, strict=True):
@@ -92,7 +92,7 @@ def relative(
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> Estimate:
-    """Estimates how much higher the interquartile mean of runs `[n]` is than of others, `[m]`."""
+    """Estimates the interquartile mean of runs `[n]` minus that of other runs `[m]`."""
 
     def subtracted(a: np.ndarray, b: np.ndarray, axis: int = 0) -> Any:
         return interquartile_mean(a, axis) - interquartile_mean(b, axis)
@@ -103,11 +103,16 @@ def difference(first: np.ndarray, second: np.ndarray) -> Estimate:
 def probability_of_improvement(
     first: Sequence[np.ndarray], second: Sequence[np.ndarray]
 ) -> Estimate:
-    """Estimates how probably a run of the first kind scores higher than one of the second.
+    """Estimates the probability that a run of the first group outscores one of the second.
+
+    It is the mean over tasks. A tie counts half.
 
     Args:
-        first: Scores `[n]` for each task; a tie counts half.
-        second: The same of the others, for the same tasks.
+        first: Scores `[n]` of the first group for each task.
+        second: Scores `[m]` of the second group for the same tasks.
+
+    Raises:
+        ValueError: If the numbers of tasks differ.
     """
     count = len(first)
     if count != len(second):

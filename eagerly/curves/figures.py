@@ -19,20 +19,20 @@ from eagerly.curves.estimates import STATISTICS, Estimate, over_runs
 from eagerly.curves.tables import RunGroup
 from eagerly.storage.files import RunFiles
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; in the dark without black.
+# Okabe and Ito's palette for color-blind readers, without black, which vanishes on dark pages.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 _STYLES = ("-", "--", "-.", ":")
 _INK = {"light": ("#222222", "#ffffff"), "dark": ("#dddddd", "#0d1117")}
-_FEW = 10  # evaluations, each of which is marked: one alone is no line
+_FEW = 10  # fewer evaluations get markers, since a single point draws no line
 _TITLES = {"iqm": "interquartile mean", "mean": "mean"}
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as a .png or .svg file, and its folder if that is missing."""
+    """Writes a figure as a .png or .svg file and creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = BytesIO()
     figure.savefig(content, dpi=150, format=path.suffix[1:])
-    # An existing file, such as a link, is replaced and not written through.
+    # Replaces an existing file instead of writing through a link.
     RunFiles(path.parent).write(path.name, [content.getvalue()])
 
 
@@ -45,15 +45,15 @@ def learning_curves(
     theme: str = "light",
     title: str = "",
 ) -> Figure:
-    """Draws a panel for each environment, with a line and its 95 % band for each label.
+    """Draws one panel per environment, with a line and a 95 % band per label.
 
     Args:
-        groups: What is compared.
+        groups: The groups of runs to draw.
         axis: "steps" or "time".
-        metric: What the groups hold, in a word: "return" or "success".
+        metric: The metric of the groups, "return" or "success", for the axis label.
         statistic: "iqm" or "mean", over runs.
         theme: "light" or "dark".
-        title: Above it all.
+        title: Title of the figure.
     """
     envs = list(dict.fromkeys(group.env for group in groups))
     looks, unit = _looks(groups), _unit(groups, axis)
@@ -81,7 +81,7 @@ def learning_curves(
 
 
 def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[RunGroup]) -> None:
-    """Puts the labels below all panels, where long ones have room, with their numbers of runs."""
+    """Draws the legend with run counts below all panels, where long labels fit."""
     texts = []
     for label in lines:
         counts = sorted({len(group.curves) for group in groups if group.label == label})
@@ -98,14 +98,14 @@ def _legend(figure: Figure, lines: Mapping[str, Any], groups: Sequence[RunGroup]
         frameon=False,
         fontsize="small",
     )
-    # The room that the legend takes is not taken from the panels.
+    # Enlarge the figure, so that the legend does not shrink the panels.
     rows = sum(text.count("\n") + 1 for text in texts[::columns])
     figure.set_figheight(figure.get_figheight() + 0.17 * rows)
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """Of the horizontal axis: what it is called, what is divided by, and whether it is time."""
+    """The unit of the horizontal axis. Values are divided by `size`."""
 
     name: str
     size: float
@@ -124,8 +124,8 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
     """Draws normalized scores and the probability of improvement, with their 95 % intervals.
 
     Args:
-        comparisons: Kinds of runs beside the baseline.
-        baseline: Its label.
+        comparisons: Comparisons with the baseline.
+        baseline: Label of the baseline.
         theme: "light" or "dark".
     """
     several = len({found.label for found in comparisons}) > 1
@@ -134,7 +134,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
         f"IQM, where {baseline} has 1": (1.0, [c.normalized for c in comparisons]),
         f"probability to be better than {baseline}": (0.5, [c.improvement for c in comparisons]),
     }
-    # What has no scale, because it is not known what a random policy reaches, has no panel.
+    # Omit a panel without any estimate: normalized scores may be unavailable.
     panels = {name: shown for name, shown in every.items() if any(shown[1])}
     with mpl.rc_context(rc=_style(theme)):
         figure = Figure(figsize=(8.6, 1.1 + 0.32 * len(rows)), layout="constrained")
@@ -153,7 +153,7 @@ def comparison(comparisons: Sequence[Comparison], baseline: str, *, theme: str =
 
 
 def _draw(panel: Any, group: RunGroup, unit: _Unit, statistic: str, look: dict[str, str]) -> Any:
-    """Draws the runs of a group as a line, which is returned, and a band."""
+    """Draws the runs of a group as a line and a band. Returns the line."""
     places, returns = group.over_seconds() if unit.is_time else group.over_steps()
     places = places / unit.size
     found = over_runs(returns, STATISTICS[statistic])
@@ -165,7 +165,7 @@ def _draw(panel: Any, group: RunGroup, unit: _Unit, statistic: str, look: dict[s
 
 
 def _looks(groups: Sequence[RunGroup]) -> dict[str, dict[str, str]]:
-    """Gives each label a colour and a line of its own, the same in every panel."""
+    """Assigns each label a color and a line style, the same in every panel."""
     labels = dict.fromkeys(group.label for group in groups)
     looks = zip(itertools.cycle(_COLORS), itertools.cycle(_STYLES), strict=False)
     return {
@@ -180,7 +180,7 @@ def _style(theme: str) -> Any:
     filled = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     colors = dict.fromkeys((*inked, "axes.titlecolor"), ink) | dict.fromkeys(filled, paper)
     return colors | {
-        "text.parse_math": False,  # a dollar in a name is no formula
+        "text.parse_math": False,  # a dollar sign in a name does not start a formula
         "axes.grid": True,
         "grid.alpha": 0.25,
         "axes.spines.top": False,

@@ -1,4 +1,4 @@
-"""Finds the evaluations of runs, in run directories or tables, and sorts them into groups."""
+"""Reads the evaluations in run directories or tables and groups the runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eagerly.storage.run import read_settings, whole_settings
 
 # `label-Environment-v5-seed.csv`
 _NAME = re.compile(r"(?P<label>.+)-(?P<env>[^-]+-v\d+)-(?P<seed>\d+)")
-# What tells runs apart that are not of different kinds: no training depends on it but on the seed.
+# Settings that are never part of a label. Apart from seed and env, they do not affect training.
 _OF_A_RUN = {
     "seed",
     "env",
@@ -36,12 +36,12 @@ class Curve:
     """The evaluations of one run.
 
     Attributes:
-        label: Its kind; runs that differ in their seed alone have the same.
+        label: Label shared by runs that differ only in their seed.
         env: Environment.
-        seed: Its seed.
+        seed: Seed of the run.
         steps: `[M]`, environment steps, increasing.
-        returns: `[M]`, mean return at each, or whatever is drawn in its place.
-        seconds: `[M]`, wall time until each, or NaN where it was not kept.
+        returns: `[M]`, mean return of each evaluation, or another metric.
+        seconds: `[M]`, wall time until each evaluation, or NaN if it was not recorded.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Curve:
     seconds: np.ndarray
 
     def until(self, steps: int) -> Curve:
-        """Returns the curve without what came after a step."""
+        """Returns the curve up to and including a step."""
         kept = self.steps <= steps
         return replace(
             self, steps=self.steps[kept], returns=self.returns[kept], seconds=self.seconds[kept]
@@ -61,12 +61,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs of one kind in one environment, in the order of their seeds.
+    """Runs with the same label in one environment, ordered by seed.
 
     Attributes:
-        label: The kind.
+        label: Label of the runs.
         env: Environment.
-        curves: One for each run.
+        curves: One curve per run.
     """
 
     label: str
@@ -80,29 +80,29 @@ class RunGroup:
 
     @property
     def scores(self) -> np.ndarray:
-        """The score of every run, `[n]`: see `scores_at`."""
+        """The final score of every run, `[n]`; see `scores_at`."""
         return self.scores_at(self.over_steps()[0])
 
     @property
     def means(self) -> np.ndarray:
-        """The mean of all evaluations of every run, `[n]`: how much it reached, and how soon."""
+        """The mean over each run's shared evaluations, `[n]`: final level and speed combined."""
         return self.over_steps()[1].mean(axis=1)
 
     def scores_at(self, steps: np.ndarray) -> np.ndarray:
-        """Returns for every run the mean return of 3 evaluations, never that of the best one.
+        """Returns each run's mean return over 3 evaluations, `[n]`, never its best one.
 
         Args:
-            steps: Steps `[M]` at which all runs were evaluated; the last 3 of them count.
+            steps: Steps `[M]` at which all runs were evaluated; the last 3 are used.
         """
         rows = [curve.returns[np.isin(curve.steps, steps[-LAST:])] for curve in self.curves]
         return np.stack(rows).mean(axis=1)
 
     def until(self, steps: int, *, complete: bool = False) -> RunGroup:
-        """Returns the same runs without what came after a step.
+        """Returns the runs up to and including a step.
 
         Args:
-            steps: The last step that is kept.
-            complete: Leave out runs that were not evaluated at that very step.
+            steps: The last step to keep.
+            complete: Whether to omit runs without an evaluation at exactly this step.
         """
         curves = (curve.until(steps) for curve in self.curves)
         kept = (c for c in curves if c.steps.size and (not complete or c.steps[-1] == steps))
@@ -112,7 +112,7 @@ class RunGroup:
         """Returns the steps `[M]` at which all runs were evaluated, and the returns `[n, M]`.
 
         Raises:
-            ValueError: If there are none.
+            ValueError: If there is no such step.
         """
         steps = reduce(np.intersect1d, (curve.steps for curve in self.curves))
         if not steps.size:
@@ -125,11 +125,11 @@ class RunGroup:
         return steps, np.stack(rows)
 
     def over_seconds(self, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-        """Returns times `[M]` that all runs lasted, and the returns `[n, M]` between evaluations.
+        """Returns times `[M]` covered by all runs, and the returns `[n, M]` interpolated there.
 
         Raises:
-            ValueError: If the times of a run were not kept, or one was evaluated for the first time
-                after another had ended.
+            ValueError: If a run has no recorded times, or was first evaluated after another had
+                ended.
         """
         for curve in self.curves:
             if np.isnan(curve.seconds).any():
@@ -146,7 +146,7 @@ class RunGroup:
 
 
 def _schedule(curve: Curve) -> str:
-    """Says at which steps a run was evaluated."""
+    """Returns the evaluation steps of a run as text, abbreviated if there are many."""
     steps = [f"{int(step):,}" for step in curve.steps]
     shown = steps if len(steps) <= 4 else [*steps[:2], "...", steps[-1]]
     return f"seed {curve.seed} at {', '.join(shown)}"
@@ -160,24 +160,23 @@ def read_groups(
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
 ) -> list[RunGroup]:
-    """Reads run directories, tables, and what is in folders of either.
+    """Reads and groups the runs in run directories, tables, or folders of either.
 
-    Runs of one environment and agent whose settings differ are told apart by these settings. What
-    was not evaluated yet is left out.
+    If runs of the same environment and agent have different settings, their labels show these
+    settings. Runs without evaluations are omitted.
 
     Args:
-        paths: Where to look; what is found twice counts once.
-        metric: Which of `Results` is read: "return_mean", or "success_rate".
-        times: Whether to find out, too, when each evaluation of a run directory was done; its
-            event files are read for it.
-        say: Hears of a run that is left out because another one is its beginning or the same, or
-            because it is damaged.
-        trust: Whether to import agents that run directories name, even if others made them. They
-            are only asked for defaults, where runs have different settings.
+        paths: Where to look. Duplicates are read once.
+        metric: The field of `Results` to read: "return_mean" or "success_rate".
+        times: Whether to read the time of each evaluation from the event files of run directories.
+        say: Called with a message about each run that is omitted, because it is damaged, a
+            duplicate, or the beginning of another run.
+        trust: Whether to import agents named by run directories, even if another user made them.
+            They only supply defaults, needed if runs have different sets of settings.
 
     Raises:
-        RunError: If a path holds neither, a table is damaged, or two tables are of the same run; if
-            an agent must be imported that nobody has vouched for.
+        RunError: If a path holds neither a run nor a table, a table is damaged, two tables are of
+            the same run, or an untrusted agent must be imported.
     """
     curves: list[tuple[Path, Curve]] = []
     runs: list[tuple[Path, dict[str, Any], Results]] = []
@@ -221,20 +220,20 @@ def selected_groups(
     say: Callable[[str], None] = lambda line: None,
     trust: bool = False,
 ) -> list[RunGroup]:
-    """Reads and selects the groups of a figure.
+    """Reads the groups for a figure, then filters and renames them.
 
     Args:
         paths: As in `read_groups`.
         metric: "return" or "success".
         axis: "steps", or "time" for wall time.
-        until: Environment steps after which evaluations are left out; None keeps all.
-        rename: New labels, by label.
+        until: Environment steps after which evaluations are omitted; None keeps all.
+        rename: New labels, by current label.
         say: As in `read_groups`.
         trust: As in `read_groups`.
 
     Raises:
-        RunError: As `read_groups`; if nothing is left, a label does not exist, or different runs
-            would have one label.
+        RunError: As in `read_groups`; also if no evaluation is left, a label does not exist, or
+            different runs would share a label.
     """
     files = [Path(path) for path in paths]
     groups = read_groups(files, metric=METRICS[metric], times=axis == "time", say=say, trust=trust)
@@ -254,7 +253,7 @@ def selected_groups(
 def _each_seed_once(
     curves: Iterable[tuple[Path, Curve]], say: Callable[[str], None]
 ) -> list[Curve]:
-    """Keeps the longest of run directories that are the same run: they are no further evidence."""
+    """Keeps only the longest copy of each run, since copies are no additional evidence."""
     kept: dict[tuple[str, str, int], tuple[Path, Curve]] = {}
     for path, curve in curves:
         if not curve.steps.size:
@@ -277,7 +276,7 @@ def _each_seed_once(
 
 
 def _found(path: Path) -> list[Path]:
-    """Lists the run directories and tables at or below a path."""
+    """Returns the run directories and tables at or below a path."""
     if path.is_file():
         return [path]
     tables = [file for file in sorted(path.glob("*.csv")) if _NAME.fullmatch(file.stem)]
@@ -292,7 +291,7 @@ def _of_table(path: Path, metric: str) -> Curve:
             f"{path} does not say what it is of: name it label-Environment-v0-seed.csv, or give "
             "the run directory"
         )
-    path = path.resolve()  # the table may be a link: nothing is written through it
+    path = path.resolve()  # tables may be links, because they are only read
     results = read_results(path, of_run=False)
     return Curve(
         name["label"],
@@ -334,14 +333,14 @@ def _values(results: Results, metric: str, path: Path) -> np.ndarray:
 
 
 def _labels(found: Sequence[tuple[Path, dict[str, Any]]], trust: bool) -> list[str]:
-    """Labels runs by agent, and by the settings in which runs in one environment differ.
+    """Returns a label per run: the agent, and the settings that vary within an environment.
 
-    What differs between environments alone, as presets of environments do, is no other kind.
+    Settings that vary only between environments, as environment presets do, are not in labels.
     """
     runs = [settings for _, settings in found]
     agents = {settings["agent"] for settings in runs}
     if any(len({frozenset(s) for s in runs if s["agent"] == agent}) > 1 for agent in agents):
-        # Some are older than a setting is: its default is theirs.
+        # Some runs predate a setting and use its default.
         runs = [whole_settings(path, trust=trust) for path, _ in found]
     varied: dict[str, list[str]] = {}
     for agent in agents:
@@ -361,6 +360,6 @@ def _described(name: str, value: Any) -> str:
 
 
 def _differs(name: str, runs: Sequence[dict[str, Any]]) -> bool:
-    """Whether a setting has several values in one environment."""
+    """Returns whether a setting has several values within one environment."""
     pairs = {(settings["env"], repr(settings[name])) for settings in runs}
     return len(pairs) > len({env for env, _ in pairs})

@@ -1,6 +1,7 @@
-"""Spaces as an agent sees them: observations as rows of numbers, actions in [-1, 1] and one-hot.
+"""Converts between Gymnasium spaces and agent arrays.
 
-Nothing here imports TensorFlow: environments in processes of their own use it, too.
+Observations become rows of numbers; actions are in [-1, 1] and one-hot. Nothing here imports
+TensorFlow, because environment processes use it, too.
 """
 
 from eagerly.spaces.actions import Actions

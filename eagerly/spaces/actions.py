@@ -1,4 +1,7 @@
-"""Actions of any space as an agent makes them: in [-1, 1], and one-hot. The one change of units."""
+"""Converts actions between agent units ([-1, 1] and one-hot) and environment units.
+
+Apart from exported policies, action units are converted only here.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ from gymnasium import spaces
 from eagerly.spaces.description import inner_spaces, text_of
 from eagerly.spaces.observations import choices_of, leaves, one_hot
 
-INVALID = -1e9  # the score of a choice that a mask rules out; its probability is exactly 0
+INVALID = -1e9  # score of a masked choice; its probability is exactly 0
 
 
 class Actions:
-    """Converts actions between what an agent makes and what an environment takes.
+    """Converts actions between agent units and environment units.
 
-    Inside, an action is A numbers: C in [-1, 1] for the dimensions of every `Box`, then for each
-    discrete choice as many as it has values, one of them 1 and the others 0. An environment's
-    row has the C numbers in its units and then the choices as values, C + k numbers;
-    `unflatten` makes of it what the space holds.
+    An agent's action has A numbers: C in [-1, 1] for the dimensions of all `Box` spaces, then a
+    one-hot vector for each of k discrete choices. An environment row has C + k numbers: the C
+    numbers in the environment's units, then the value of each choice. `unflatten` converts rows to
+    elements of the space.
 
-    Every dimension of a `Box` has its own bounds, which need not be symmetric.
+    Each dimension of a `Box` has its own bounds, which need not be symmetric.
 
     Args:
         space: A `Box` with finite bounds and a floating dtype, a `Discrete`, `MultiDiscrete` or
@@ -33,13 +36,13 @@ class Actions:
     Attributes:
         space: The space.
         continuous: C.
-        choices: How many values each of the k choices has.
+        choices: Number of values of each of the k choices.
         size: A.
-        low, high: `[C + k]`, the bounds of the environment's row.
-        dtype: Dtype of the environment's row.
+        low, high: `[C + k]`, the bounds of environment rows.
+        dtype: Dtype of environment rows.
 
     Raises:
-        ValueError: If the space is anything else; the message names what is supported.
+        ValueError: If the space is not supported; the message names the supported spaces.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -59,7 +62,7 @@ class Actions:
             raise ValueError(f"{_SUPPORTED}; got {text_of(space)}")
         low = np.concatenate(lows) if lows else np.zeros(0)
         if self.choices:
-            low = low.astype(np.float64)  # holds every value of a choice, other dtypes do not
+            low = low.astype(np.float64)  # represents every choice exactly, unlike other dtypes
         self.continuous = len(low)
         self.size = self.continuous + sum(self.choices)
         self._firsts, sizes = np.array(firsts, np.int64), np.array(self.choices, np.int64)
@@ -73,12 +76,12 @@ class Actions:
 
     @property
     def mask_size(self) -> int:
-        """M, how many numbers say which choices are valid: one for each value of each choice."""
+        """M, the size of an action mask: one number for each value of each choice."""
         return self.size - self.continuous
 
     @property
     def row_space(self) -> spaces.Box:
-        """The `Box` of the environment's rows."""
+        """The `Box` of environment rows."""
         return spaces.Box(self.low, self.high, dtype=self.dtype.type)
 
     def segments(self) -> Iterator[slice]:
@@ -86,7 +89,7 @@ class Actions:
         return choice_segments(self.continuous, self.choices)
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Maps actions `[..., A]` to the environment's rows `[..., C + k]`, within its bounds."""
+        """Maps actions `[..., A]` to environment rows `[..., C + k]`, clipped to the bounds."""
         box = actions[..., : self.continuous] if self.choices else actions
         scaled = (self._center + self._scale * box).astype(self.dtype)
         if self.choices:
@@ -97,18 +100,19 @@ class Actions:
         return np.minimum(scaled, self.high, out=scaled)
 
     def from_environment(self, actions: Any) -> np.ndarray:
-        """Maps actions in the environment's units to agent actions, for example of logged data.
+        """Maps actions in the environment's units to agent actions, for example from logged data.
 
         The inverse of `to_environment` and `unflatten`, up to rounding in the dtypes of the space.
 
         Args:
-            actions: An action of the space, or a batch: each of its arrays has an axis N first.
+            actions: An action of the space, or a batch whose arrays have a leading axis N.
 
         Returns:
-            `[A]` or `[N, A]`, float32, in [-1, 1], and one-hot.
+            `[A]` or `[N, A]`, float32, in [-1, 1] and one-hot.
 
         Raises:
-            ValueError: If they have another structure or shape than the space, or are outside it.
+            ValueError: If the actions differ from the space in structure or shape, or are outside
+                it.
         """
         boxes, chosen = list[np.ndarray](), list[np.ndarray]()
         for path, leaf, value in _parts(self.space, actions, "actions"):
@@ -138,7 +142,7 @@ class Actions:
         return np.concatenate([box.clip(-1.0, 1.0).astype(np.float32), hot], axis=-1)
 
     def unflatten(self, rows: np.ndarray) -> Any:
-        """Makes what the space holds of an environment's row `[C + k]`, or a batch of N rows."""
+        """Converts an environment row `[C + k]`, or a batch of N rows, to elements of the space."""
         place, choice = 0, self.continuous
 
         def made(space: gymnasium.Space[Any]) -> Any:
@@ -161,11 +165,11 @@ class Actions:
 
     @property
     def is_row(self) -> bool:
-        """Whether an action of the space is a row already: that of a flat `Box`."""
+        """True if actions of the space are already rows: a `Box` with one axis."""
         return isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
 
     def decided(self, scores: np.ndarray) -> np.ndarray:
-        """Makes actions `[N, A]` of an actor's scores: of each choice the likeliest value."""
+        """Converts actor outputs to actions `[N, A]`: the best-scored value of each choice."""
         if not self.choices:
             return scores
         best = [scores[:, segment].argmax(axis=1) for segment in self.segments()]
@@ -175,21 +179,21 @@ class Actions:
     def random(
         self, generator: np.random.Generator, count: int, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Draws N actions `[N, A]` uniformly: in [-1, 1], and among valid choices.
+        """Samples N uniform actions `[N, A]`: in [-1, 1], and among valid choices.
 
         Args:
-            generator: What is drawn from.
+            generator: Random number generator.
             count: N.
-            mask: `[N, M]`, which choices are valid; None: all of them.
+            mask: `[N, M]`, 1 for valid choices; None if all are valid.
         """
         return self.of_uniforms(generator.random((count, self.size)), mask)
 
     def of_uniforms(self, uniforms: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """Makes uniformly random actions `[N, A]` of as many numbers, uniform in [0, 1).
+        """Converts uniform random numbers to uniform random actions `[N, A]`.
 
         Args:
-            uniforms: `[N, A]`.
-            mask: `[N, M]`, which choices are valid; None: all of them.
+            uniforms: `[N, A]`, in [0, 1).
+            mask: `[N, M]`, 1 for valid choices; None if all are valid.
         """
         actions = (2.0 * uniforms - 1.0).astype(np.float32)
         if mask is not None:
@@ -197,21 +201,22 @@ class Actions:
         return self.decided(actions)
 
     def mask(self, given: Any) -> np.ndarray:
-        """Lays out a mask as `gymnasium.Space.sample` takes it, of one action or a batch of N.
+        """Flattens an action mask in the format of `gymnasium.Space.sample`.
 
         Args:
-            given: Of a `Discrete` an array for its n values, 1 where they are valid and 0 where
-                not; of a `MultiDiscrete` a tuple of these; of a `MultiBinary` an array of its shape
-                that asks for 0 or 1, or is 2 where both are valid; of a `Dict` or `Tuple` a
-                dictionary or tuple; None in the place of any of these allows everything. Of a batch
-                arrays begin with an axis N; or it is a list, or an array of objects, of N masks.
+            given: For a `Discrete`, an array with 1 for each valid value and 0 for the others. For
+                a `MultiDiscrete`, a tuple of such arrays. For a `MultiBinary`, an array of its
+                shape with the required value 0 or 1, or 2 if both are valid. For a `Dict` or
+                `Tuple`, a dictionary or tuple of masks. None at any level allows everything. For a
+                batch, arrays have a leading axis N, or `given` is a list or object array of N
+                masks.
 
         Returns:
-            `[M]` or `[N, M]`, float32, ones where a choice is valid.
+            `[M]` or `[N, M]`, float32, 1 for valid choices.
 
         Raises:
-            ValueError: If it has another structure or shape, holds something else, or leaves a
-                choice without a valid value.
+            ValueError: If the structure, a shape or a value is wrong, or a choice has no valid
+                value.
         """
         if self._stand_one_by_one(given):
             return np.stack([self.mask(one) for one in given])
@@ -226,7 +231,7 @@ class Actions:
         return np.concatenate(columns, axis=-1).astype(np.float32)
 
     def _stand_one_by_one(self, masks: Any) -> bool:
-        """Whether masks stand in a list, or in an array as Gymnasium's vectors give them."""
+        """Returns whether masks are listed per environment, also as object arrays (vector envs)."""
         is_array = isinstance(self.space, spaces.Discrete | spaces.MultiBinary)
         if isinstance(masks, np.ndarray):
             return bool(masks.dtype == object)
@@ -236,10 +241,10 @@ class Actions:
 def _parts(
     space: gymnasium.Space[Any], given: Any, path: str
 ) -> Iterator[tuple[str, gymnasium.Space[Any], Any]]:
-    """Yields the spaces inside a `Dict` or `Tuple` with their names and values.
+    """Yields name, space and value of each leaf of nested `Dict` and `Tuple` spaces.
 
     Raises:
-        ValueError: If the values have another structure.
+        ValueError: If the structure of the values differs from that of the space.
     """
     inner = inner_spaces(space)
     if inner is None:
@@ -257,14 +262,14 @@ _SUPPORTED = "actions must be a Box, a discrete space, or a Dict or Tuple of the
 
 
 def choice_segments(first: int, choices: tuple[int, ...]) -> Iterator[slice]:
-    """Yields the columns of each choice, which stand one behind the other from a first one on."""
+    """Yields the columns of each choice. The choices are consecutive, from column `first` on."""
     for count in choices:
         yield slice(first, first + count)
         first += count
 
 
 def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
-    """Returns a space that is a bounded `Box`, and refuses others."""
+    """Returns the space if it is a bounded, floating-point `Box`, or raises a `ValueError`."""
     supported = "actions must be a bounded, floating-point Box"
     if not isinstance(space, spaces.Box):
         raise ValueError(f"{_SUPPORTED}; got {text_of(space)}")
@@ -290,7 +295,7 @@ def _bounded(space: gymnasium.Space[Any], path: str) -> spaces.Box:
 
 
 def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the mask of each choice, `[..., n]`, with its name."""
+    """Yields the name and the mask `[..., n]` of each choice."""
     inner = inner_spaces(space)
     if inner is not None:
         if given is not None and not isinstance(given, Mapping | tuple):
@@ -298,7 +303,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
                 f"{path} must have the structure of {text_of(space)}; got {type(given)}"
             )
         keys = set(given) if isinstance(given, Mapping) else set(range(len(given or ())))
-        # Gymnasium's vectors say of each key whether it was there.
+        # Vector environments add a key _NAME that marks where NAME was present.
         keys -= {f"_{key}" for key in keys} - set(inner)
         if given is not None and keys != set(inner):
             raise ValueError(f"{path} must have the entries {list(inner)}; got {sorted(keys)}")
@@ -308,7 +313,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
         return
     choices = choices_of(space)
     if isinstance(given, np.ndarray) and given.size and all(part is None for part in given.ravel()):
-        given = None  # one for each environment
+        given = None  # one None per environment
     if choices is None:
         if given is not None:
             raise ValueError(f"{path} must be None: a Box has no choices; got {given}")
@@ -320,7 +325,7 @@ def _masks(space: gymnasium.Space[Any], given: Any, path: str) -> Iterator[tuple
     if isinstance(space, spaces.Discrete):
         given = (given,)
     elif isinstance(space, spaces.MultiBinary):
-        # 0 and 1 ask for these values, 2 leaves the choice.
+        # 0 and 1 allow only that value, 2 allows both.
         asked, shape = np.asarray(given), tuple(space.shape)
         lead = asked.shape[: asked.ndim - len(shape)]
         if asked.shape != (*lead, *shape) or len(lead) > 1:

@@ -1,4 +1,4 @@
-"""What is in a space, and how people read it."""
+"""Helpers that inspect spaces and describe them as text."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-# Of observations with goals, as Gymnasium's robotics environments name them.
+# Entries of goal-conditioned observations, as named by Gymnasium-Robotics.
 GOAL_ENTRIES = ("observation", "achieved_goal", "desired_goal")
-_MOST = 8  # numbers of a bound that are written out
+_MOST = 8  # longer bounds are shown as a range
 _MOST_LETTERS = 16
 
 
 def described(space: gymnasium.Space[Any]) -> str:
-    """Describes a space without addresses in memory, which differ from process to process."""
+    """Describes a space without memory addresses, which differ between processes."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", str(space))
 
 
 def inner_spaces(space: gymnasium.Space[Any]) -> Mapping[Any, gymnasium.Space[Any]] | None:
-    """Returns the spaces in a `Dict` or `Tuple` by key or index, in their order; else None."""
+    """Returns the spaces in a `Dict` or `Tuple` by key or index, in order; None for others."""
     if isinstance(space, spaces.Dict):
         return space.spaces
     return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
@@ -39,8 +39,8 @@ def outside(
     """Finds the first part of a value that its space does not contain.
 
     Returns:
-        The part's path, its space and its value; None if all of them are in their spaces. A
-        dictionary or tuple of another structure is such a part itself.
+        The path, space and value of the part; None if the space contains the whole value. A
+        dictionary or tuple with the wrong structure is reported as a whole.
     """
     inner = inner_spaces(space)
     if isinstance(space, spaces.Dict):
@@ -54,9 +54,9 @@ def outside(
 
 
 def text_of(space: gymnasium.Space[Any]) -> str:
-    """Writes a space on one line, much as Gymnasium does, and shortens what is long.
+    """Describes a space in one line, as Gymnasium does but shorter.
 
-    Of many different bounds it shows the range, and of a text with many letters the lengths.
+    Long bounds are shown as a range. A `Text` with many characters is described by its lengths.
     """
     if isinstance(space, spaces.Dict):
         return f"Dict({', '.join(f'{k!r}: {text_of(v)}' for k, v in space.spaces.items())})"

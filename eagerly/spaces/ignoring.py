@@ -1,4 +1,4 @@
-"""Entries of observations that are left out, by name, and spaces that nobody reads."""
+"""Removes ignored entries from observations and their spaces."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eagerly.spaces.description import below, inner_spaces, text_of
 
 
 class UnreadSpace(spaces.Space[Any]):
-    """Stands in a saved policy for a space of which only the description was kept.
+    """Placeholder in a saved policy for a space saved only as a description.
 
-    Such a space belongs to an entry that is left out, so it contains everything.
+    Such a space belongs to an ignored entry, so it contains every value.
 
     Args:
-        description: What the space was called.
+        description: Description of the original space.
     """
 
     def __init__(self, description: str) -> None:
@@ -25,11 +25,11 @@ class UnreadSpace(spaces.Space[Any]):
         self.description = description
 
     def contains(self, x: Any) -> bool:
-        """Says yes: whatever it is, nobody reads it."""
+        """Returns True: ignored entries are never validated."""
         return True
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """Refuses to draw.
+        """Raises an error, because only the description was saved.
 
         Raises:
             NotImplementedError: Always.
@@ -44,17 +44,17 @@ class UnreadSpace(spaces.Space[Any]):
 
 
 def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozenset[str]:
-    """Finds what is left out of observations.
+    """Returns the paths of all ignored entries.
 
     Args:
-        space: The observations.
+        space: The observation space.
         names: Paths of entries, such as "mission" or "robot/camera", or of whole dictionaries.
 
     Returns:
-        The paths of all that is left out, and of every dictionary or tuple of which nothing stays.
+        The paths of all ignored entries, and of each dictionary or tuple that is left empty.
 
     Raises:
-        ValueError: If a name is unknown, or nothing would be left.
+        ValueError: If a name is unknown, or no entry would be left.
     """
     if not names:
         return frozenset()
@@ -65,7 +65,7 @@ def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozen
             has = f"no entries; they are {text_of(space)}"
         raise ValueError(f"ignore_entries names {unknown[0]!r}, but observations have {has}")
     ignored: set[str] = set()
-    for path in reversed(inside):  # what is inside comes before what holds it
+    for path in reversed(inside):  # children before parents
         parents = (name for name in names if path == name or path.startswith(f"{name}/"))
         parts = inside[path]
         if any(parents) or (parts and all(part in ignored for part in parts)):
@@ -79,7 +79,7 @@ def ignored_paths(space: gymnasium.Space[Any], names: Collection[str]) -> frozen
 
 
 def _inside(space: gymnasium.Space[Any], path: str) -> dict[str, list[str]]:
-    """Returns the paths of all entries, at any depth, and of what is directly in each."""
+    """Maps the path of each entry, at any depth, to the paths of its direct children."""
     found: dict[str, list[str]] = {}
     for key, part in (inner_spaces(space) or {}).items():
         own = below(path, key)
@@ -91,12 +91,12 @@ def _inside(space: gymnasium.Space[Any], path: str) -> dict[str, list[str]]:
 def without(
     space: gymnasium.Space[Any], ignored: Collection[str], path: str = ""
 ) -> gymnasium.Space[Any]:
-    """Returns a space without what is left out; itself, if that is nothing.
+    """Returns a space without its ignored entries; the space itself if nothing is ignored.
 
     Args:
         space: A space.
-        ignored: What `ignored_paths` found.
-        path: Where the space stands.
+        ignored: Result of `ignored_paths`.
+        path: Path of the space.
     """
     inner = inner_spaces(space)
     if not ignored or inner is None:
@@ -106,7 +106,7 @@ def without(
         for key, part in inner.items()
         if (own := below(path, key)) not in ignored
     ]
-    # As pairs: Gymnasium sorts the keys of a dictionary.
+    # Passed as pairs, because Gymnasium sorts the keys of a dictionary.
     return (
         spaces.Dict(kept) if isinstance(space, spaces.Dict) else spaces.Tuple(dict(kept).values())
     )
@@ -115,15 +115,15 @@ def without(
 def without_values(
     space: gymnasium.Space[Any], observation: Any, ignored: Collection[str], path: str = ""
 ) -> Any:
-    """Returns an observation as `without` returns its space: without what is left out.
+    """Returns an observation without its ignored entries, matching `without`.
 
-    What does not have the structure of the space stays as it is.
+    Parts that do not have the structure of the space are returned unchanged.
 
     Args:
         space: The space of the observation.
         observation: An observation.
-        ignored: What `ignored_paths` found.
-        path: Where the observation stands.
+        ignored: Result of `ignored_paths`.
+        path: Path of the observation.
     """
     inner = inner_spaces(space)
     if not ignored or inner is None:
@@ -146,12 +146,12 @@ def without_values(
 def unread_message(
     unread: Mapping[str, gymnasium.Space[Any]], ignored: str, *, others: bool
 ) -> str:
-    """Says that observations hold what no network reads, and what helps.
+    """Returns the error message for entries that no network can read, with advice.
 
     Args:
-        unread: Such spaces by their paths.
-        ignored: What is left out already, as `--ignore-entries` takes it.
-        others: Whether observations have entries besides.
+        unread: The unsupported spaces, by path.
+        ignored: Entries that are already ignored, in the format of `--ignore-entries`.
+        others: Whether the observations have other entries.
     """
     path, space = next(iter(unread.items()))
     what = f"observations entry {path!r} is" if path else "observations are"

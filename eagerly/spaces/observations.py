@@ -1,4 +1,4 @@
-"""Observations of any space as rows of numbers."""
+"""Converts observations of any supported space to rows of numbers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ VECTOR, IMAGE, CHOICE = "vector", "image", "choice"
 
 @dataclass(frozen=True)
 class Entry:
-    """One part of an observation, and the columns of a row that hold it.
+    """One entry of an observation and its columns in a row.
 
     Attributes:
-        path: Its name, such as "goal" or "robot/camera"; "" where it is the whole observation.
+        path: Its name, such as "goal" or "robot/camera"; "" if it is the whole observation.
         kind: `VECTOR`, `IMAGE` or `CHOICE`.
         shape: Its shape in the space.
-        dtype: Its dtype there.
-        sizes: Of a choice, how many values each of its numbers has; they stand one-hot.
-        firsts: Of a choice, the least of these values.
-        start, stop: Its columns.
+        dtype: Its dtype in the space.
+        sizes: For a choice, the number of values of each of its numbers, which are stored one-hot.
+        firsts: For a choice, the smallest value of each of its numbers.
+        start, stop: Its range of columns.
     """
 
     path: str
@@ -47,16 +47,16 @@ class Entry:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Of an image, (H, W, channels), with what is stacked among the channels."""
+        """The image shape (H, W, channels), with stacked frames merged into the channels."""
         frames, *frame = self.frames
         return frame[0], frame[1], frame[2] * frames
 
     @property
     def frames(self) -> tuple[int, int, int, int]:
-        """Of an image, (K, H, W, C): K frames, as `FrameStackObservation` stacks them.
+        """The image shape (K, H, W, C), with K frames stacked by `FrameStackObservation`.
 
-        Its shape is (H, W), (H, W, C), (K, H, W) or (K, H, W, C). Of three axes the last is
-        channels where it has up to 4 of them, or is the shortest.
+        The shape in the space is (H, W), (H, W, C), (K, H, W) or (K, H, W, C). The last of three
+        axes holds the channels if it has at most 4 elements or is the shortest.
         """
         shape = self.shape
         if len(shape) == 2:
@@ -68,28 +68,28 @@ class Entry:
 
 
 class Observations:
-    """Lays observations of a space out as rows of O float32 numbers.
+    """Converts observations of a space to rows of O float32 numbers.
 
-    Vectors come flattened, choices one-hot, images as their numbers from 0 to 255, in the order of
-    the space; behind them, where actions can be masked, which choices are valid.
+    In the order of the space, vectors are flattened, choices are one-hot, and images keep their
+    values from 0 to 255. If actions can be masked, the action mask follows.
 
     Args:
         space: A `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of
-            these. A `Box` of uint8 with two to four axes is an image, see `Entry.frames`.
-        masked: M, the columns of a mask.
-        ignored: Entries that are left out, by their paths, of any space. An observation may
-            come with or without them, where they are in a `Dict`.
+            these. A uint8 `Box` with two to four axes is an image, see `Entry.frames`.
+        masked: M, the number of mask columns.
+        ignored: Paths of ignored entries, whose spaces may be of any type. In a `Dict`,
+            observations may contain or omit them.
 
     Attributes:
         space: The space.
-        entries: Its parts, without those that are left out.
-        ignored: The paths of what is left out, and of each `Dict` or `Tuple` that is left empty.
+        entries: Its entries, except ignored ones.
+        ignored: The paths of ignored entries, and of each `Dict` or `Tuple` that is left empty.
         masked: M.
-        size: O, all columns.
+        size: O, the number of columns.
 
     Raises:
-        ValueError: If the space is anything else; if a name of `ignored` is none of an entry, or
-            nothing is left.
+        ValueError: If the space is not supported, `ignored` names an unknown entry, or no entry is
+            left.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class Observations:
 
     @property
     def kept_space(self) -> gymnasium.Space[Any]:
-        """The space without what is left out; the space itself, if that is nothing."""
+        """The space without ignored entries; the space itself if nothing is ignored."""
         return without(self.space, self.ignored)
 
     def kept(self, observation: Any) -> Any:
-        """Returns an observation as `kept_space` has it; itself, if nothing is left out."""
+        """Returns an observation without its ignored entries, as in `kept_space`."""
         return without_values(self.space, observation, self.ignored)
 
     @property
     def is_row(self) -> bool:
-        """Whether an observation is a row already: that of a flat `Box`, without a mask."""
+        """True if observations are already rows: a vector, without a mask."""
         return (
             isinstance(self.space, spaces.Box)
             and len(self.space.shape) == 1
@@ -140,7 +140,7 @@ class Observations:
 
     @property
     def is_one_vector(self) -> bool:
-        """Whether there is one entry, and no image."""
+        """True if there is only one entry, and it is not an image."""
         return len(self.entries) == 1 and self.entries[0].kind != IMAGE
 
     @property
@@ -150,31 +150,31 @@ class Observations:
 
     @property
     def scalable(self) -> np.ndarray:
-        """Which columns have a unit that may be scaled, `[O]` bool: those of vectors."""
+        """The columns that may be scaled, `[O]` bool: those of vectors."""
         columns = np.zeros(self.size, bool)
         for entry in self.entries:
             columns[entry.start : entry.stop] = entry.kind == VECTOR
         return columns
 
     def flatten(self, observation: Any, mask: np.ndarray | None = None) -> np.ndarray:
-        """Lays out an observation, or a batch of N.
+        """Converts an observation, or a batch of N, to rows.
 
         Args:
-            observation: As the space has it; of a batch each part begins with an axis N.
-            mask: `[M]` or `[N, M]`, which choices are valid; None: all of them.
+            observation: An element of the space, or a batch whose parts have a leading axis N.
+            mask: `[M]` or `[N, M]`, 1 for valid choices; None if all are valid.
 
         Returns:
             `[O]` or `[N, O]`, float32.
 
         Raises:
-            ValueError: If a part is missing, has another shape or dtype, or is no choice of its
-                space; it names the part.
+            ValueError: If a part is missing, has a wrong shape or dtype, or is not a valid choice.
+                The message names it.
         """
         values = self.parts(observation)
         parts = [_numbers(entry, value) for entry, value in zip(self.entries, values, strict=True)]
         lead = parts[0].shape[:-1]
         rows = np.empty((*lead, self.size), np.float32)
-        with np.errstate(over="ignore"):  # what becomes infinite is reported where it matters
+        with np.errstate(over="ignore"):  # infinite values are reported where they matter
             for entry, part in zip(self.entries, parts, strict=True):
                 if part.shape[:-1] != lead:
                     raise ValueError(
@@ -191,28 +191,28 @@ class Observations:
         return rows
 
     def parts(self, observation: Any) -> Iterator[Any]:
-        """Walks through the parts of an observation that belong to `entries`.
+        """Yields the value of each entry, in the order of `entries`.
 
         Raises:
-            ValueError: If one is missing, or is of no entry; it names the part.
+            ValueError: If a part is missing or unknown. The message names it.
         """
         return _values(self.space, observation, "", self.ignored)
 
     def unflatten(self, rows: np.ndarray) -> Any:
-        """Makes observations of rows, the inverse of `flatten` up to float32.
+        """Converts rows to observations, the inverse of `flatten` up to float32 rounding.
 
-        What is left out is not there: no entry of a dictionary, None in a tuple. Masks are not
-        either, see `mask_of`.
+        Ignored entries are missing from dictionaries and None in tuples. Masks are not included;
+        see `mask_of`.
 
         Args:
             rows: `[O]` or `[N, O]`.
 
         Returns:
-            What the space holds, of its shapes and dtypes; of N rows each part with an axis N in
-            front.
+            An element of the space, with its shapes and dtypes. For N rows, each part has a leading
+            axis N.
 
         Raises:
-            ValueError: If the rows have another length.
+            ValueError: If the rows have the wrong length.
         """
         rows = np.asarray(rows)
         if rows.ndim not in (1, 2) or rows.shape[-1] != self.size:
@@ -222,22 +222,26 @@ class Observations:
         return self.put_together({entry.path: _value(entry, rows) for entry in self.entries})
 
     def put_together(self, values: Mapping[str, Any]) -> Any:
-        """Makes an observation, or a batch, of the values of its entries by their paths."""
+        """Builds an observation, or a batch, from the values of its entries by path."""
         return _put_together(self.space, values, "", self.ignored)
 
     def mask_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Takes the mask `[..., M]` out of rows `[..., O]`; None if they have none."""
+        """Returns the mask `[..., M]` of rows `[..., O]`; None if they have no mask."""
         return rows[..., -self.masked :] if self.masked else None
 
     def split(self, rows: Any) -> dict[str, Any]:
-        """Takes rows `[..., O]`, an array or a tensor, apart into columns by the entries' names."""
+        """Splits rows `[..., O]`, an array or a tensor, into the columns of each entry, by path."""
         return {entry.path: rows[..., entry.start : entry.stop] for entry in self.entries}
 
 
 def leaves(
     space: gymnasium.Space[Any], path: str = ""
 ) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
-    """Walks through the spaces inside a `Dict` or `Tuple`, in their order, with their paths."""
+    """Yields the path and space of each leaf of nested `Dict` and `Tuple` spaces, in order.
+
+    Raises:
+        ValueError: If a key of a `Dict` is not a string.
+    """
     inner = inner_spaces(space)
     if inner is None:
         yield path, space
@@ -249,7 +253,7 @@ def leaves(
 
 
 def choices_of(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Returns how many values each number of a discrete space has, and the least of each."""
+    """Returns the number of values and the smallest value per choice; None if not discrete."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),), (int(space.start),)
     if isinstance(space, spaces.MultiDiscrete):
@@ -278,7 +282,7 @@ def _entry(path: str, space: gymnasium.Space[Any], start: int) -> Entry:
 def _values(
     space: gymnasium.Space[Any], observation: Any, path: str, ignored: Collection[str]
 ) -> Iterator[Any]:
-    """Walks through an observation as `leaves` does through its space, past what is left out."""
+    """Yields the values of an observation in the order of `leaves`, except ignored entries."""
     inner = inner_spaces(space)
     if inner is None:
         yield observation
@@ -303,10 +307,10 @@ def _values(
 
 
 def _numbers(entry: Entry, value: Any) -> np.ndarray:
-    """Returns the columns `[..., stop - start]` of a part, checked."""
+    """Returns the validated columns `[..., stop - start]` of an entry."""
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of different lengths
+    except ValueError:  # ragged lists
         array = np.empty((), object)
     axes = len(entry.shape)
     lead = array.shape[: array.ndim - axes]
@@ -331,7 +335,7 @@ def _numbers(entry: Entry, value: Any) -> np.ndarray:
 
 
 def _value(entry: Entry, rows: np.ndarray) -> Any:
-    """Makes of the columns of rows `[..., O]` what `_numbers` made columns of."""
+    """Converts an entry's columns of rows `[..., O]` to its value, the inverse of `_numbers`."""
     columns, lead = rows[..., entry.start : entry.stop], rows.shape[:-1]
     if entry.kind == CHOICE:
         ends = np.cumsum(entry.sizes)
@@ -346,7 +350,7 @@ def _value(entry: Entry, rows: np.ndarray) -> Any:
 def _put_together(
     space: gymnasium.Space[Any], values: Mapping[str, Any], path: str, ignored: Collection[str]
 ) -> Any:
-    """Makes an observation of the values of its entries; walks as `leaves` does."""
+    """Builds an observation recursively from the values of its entries."""
     inner = inner_spaces(space)
     if inner is None:
         return values[path]
@@ -359,7 +363,7 @@ def _put_together(
 
 
 def one_hot(indices: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-    """Writes indices `[..., k]` as zeros and ones `[..., sum(sizes)]`, float32."""
+    """Converts indices `[..., k]` to one-hot vectors `[..., sum(sizes)]`, float32."""
     columns = indices + np.cumsum([0, *sizes[:-1]])
     hot = np.zeros((*indices.shape[:-1], sum(sizes)), np.float32)
     np.put_along_axis(hot, columns, 1.0, axis=-1)

@@ -1,4 +1,4 @@
-"""Spaces as JSON, and back."""
+"""Converts spaces to JSON and back."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from eagerly.spaces.description import described
 from eagerly.spaces.ignoring import UnreadSpace
 from eagerly.spaces.observations import Observations
 
-_LARGEST = 2**24  # numbers in one part of a space that a file may ask for
+_LARGEST = 2**24  # maximum numbers per leaf of a space that is read from a file
 
 
 def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[str, Any]:
-    """Writes a space as JSON can hold it.
+    """Converts a space to a JSON document.
 
     Args:
         space: The space.
-        describe: Whether of other spaces than agents take, and than texts, a description is
-            written, which comes back as an `UnreadSpace`.
+        describe: Whether to save unsupported spaces as a description, which is restored as an
+            `UnreadSpace`.
 
     Raises:
-        ValueError: If it is another space, and is not to be described.
+        ValueError: If the space is not supported and `describe` is False.
     """
     if isinstance(space, spaces.Dict):
         parts = space.spaces.items()
@@ -35,7 +35,7 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
     if isinstance(space, spaces.Tuple):
         return {"Tuple": [document_of(inner, describe=describe) for inner in space.spaces]}
     if isinstance(space, spaces.Text):
-        # Sorted: the order of a set of letters differs from process to process.
+        # Sorted, because the order of a set differs between processes.
         letters = "".join(sorted(space.character_list))
         return {"Text": [space.min_length, space.max_length, letters]}
     if isinstance(space, spaces.Discrete):
@@ -54,16 +54,16 @@ def document_of(space: gymnasium.Space[Any], *, describe: bool = False) -> dict[
 
 
 def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
-    """Reads what `document_of` wrote.
+    """Restores a space from the result of `document_of`.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: If the document is invalid.
     """
     if len(document) != 1:
         raise ValueError(f"no space: {document!r}")
     ((kind, value),) = document.items()
     if kind == "Dict":
-        # As pairs: Gymnasium sorts the keys of a dictionary.
+        # Passed as pairs, because Gymnasium sorts the keys of a dictionary.
         return spaces.Dict([(str(key), space_of(inner)) for key, inner in value])
     if kind == "Tuple":
         return spaces.Tuple([space_of(inner) for inner in value])
@@ -92,13 +92,13 @@ def space_of(document: Mapping[str, Any]) -> gymnasium.Space[Any]:
 
 
 def _bounds(end: np.ndarray) -> Any:
-    """Writes one bound, where it is the same in every dimension, or all; floats come back."""
+    """Returns a bound as text, once if all dimensions agree, else as a list; floats stay exact."""
     texts = [str(number) for number in np.unique(end)]
     return texts[0] if len(texts) == 1 else [str(number) for number in end.ravel()]
 
 
 def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    # Large integers are no floats.
+    # Floats cannot represent large integers exactly.
     def read(text: str) -> Any:
         if dtype.kind == "b":
             return text == "True"
@@ -109,13 +109,13 @@ def _end(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _named(space: gymnasium.Space[Any]) -> list[str]:
-    """Names the dtype of choices, where it is not the usual one."""
+    """Returns the dtype of a discrete space by name, or nothing for the default, int64."""
     dtype = np.dtype(space.dtype)
     return [] if dtype == np.int64 else [dtype.name]
 
 
 def _integers(given: list[Any]) -> type[np.integer[Any]]:
-    """Reads the dtype of choices."""
+    """Returns the dtype written by `_named`."""
     dtype = np.dtype(str(given[0]) if given else np.int64)
     if not issubclass(dtype.type, np.integer):
         raise ValueError(f"choices of {dtype}")
@@ -131,16 +131,16 @@ def _limited(count: int) -> int:
 def recorded_spaces(
     observations: Observations, actions: Actions, *, custom_models: bool
 ) -> dict[str, object]:
-    """Writes what a policy must know of the environment, as JSON.
+    """Returns the JSON description of the spaces that a saved policy needs.
 
     Args:
         observations: The observations.
         actions: The actions.
-        custom_models: Whether there are custom models, whose factories are given the
-            spaces as they are; of flat ones a size and bounds of actions are enough.
+        custom_models: Whether there are custom models, whose factories need the original spaces.
+            Otherwise the size and the action bounds are enough for flat spaces.
     """
     if custom_models or not (observations.is_row and actions.is_row):
-        # Of what is left out, no network needs to know more than that it is there.
+        # No network reads ignored entries, so a description of them is enough.
         observation = document_of(observations.space, describe=bool(observations.ignored))
         return {"observation": observation, "action": document_of(actions.space)}
     return {
@@ -152,10 +152,10 @@ def recorded_spaces(
 
 
 def restored_spaces(spaces: Mapping[str, Any]) -> tuple[gymnasium.Space, gymnasium.Space]:
-    """Reads what `recorded_spaces` wrote.
+    """Restores the observation and action spaces from the result of `recorded_spaces`.
 
     Raises:
-        ValueError: If it is something else, as may be a KeyError or TypeError.
+        ValueError, KeyError, TypeError: If the document is invalid.
     """
     if "observation" in spaces:
         return space_of(spaces["observation"]), space_of(spaces["action"])
