@@ -1,4 +1,4 @@
-"""Acting without TensorFlow: actors in NumPy, exploration, memories of episodes, policies."""
+"""Acting without TensorFlow: NumPy actors, exploration, recurrent state and policies."""
 
 from eagerly.policies.episode_policy import EpisodePolicy, Episodes
 from eagerly.policies.heads import ActionHead

@@ -1,4 +1,4 @@
-"""The structure of actors as plain data: with its weights, enough to run an actor anywhere."""
+"""Actor architectures as plain data: with the weights, enough to run an actor anywhere."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from eagerly.policies.integer_grids import quantized_tanh
 from eagerly.spaces import Entry
 from eagerly.spaces.observations import IMAGE
 
-# Sets of weights that belong to one dense or normalisation layer, in their order.
+# Weights of a dense layer and of a normalization layer, in order.
 DENSE, NORM = ("kernel", "bias"), ("gamma", "beta")
-# What attention does to features, each a dense layer.
+# The dense layers of the attention core.
 PROJECTIONS = ("memory_query", "memory_key", "memory_value", "memory_out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryEncoders:
-    """One dense layer, or convolutions, per entry of an observation; outputs are concatenated.
+    """One dense layer or convolutional encoder per observation entry; outputs are concatenated.
 
     Attributes:
         entries: The entries.
@@ -37,13 +37,13 @@ class EntryEncoders:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCore:
-    """A memory, behind a dense layer that takes observation, previous action and reward.
+    """A recurrent core. Its input layer reads observation, previous action and reward.
 
     Attributes:
         kind: "lstm", "gru" or "attention".
-        units: H, the number of its features.
-        heads: Attention heads.
-        length: T, how many steps attention sees.
+        units: H, the number of output features.
+        heads: Number of attention heads.
+        length: T, the attention window in steps.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class MemoryCore:
     length: int = 1
 
     def state_shapes(self) -> list[tuple[int, ...]]:
-        """Returns the shapes of the parts of a state, without N.
+        """Returns the shapes of the parts of the recurrent state, without N.
 
         For attention: keys, values, and the number of steps seen.
         """
@@ -63,16 +63,16 @@ class MemoryCore:
 
 @dataclass(frozen=True, kw_only=True)
 class StateEmbedding:
-    """A learned embedding of the state, joined to linear features of it.
+    """A learned state embedding, concatenated with linear features of the state.
 
     Both are divided by the mean of their absolute values. Fujimoto et al. 2023, "For SALE:
     State-Action Representation Learning for Deep Reinforcement Learning".
 
     Attributes:
-        units: Numbers of the embedding.
-        hidden_sizes: Units of the hidden layers of the MLP that computes it.
+        units: Size of the embedding.
+        hidden_sizes: Units of the hidden layers of the embedding MLP.
         activation: Activation of these layers, one of `operations.ACTIVATIONS`.
-        features: Numbers of the linear features.
+        features: Number of linear features.
     """
 
     units: int
@@ -83,20 +83,20 @@ class StateEmbedding:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorArchitecture:
-    """A built-in actor: an MLP, optionally behind an embedding, encoders of entries or a memory.
+    """A built-in actor: an MLP, optionally preceded by an encoder.
 
     Attributes:
-        observation_size: O, the length of a row, including its mask.
-        head: Turns the outputs of the last layer into scores.
+        observation_size: O, the length of an observation row, including its action mask.
+        head: Converts outputs of the last layer into scores.
         hidden_sizes: Units of the hidden layers.
         activation: Activation of the hidden layers, one of `operations.ACTIVATIONS`.
-        layer_norm: Whether hidden layers are normalised before their activation.
-        normalized: Whether observations are scaled by their mean and deviation first.
-        encoder: Encoder in front of the MLP, if any.
-        quantized: Whether it computes on the grids of 8-bit integers, see `policies.quantization`.
+        layer_norm: Whether hidden layers are normalized before their activation.
+        normalized: Whether observations are first scaled by their mean and standard deviation.
+        encoder: Entry encoders, recurrent core or state embedding before the MLP, if any.
+        quantized: Whether it computes on 8-bit integer grids, see `policies.integer_grids`.
 
     Raises:
-        ValueError: If it is quantised and has an encoder.
+        ValueError: If it is quantized and has an encoder.
     """
 
     observation_size: int
@@ -116,7 +116,7 @@ class ActorArchitecture:
 
     @property
     def visible(self) -> int:
-        """V, the columns of a row that are not its mask."""
+        """V, the number of columns of a row without its mask."""
         return self.observation_size - self.head.masked
 
     @property
@@ -130,7 +130,7 @@ class ActorArchitecture:
 
     @property
     def pixels(self) -> np.ndarray:
-        """Which columns of a row are pixels, `[O]` bool."""
+        """The columns of a row that contain pixels, `[O]` bool."""
         columns = np.zeros(self.observation_size, bool)
         if isinstance(self.encoder, EntryEncoders):
             for entry in self.encoder.entries:
@@ -138,11 +138,11 @@ class ActorArchitecture:
         return columns
 
     def scores(self, outputs: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Turns outputs of the last layer into scores `[N, A]`; rows `[N, O]` hold the mask."""
+        """Converts last-layer outputs into scores `[N, A]`; rows `[N, O]` contain the mask."""
         return self.head.scores(outputs, rows, quantized_tanh if self.quantized else np.tanh)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Returns the shape of each weight by its name, `layer/weight`."""
+        """Returns the shape of each weight by name, `layer/weight`."""
         found: dict[str, tuple[int, ...]] = {}
 
         def dense(layer: str, inputs: int, units: int) -> None:
@@ -207,12 +207,12 @@ class ActorArchitecture:
         return found
 
     def count_parameters(self) -> int:
-        """Returns how many numbers its weights have."""
+        """Returns the number of parameters."""
         return sum(map(math.prod, self.shapes().values()))
 
 
 def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Renames weights from the paths of variables in a model to `layer/weight`.
+    """Renames weights from their variable paths in a model to `layer/weight`.
 
     Raises:
         ValueError: If two weights would have the same name.
@@ -226,17 +226,17 @@ def named(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def check_weights(
     architecture: ActorArchitecture, weights: Mapping[str, Any], dtype: str | None = None
 ) -> None:
-    """Checks that weights match an architecture.
+    """Validates that weights match an architecture.
 
     Args:
         architecture: The architecture.
         weights: Weights by `layer/weight`.
-        dtype: The dtype that all of them must have. If it is given, the numbers are checked as
-            well: weights must be finite, and ranges must contain 0. None checks only names and
-            shapes, which costs nothing.
+        dtype: Required dtype of all weights. If given, the values are also validated: weights must
+            be finite, and quantization ranges must contain 0 and have a width above 0. None
+            validates only names and shapes, which is cheap.
 
     Raises:
-        ValueError: If they do not match, naming what differs.
+        ValueError: If the weights do not match. The message names the difference.
     """
     expected = architecture.shapes()
     given = {name: tuple(np.shape(values)) for name, values in weights.items()}

@@ -1,4 +1,4 @@
-"""The behaviour policy: how an agent chooses actions while it collects data."""
+"""The behavior policy, which selects actions during data collection."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from eagerly.state import Saved
 
 
 class CountsObservations(Protocol):
-    """The running mean and deviation by which observations are normalised."""
+    """The running mean and standard deviation that normalize observations."""
 
     def update(self, observations: np.ndarray) -> None:
-        """Counts observations `[N, O]`."""
+        """Updates the statistics with observations `[N, O]`."""
 
 
 class BehaviorPolicy(Saved):
     """Acts in N environments with the agent's current policy and exploration noise.
 
-    Call `act` and `observe` alternately: `act` chooses actions for the current observations,
-    `observe` takes their rewards and which episodes ended. The two calls also update noise that is
-    correlated in time, memories, and the statistics by which observations and rewards are
-    normalised. `Agent.behavior` creates a behaviour policy.
+    Call `act` and `observe` alternately: `act` returns actions for the current observations,
+    `observe` receives their rewards and which episodes ended. Both calls also update temporally
+    correlated noise, recurrent state, and the normalization statistics of observations and rewards.
+    `Agent.behavior` creates a behavior policy.
 
-    Each group of environments that acts by itself has a behaviour policy without statistics. The
-    collector has another one, whose `count` takes the results of all groups.
+    Each group of environments that acts on its own has a behavior policy without statistics. The
+    collector has another one, whose `count` receives the results of all groups.
 
     Args:
-        policy: Maps observations `[N, O]` to scores `[N, A]`, or steps through episodes; None while
-            all actions are uniformly random.
-        exploration: The noise, and uniformly random actions.
-        observations: How observations are laid out as rows.
-        actions: How actions are laid out.
-        normalization: Counts observations; None if observations are not normalised.
-        returns: Counts discounted returns; None if rewards are not normalised.
+        policy: Maps observations `[N, O]` to scores `[N, A]`; or an `EpisodePolicy`, which is
+            recurrent. None while all actions are uniformly random.
+        exploration: Exploration noise and uniformly random actions.
+        observations: Layout of the observations.
+        actions: Layout of the actions.
+        normalization: Observation statistics; None if observations are not normalized.
+        returns: Discounted returns; None if rewards are not normalized.
 
     Attributes:
-        row_policy: Maps observations to scores, if it does not step through episodes.
-        exploration: As given.
+        row_policy: The policy, unless it is recurrent.
+        exploration: Exploration noise and uniformly random actions.
         to_environment: Maps actions `[N, A]` to the environments' units.
-        counts: Whether it counts anything for normalisation.
+        counts: Whether it updates any normalization statistics.
     """
 
     _saved = ("exploration", "_episodes", "_returns")
@@ -62,7 +62,7 @@ class BehaviorPolicy(Saved):
         normalization: CountsObservations | None = None,
         returns: DiscountedReturns | None = None,
     ) -> None:
-        # Looked at once: `isinstance` on a protocol costs as much as acting does.
+        # Checked only once: `isinstance` on a protocol is as expensive as acting.
         self._remembering = policy if isinstance(policy, EpisodePolicy) else None
         self.row_policy = None if isinstance(policy, EpisodePolicy) else policy
         self.exploration = exploration
@@ -71,26 +71,26 @@ class BehaviorPolicy(Saved):
         self._normalization, self._returns = normalization, returns
         self.counts = normalization is not None or returns is not None
         self._episodes: Episodes | None = None
-        self._acted: np.ndarray | None = None  # waits for what comes of it
+        self._acted: np.ndarray | None = None  # until `observe` is called
 
     def act(
         self, observations: np.ndarray, *, explore: bool = True, uniform: bool = False
     ) -> np.ndarray:
-        """Chooses actions for N environments.
+        """Selects actions for N environments.
 
         Args:
-            observations: `[N, O]`, as `Observations.flatten` lays them out.
-            explore: Whether exploration noise is added, and discrete choices are drawn.
-            uniform: Whether the actions are uniformly random instead, among the valid ones, as in
-                a warm-up.
+            observations: `[N, O]`, as returned by `Observations.flatten`.
+            explore: Whether to add exploration noise and sample discrete choices.
+            uniform: Whether to draw uniformly random valid actions instead, as in a warm-up.
 
         Returns:
-            `[N, A]`, float32, in [-1, 1]; `Actions.to_environment` converts them.
+            `[N, A]`, float32, in [-1, 1]. `Actions.to_environment` converts them.
 
         Raises:
             ValueError: If the observations have another shape, or `observe` was not called after
                 the previous actions.
-            FloatingPointError: If an action is NaN, because a weight or an observation is.
+            FloatingPointError: If a score is NaN or infinite, because a weight or an observation
+                is.
         """
         check_rows(observations, self._observations.size)
         if self._acted is not None:
@@ -120,14 +120,14 @@ class BehaviorPolicy(Saved):
     def observe(
         self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None = None
     ) -> None:
-        """Records the results of the actions that `act` returned.
+        """Records the results of the actions returned by `act`.
 
         Args:
             rewards: `[N]`.
-            ended: `[N]` bool, the environments whose episode ended. Their noise and memory are
-                reset.
-            actions: `[N, A]` in [-1, 1], the executed actions if they are not those that `act`
-                returned.
+            ended: `[N]` bool, the environments whose episode ended. Their noise and recurrent state
+                are reset.
+            actions: `[N, A]` in [-1, 1], the executed actions if they differ from those returned by
+                `act`.
 
         Raises:
             ValueError: If `act` was not called before, or a shape is wrong.
@@ -148,10 +148,10 @@ class BehaviorPolicy(Saved):
         self.exploration.stepped(ended)
 
     def count(self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Counts a step that was made without `act` and `observe`, for what is normalised.
+        """Updates the normalization statistics for a step without `act` and `observe`.
 
         Args:
-            observations: `[N, O]`, what was acted upon.
+            observations: `[N, O]`, the observations before the step.
             rewards: `[N]`.
             ended: `[N]` bool.
         """
@@ -161,7 +161,7 @@ class BehaviorPolicy(Saved):
             self._returns.update(rewards, ended)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Marks the environments, `[N]` bool, where an episode begins although none ended."""
+        """Resets the environments, `[N]` bool, where an episode begins although none ended."""
         self._acted = None
         if self._episodes is not None and len(began) == len(self._episodes):
             self._episodes.begin(began)
@@ -170,10 +170,10 @@ class BehaviorPolicy(Saved):
         self.exploration.on_reset(began)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
+        """Restores a state returned by `state`.
 
         Raises:
-            ValueError: If it belongs to a different memory.
+            ValueError: If the state does not fit this policy.
         """
         if self._remembering is not None and state["episodes"] is not None:
             self._episodes = Episodes(self._remembering, len(state["episodes"]["rewards"]))
@@ -185,7 +185,7 @@ def check_rows(observations: np.ndarray, size: int) -> None:
     """Checks that observations are a batch `[N, O]`.
 
     Raises:
-        ValueError: If they are not, saying how to make them one.
+        ValueError: If they are not. The message suggests a fix.
     """
     if observations.shape[1:] != (size,):
         raise ValueError(
@@ -195,7 +195,7 @@ def check_rows(observations: np.ndarray, size: int) -> None:
 
 
 def finite_scores(scores: np.ndarray, observations: np.ndarray) -> np.ndarray:
-    """Returns scores as float32.
+    """Returns scores as float32, after checking that they are finite.
 
     Raises:
         FloatingPointError: If one is NaN or infinite, because an observation or a weight is.

@@ -1,4 +1,4 @@
-"""Acting with a memory: step by step, with a state for each episode in progress."""
+"""Recurrent policies, with a recurrent state for each episode in progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.state import Saved
 
 @runtime_checkable
 class EpisodePolicy(Protocol):
-    """A policy with a memory: it takes its current state and returns the next one.
+    """A recurrent policy, which receives its current state and returns the next one.
 
     Attributes:
         action_size: A.
@@ -29,14 +29,14 @@ class EpisodePolicy(Protocol):
         previous_rewards: np.ndarray,
         state: list[np.ndarray],
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Chooses actions.
+        """Computes scores and the next state.
 
         Args:
             observations: `[N, O]`.
             previous_actions: `[N, A]` in [-1, 1], the actions before these observations; 0 at the
                 start of an episode.
             previous_rewards: `[N]`, the rewards of these actions; 0 at the start of an episode.
-            state: What `initial_state` or the previous step returned.
+            state: The state returned by `initial_state` or the previous step.
 
         Returns:
             Scores `[N, A]`, see `ActionHead`, and the next state.
@@ -44,13 +44,13 @@ class EpisodePolicy(Protocol):
 
 
 class Episodes(Saved):
-    """N episodes in progress of a policy with a memory; keeps their states.
+    """The recurrent states of N episodes in progress.
 
     Call `act` and `acted` alternately: `act` with the observations, `acted` with the executed
     actions and their rewards.
 
     Args:
-        policy: The policy.
+        policy: The recurrent policy.
         count: N.
     """
 
@@ -61,13 +61,13 @@ class Episodes(Saved):
         self._state = policy.initial_state(count)
         self._actions = np.zeros((count, policy.action_size), np.float32)
         self._rewards = np.zeros(count, np.float32)
-        self._waits = False  # for what came of an observation
+        self._waits = False  # whether `acted` must be called next
 
     def __len__(self) -> int:
         return self._count
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """Remembers observations `[N, O]` and returns scores `[N, A]`, see `ActionHead`.
+        """Processes observations `[N, O]` and returns scores `[N, A]`, see `ActionHead`.
 
         Raises:
             ValueError: If `acted` was not called after the previous observations, or N differs.
@@ -86,15 +86,15 @@ class Episodes(Saved):
         return actions
 
     def acted(self, actions: np.ndarray, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Remembers executed actions and their rewards; resets episodes that ended.
+        """Records executed actions and their rewards, and resets episodes that ended.
 
         Args:
             actions: `[N, A]` in [-1, 1].
             rewards: `[N]`.
-            ended: `[N]` truth values.
+            ended: `[N]` bool.
 
         Raises:
-            ValueError: If `act` was not called before, or a shape is wrong. Nothing is remembered
+            ValueError: If `act` was not called before, or a shape is wrong. Nothing is recorded
                 then.
         """
         if not self._waits:
@@ -111,7 +111,7 @@ class Episodes(Saved):
         self.begin(ended)
 
     def begin(self, began: np.ndarray) -> None:
-        """Resets the episodes, `[N]` truth values, that begin anew."""
+        """Resets the state of episodes that begin, `[N]` bool."""
         began = np.asarray(began, bool)
         if began.any():
             for part in (self._actions, self._rewards, *self._state):

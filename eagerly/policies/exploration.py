@@ -1,7 +1,7 @@
-"""Exploration noise for actions; in NumPy, because it is needed at every step.
+"""Exploration noise for actions, in NumPy because it is needed at every step.
 
-Every number is a function of the run's seed, of its environment and of that environment's step. So
-neither who draws it, nor with which others, nor how often changes a bit.
+Every number is a function of the run's seed, its environment and that environment's step. It does
+not depend on the process that draws it, on the group of environments, or on the number of draws.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from eagerly.spaces.actions import INVALID
 from eagerly.state import Saved
 
 EXPLORATIONS = ("gaussian", "ornstein_uhlenbeck")
-_LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
-_BLOCK = 256  # steps that are drawn at a time: a generator takes 30 µs to begin
+_LEAST = 2.0**-25  # lower bound of -log(1 - u), whose logarithm would be infinite at u = 0
+_BLOCK = 256  # steps drawn at once, because creating a generator takes 30 µs
 
 
 class Draws:
-    """Random numbers of some environments, of each by its number and step alone.
+    """Random numbers of several environments, which depend only on the environment and its step.
 
     Args:
         draw: Draws an array of a shape with a generator.
         seed: Seed of the run.
-        key: The stream, and what else tells these numbers from others.
+        key: The random stream, and further keys that identify these numbers.
         first: Number of the first environment.
     """
 
@@ -42,7 +42,7 @@ class Draws:
         self._drawn, self._block = np.zeros((_BLOCK, 0, 0)), -1
 
     def __call__(self, step: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns the numbers of a step, for G environments W each, `[G, W]`; not to be changed."""
+        """Returns W numbers for each of G environments, `[G, W]`, at a step; do not modify them."""
         block, place = divmod(step, _BLOCK)
         if block != self._block or self._drawn.shape[1:] != shape:
             count, width = shape
@@ -66,29 +66,29 @@ def _uniform(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarr
 
 
 class Exploration(Saved):
-    """Makes actions of an actor's scores, or random ones, for G environments, step by step.
+    """Converts actor scores into exploratory actions, or draws random ones, step by step.
 
-    Continuous dimensions get normal noise σ n with n ~ N(0, 1): independent noise for every
-    environment, step and dimension, or the process of Uhlenbeck and Ornstein 1930,
-    x ← (1 - θ) x + σ n, which starts at 0 in every episode, with time steps of 1 as in Lillicrap et
-    al. 2016 (section 7). The deviation of x converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for
-    θ = 0.15.
+    Continuous dimensions of the G environments get Gaussian noise σ n with n ~ N(0, 1). It is
+    either independent for every environment, step and dimension, or follows the Ornstein-Uhlenbeck
+    process x ← (1 - θ) x + σ n (Uhlenbeck and Ornstein 1930). The process starts at 0 in every
+    episode, with time steps of 1 as in Lillicrap et al. 2016 (section 7). The standard deviation of
+    x converges to σ / √(1 - (1 - θ)²), which is 1.9 σ for θ = 0.15.
 
-    Discrete choices are drawn with their probabilities, a share ε of them uniformly from the valid
-    values.
+    Discrete choices are sampled with their probabilities or, with probability ε, uniformly from the
+    valid values.
 
     Args:
         kind: One of `EXPLORATIONS`.
         scale: σ, in units of [-1, 1].
         theta: θ in (0, 1]; with 1 the process is independent noise.
         epsilon: ε in [0, 1].
-        observations: How observations are laid out as rows, for the masks in them.
-        actions: How actions are laid out.
+        observations: Layout of the observations, for their action masks.
+        actions: Layout of the actions.
         seed: Seed of the run.
         first: Number of the first environment.
 
     Attributes:
-        step: Steps that each environment has made.
+        step: Steps made by each environment.
     """
 
     _saved = ("step", "_process")
@@ -131,7 +131,7 @@ class Exploration(Saved):
         return self._chosen(scores, noisy) if has_choices else noisy
 
     def _chosen(self, scores: np.ndarray, box: np.ndarray) -> np.ndarray:
-        """Draws the choices of scores `[G, A]` beside continuous dimensions `[G, C]`."""
+        """Samples choices from scores `[G, A]`; appends them to continuous actions `[G, C]`."""
         first, mask_size = self._actions.continuous, self._actions.mask_size
         width = mask_size + len(self._actions.choices)
         uniform = self._choosing(self.step, (len(scores), width))
@@ -146,23 +146,23 @@ class Exploration(Saved):
         return self._actions.decided(noisy)
 
     def random(self, observations: np.ndarray) -> np.ndarray:
-        """Returns uniformly random actions `[G, A]`, valid where observations `[G, O]` say so."""
+        """Returns uniformly random actions `[G, A]`, valid for the observations `[G, O]`."""
         uniforms = self._uniforms(self.step, (len(observations), self._actions.size))
         return self._actions.of_uniforms(uniforms, self._observations.mask_of(observations))
 
     def stepped(self, ended: np.ndarray) -> None:
-        """Goes on to the next step; `[G]` bool says which episodes ended."""
+        """Advances to the next step and resets the noise of episodes that ended, `[G]` bool."""
         self.step += 1
         if ended.any():
             self.on_reset(ended)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Resets the processes of the environments `[G]` that begin an episode to 0."""
+        """Resets the noise of environments, `[G]` bool, where an episode begins."""
         if len(began) == len(self._process):
             self._process[began] = 0.0
 
     def _check(self, values: dict[str, Any]) -> None:
         if values["process"].ndim != 2:
             raise ValueError(f"noise must have shape [G, W]; got {values['process'].shape}")
-        if self._theta is None:  # after another kind of noise
+        if self._theta is None:  # the state may be of another kind of noise
             values["process"] = np.zeros((0, 0), np.float32)

@@ -1,4 +1,4 @@
-"""The head behind an actor's last layer: actions in [-1, 1], and scores of choices."""
+"""The action head of an actor: actions in [-1, 1], and scores of discrete choices."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from eagerly.spaces.actions import INVALID, choice_segments
 
 @dataclass(frozen=True)
 class ActionHead:
-    """Turns the outputs of an actor's last layer into scores.
+    """Converts the outputs of an actor's last layer into scores.
 
     The score of a continuous dimension is the action itself, the tanh of the output. The scores of
-    a choice are log-probabilities, normalised over its valid values. Invalid values get `INVALID`,
+    a choice are log-probabilities, normalized over its valid values. Invalid values get `INVALID`,
     whose exponential is 0.
 
     Attributes:
-        continuous: C, how many dimensions are continuous; they come first.
-        choices: How many values each choice has.
-        masked: M, how many columns at the end of an observation are the mask of valid values; 0 if
-            all values are always valid.
-        squashes: Whether the continuous dimensions go through a tanh; if not, they already are in
-            [-1, 1].
+        continuous: C, the number of continuous dimensions, which come first.
+        choices: Number of values of each choice.
+        masked: M, the number of mask columns at the end of an observation; 0 if all values are
+            always valid.
+        squashes: Whether tanh is applied to continuous dimensions; if not, they are already in
+            [-1, 1]. Used only for tensors: the method `scores` always applies `squash`.
     """
 
     continuous: int
@@ -48,10 +48,10 @@ class ActionHead:
         observation: np.ndarray,
         squash: Callable[[np.ndarray], np.ndarray] = np.tanh,
     ) -> np.ndarray:
-        """Maps outputs `[N, A]` of the last layer to scores; observations `[N, O]` hold the mask.
+        """Maps last-layer outputs `[N, A]` to scores; observations `[N, O]` contain the mask.
 
-        The outputs are squashed here, by `squash`. `networks.actor.scores` does the same for
-        tensors.
+        `squash` is applied to the continuous dimensions. `networks.actor.scores` is the equivalent
+        for tensors.
         """
         scores = squash(outputs)
         for columns in self.segments():
@@ -66,7 +66,7 @@ class ActionHead:
         return scores
 
     def mask_of(self, observation: Any, columns: slice) -> Any:
-        """Returns the columns of a choice in the mask at the end of observations `[B, O]`."""
+        """Returns the mask columns of a choice, at the end of observations `[B, O]`."""
         mask = observation[:, -self.masked :]
         return mask[:, columns.start - self.continuous : columns.stop - self.continuous]
 

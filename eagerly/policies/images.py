@@ -1,4 +1,4 @@
-"""The image encoder in NumPy: which convolutions it has, and what it computes."""
+"""The convolutional image encoder in NumPy."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from eagerly.spaces import Entry
 
 FILTERS = 32
-# Of images of at least 31 by 31 pixels: 3 by 3 each, so that 64 by 64 becomes 5 by 5.
+# Strides of the 3x3 kernels for images of at least 31x31 pixels. 64x64 becomes 5x5.
 _STRIDES, _LARGE = (2, 2, 2, 1), 31
 _SMALLEST, _NARROW, _STRIDED, _MOST_LAYERS = 3, 4, 11, 4
 Window = tuple[int, int]
 
 
 def convolutions(height: int, width: int) -> list[tuple[Window, Window]]:
-    """Returns kernel and strides of each convolution over images of this size, without padding.
+    """Returns kernel and strides of each convolution, without padding, for an image size.
 
-    Large images have four convolutions of 3 by 3, three of them with stride 2. If a side is below
-    31, there are as many layers as bring both sides down to 4, but no more than four. A side has
-    stride 2 as long as it has at least 11 pixels. Kernels are never larger than the remaining
-    sides. They are one pixel wider where stride 2 would miss the last pixel, which may be a wall.
+    Large images have four 3x3 convolutions, three of them with stride 2. If a side is below 31
+    pixels, layers are added until both sides are at most 4 pixels, up to four layers. A side has
+    stride 2 while it has at least 11 pixels. Kernels are never larger than the remaining sides.
+    They are one pixel wider where stride 2 would miss the last pixel, which may be a wall.
 
     Raises:
         ValueError: If a side is below 3.
@@ -42,7 +42,7 @@ def convolutions(height: int, width: int) -> list[tuple[Window, Window]]:
 
 
 def _window(side: int) -> Window:
-    """Returns the size of the kernel along a side of a small image, and its stride."""
+    """Returns kernel size and stride along a side of a small image."""
     if side < _STRIDED:
         return min(3, side), 1
     return 3 + (side % 2 == 0), 2
@@ -55,9 +55,9 @@ def sides_after(sides: Window, kernel: Window, strides: Window) -> Window:
 
 
 def norm_epsilon(height: int, width: int) -> float:
-    """Returns the epsilon of the layer normalisation behind the convolutions.
+    """Returns the epsilon of the layer normalization after the convolutions.
 
-    Keras' default would swallow symbols: MiniGrid's numbers from 0 to 10 are at most 0.04 here.
+    The Keras default would swamp small values: MiniGrid's symbols (0 to 10) are at most 0.04 here.
     """
     return 1e-3 if min(height, width) >= _LARGE else 1e-6
 
@@ -65,15 +65,15 @@ def norm_epsilon(height: int, width: int) -> float:
 def image_features(
     entry: Entry, layer: str, weights: Mapping[str, np.ndarray], columns: np.ndarray
 ) -> np.ndarray:
-    """Maps the numbers of images, `[N, K · H · W · C]` from 0 to 255, to features `[N, units]`.
+    """Maps flattened images, `[N, K · H · W · C]` from 0 to 255, to features `[N, units]`.
 
     `networks.encoders.ImageEncoder` computes the same.
 
     Args:
-        entry: The image.
-        layer: The prefix of the names of its layers.
+        entry: The observation entry of the images.
+        layer: Prefix of the layer names.
         weights: Weights by name.
-        columns: The numbers of the images.
+        columns: The flattened images.
     """
     count, height, width, channels = entry.frames
     dtype = weights[f"{layer}_linear/kernel"].dtype
@@ -84,10 +84,10 @@ def image_features(
     for index, (_, strides) in enumerate(convolutions(height, width)):
         name = f"{layer}_convolution_{index}"
         layers.append((weights[f"{name}/kernel"], weights[f"{name}/bias"], strides))
-    # One image after the other stays in the processor's cache, which halves the time of four.
+    # Looping over images keeps each one in the CPU cache, which halves the time for four images.
     kernel, bias = weights[f"{layer}_linear/kernel"], weights[f"{layer}_linear/bias"]
     found = [_convolved(image, layers) for image in hidden]
-    hidden = np.array(found, dtype).reshape(len(found), len(kernel))  # also of none
+    hidden = np.array(found, dtype).reshape(len(found), len(kernel))  # also for N = 0
     hidden = hidden @ kernel + bias
     hidden -= hidden.mean(axis=-1, keepdims=True)
     variance = np.square(hidden).mean(axis=-1, keepdims=True)
@@ -99,7 +99,7 @@ def image_features(
 def _convolved(
     image: np.ndarray, layers: list[tuple[np.ndarray, np.ndarray, Window]]
 ) -> np.ndarray:
-    """Maps an image `[H, W, C]` through convolutions without padding to `[h · w · filters]`."""
+    """Maps an image `[H, W, C]` through unpadded convolutions to `[h · w · filters]`."""
     for kernel, bias, (down, right) in layers:
         *window, channels, filters = kernel.shape
         windows = np.lib.stride_tricks.sliding_window_view(image, window, axis=(0, 1))

@@ -1,13 +1,13 @@
-"""The grids of 8-bit integers that quantised actors compute on (Jacob et al. 2018).
+"""The 8-bit integer grids on which quantized actors compute (Jacob et al. 2018).
 
 An integer q represents the number r = scale (q - zero_point) (Eq. 1). Activations have one scale
 and zero point per tensor, and q in [-128, 127]. Kernels have one scale per column, no zero point,
-and q in [-127, 127]. Biases have the product of both scales, and 32 bits.
+and q in [-127, 127]. Biases use the product of both scales, and 32 bits.
 
-An actor's grids follow from `quantization/low` and `quantization/high`: the ranges of its inputs,
-of the outputs of each hidden layer, of continuous dimensions before their tanh, and of logits, in
-this order. After the tanh, actions are multiples of 1/128, also with q in [-128, 127]: the largest
-is 127/128.
+The grids of an actor follow from `quantization/low` and `quantization/high`. These are the ranges
+of the inputs, the outputs of each hidden layer, continuous dimensions before their tanh, and
+logits, in this order. After the tanh, actions are multiples of 1/128, again with q in [-128, 127]:
+the largest is 127/128.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ import numpy as np
 
 LEAST, MOST = -128, 127
 STEPS = MOST - LEAST
-# Graphs and XLA make a division by a constant a product with its inverse. In float64 these differ
-# too little to be seen in float32, but once in a hundred million.
+# TensorFlow graphs and XLA replace division by a constant with multiplication by its inverse. In
+# float64, this changes the float32 result only once in 100 million cases.
 INVERSE_STEPS = 1.0 / STEPS
 TANH_SCALE = 1.0 / 128.0
-# Steps of a bias: half of what 32 bits hold, so that sums have the other half.
+# Biases use at most half of the int32 range, so that sums can use the other half.
 INVERSE_BIAS_STEPS = 2.0**-30
-# A column whose weights are all smaller is one of zeros, and has any scale. Scales of smaller ones
-# would be denormal, which TensorFlow makes 0 and NumPy does not.
+# A column with only smaller weights counts as zero and gets an arbitrary scale. Its own scale could
+# be denormal, which TensorFlow flushes to 0 and NumPy does not.
 LEAST_WEIGHT = np.float32(1e-30)
-# Before a tanh more is not needed: it is 0.9993 there.
+# Range limit of inputs to tanh: tanh(4) is 0.9993.
 SATURATED = 4.0
 
 
-@functools.lru_cache(maxsize=1024)  # of the layers of some actors: each call of one asks again
+@functools.lru_cache(maxsize=1024)  # actors call it for each layer at each step
 def grid(low: float, high: float) -> tuple[np.float32, int]:
     """Returns scale and zero point of a range, which is extended to contain 0.
 
     0 is on the grid, which shifts the range by up to half a step. Scale and zero point are computed
-    in float64 and rounded once, halves up, as TensorFlow's converter does. In float32, one range in
+    in float64 and rounded once, half up, as TensorFlow's converter does. In float32, one range in
     seven would get a different scale, and many symmetric ranges a different zero point.
-    `networks.quantization` has the same operations for tensors, with the same bits.
+    `networks.quantization` performs the same operations on tensors, bit for bit.
 
     Args:
         low: The minimum of the range.
-        high: The maximum of the range; not both may be 0.
+        high: The maximum of the range. `low` and `high` must not both be 0.
     """
     least, most = min(float(low), 0.0), max(float(high), 0.0)
     whole = most - least
-    # Of a symmetric range the zero point is a half, exactly so in this order of operations.
+    # For a symmetric range, this order of operations gives exactly -0.5, which is rounded up.
     return np.float32(whole * INVERSE_STEPS), math.floor(LEAST + 0.5 - least * STEPS / whole)
 
 
 def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Returns the integers that represent numbers on the grid of a range, as float32."""
+    """Quantizes numbers to the grid of a range and returns the integers as float32."""
     scale, zero_point = grid(low, high)
     q = np.rint(np.asarray(x, np.float32) / scale)
     q += np.float32(zero_point)
@@ -61,7 +61,7 @@ def integers(x: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def quantized(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Rounds numbers to the grid of a range; numbers outside are clipped to its ends."""
+    """Rounds numbers to the grid of a range and clips them to its ends."""
     scale, zero_point = grid(low, high)
     q = integers(x, low, high)
     q -= np.float32(zero_point)
@@ -70,17 +70,17 @@ def quantized(x: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def quantized_tanh(x: np.ndarray) -> np.ndarray:
-    """Returns the hyperbolic tangent, rounded to the grid of 1/128."""
+    """Returns the hyperbolic tangent, rounded to multiples of 1/128."""
     q = np.rint(np.tanh(x) * np.float32(1.0 / TANH_SCALE))
     return np.minimum(q, np.float32(MOST)) * np.float32(TANH_SCALE)
 
 
 def column_scales(kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32) -> np.ndarray:
-    """Returns the scale of each column of a kernel, `[units]` float32.
+    """Returns the scale of each kernel column, `[units]` float32.
 
-    The largest weight becomes 127. If the bias would then take more than 2^30 steps, the scale is
-    raised until it takes 2^30: a bias much larger than the weights of its column would otherwise
-    not fit into 32 bits.
+    The largest weight of a column becomes 127. If the bias would then take more than 2^30 steps,
+    the scale is raised until it takes 2^30. Otherwise, a bias much larger than the weights of its
+    column would overflow 32 bits.
 
     Args:
         kernel: `[I, units]`.
@@ -93,7 +93,7 @@ def column_scales(kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32)
 def layer_integers(
     kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the integers of a layer's weights.
+    """Returns the weights of a layer as integers.
 
     Args:
         kernel: `[I, units]`.
@@ -113,10 +113,10 @@ def layer_integers(
 def quantized_layer(
     kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds kernel and bias of a layer to their grids.
+    """Rounds the kernel and bias of a layer to their grids.
 
-    The weight that determines the scale of its column keeps its value, and the scale with it: 127
-    times the scale can differ from that weight in the last bit.
+    The weight that determines the scale of its column keeps its value, which preserves the scale:
+    127 times the scale can differ from that weight in the last bit.
     """
     q, steps, scales = layer_integers(kernel, bias, input_scale)
     ends = _scales(kernel, bias, input_scale)[1]
@@ -127,7 +127,7 @@ def quantized_layer(
 def _scales(
     kernel: np.ndarray, bias: np.ndarray, input_scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scale of each column, and the weight that 127 represents."""
+    """Returns the scale of each column, and the weight represented by 127."""
     largest = np.abs(np.asarray(kernel, np.float32)).max(axis=0)
     of_kernel = np.where(largest >= LEAST_WEIGHT, largest, np.float32(1.0)) / np.float32(MOST)
     size = np.abs(np.asarray(bias, np.float32)).astype(np.float64)

@@ -1,6 +1,6 @@
-"""The built-in actors, defined once: NumPy runs them, an export builds its graph from them.
+"""The built-in actors, defined once for NumPy and for exported graphs.
 
-`networks.Actor` and its relatives compute the same in training.
+`networks.Actor` and related classes compute the same in training.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from eagerly.spaces.observations import IMAGE
 
 
 class ActorNetwork:
-    """A built-in actor with its weights, from scaled observations to outputs of its last layer.
+    """A built-in actor with its weights, from scaled observations to last-layer outputs.
 
-    Its caller scales observations; `ActionHead` applies masks and squashes the outputs.
+    The caller scales observations and validates that the weights match the architecture, see
+    `check_weights`. `ActionHead` applies masks and squashes the outputs.
 
     Args:
         architecture: The structure of the actor.
@@ -39,12 +40,10 @@ class ActorNetwork:
         architecture: The structure of the actor.
         weights: Weights by name.
         hidden: Kernel and bias of each hidden layer.
-        norms: Gamma and beta of each of them; `()` without layer normalisation.
+        norms: Gamma and beta of each hidden layer; `()` without layer normalization.
         last: Kernel and bias of the last layer.
-        ranges: For a quantised actor the ranges of inputs, of each hidden layer, of continuous
+        ranges: For a quantized actor, the ranges of inputs, of each hidden layer, of continuous
             outputs before their tanh, and of logits; otherwise empty.
-
-    The caller checks that the weights match the architecture, see `check_weights`.
     """
 
     def __init__(self, architecture: ActorArchitecture, weights: Mapping[str, np.ndarray]) -> None:
@@ -67,11 +66,11 @@ class ActorNetwork:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of its weights, in which it computes."""
+        """The dtype of the weights, which is also used for computations."""
         return self.weights["action/kernel"].dtype
 
     def outputs(self, ops: Operations, rows: Any) -> Any:
-        """Maps scaled rows `[N, V]`, without their mask, to outputs `[N, A]` of the last layer."""
+        """Maps scaled rows `[N, V]`, without their mask, to last-layer outputs `[N, A]`."""
         return self._mlp(ops, self.features(ops, rows))
 
     def features(self, ops: Operations, rows: Any) -> Any:
@@ -91,14 +90,14 @@ class ActorNetwork:
         previous_rewards: Any,
         state: list[Any],
     ) -> tuple[Any, list[Any]]:
-        """Computes one step of an actor with a memory: its outputs and its next state.
+        """Computes one step of a recurrent actor: its outputs and its next state.
 
         Args:
-            ops: The operations that compute it.
+            ops: The operations to compute with.
             rows: `[N, V]`, scaled, without their mask.
             previous_actions: `[N, A]` in [-1, 1].
             previous_rewards: `[N]`.
-            state: The parts that `MemoryCore.state_shapes` lists, `[N, ...]` each.
+            state: The parts listed by `MemoryCore.state_shapes`, `[N, ...]` each.
         """
         core = self.architecture.encoder
         assert isinstance(core, MemoryCore)
@@ -125,10 +124,10 @@ class ActorNetwork:
         return ops.linear(hidden, *self.last)
 
     def quantized_parts(self, ops: Operations, hidden: Any) -> list[Any]:
-        """Maps scaled rows `[N, V]` to outputs on their grids: before a tanh, and logits.
+        """Maps scaled rows `[N, V]` to quantized outputs: actions before their tanh, and logits.
 
-        Each part is present only if the actor has such dimensions. Both come from a layer of their
-        own, because their grids differ.
+        Each part is present only if the actor has such dimensions. They are computed by separate
+        layers, because their grids differ.
         """
         *ranges, of_actions, of_logits = self.ranges
         hidden = ops.quantized(hidden, *ranges[0])
@@ -216,7 +215,7 @@ class ActorNetwork:
             apart(1, query, (0, 2, 1, 3)) * self.dtype.type(1.0 / math.sqrt(size)),
             apart(length, keys, (0, 2, 3, 1)),
         )
-        # The newest step stands last, at distance 0.
+        # The newest step comes last, at distance 0.
         scores = scores + self.weights["memory/distances"][:, np.newaxis, ::-1]
         ago = np.arange(length, dtype=self.dtype)[::-1].reshape(1, 1, 1, length)
         seen = ops.less(ago, ops.reshape(count, (-1, 1, 1, 1)))

@@ -1,4 +1,4 @@
-"""The built-in actors in NumPy, which act at every environment step without TensorFlow."""
+"""The built-in actors in NumPy, which act without TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from eagerly.policies.operations import ACTIVATIONS, NumpyOperations
 
 # Maps observations `[N, O]` to scores `[N, A]`, see `ActionHead`.
 RowPolicy = Callable[[np.ndarray], np.ndarray]
-# Scaled observations beyond this many deviations are cut off (Henderson et al. 2018 and the
-# OpenAI Baselines before them use 10).
+# Normalized observations are clipped to this many standard deviations (10 in Henderson et al. 2018
+# and, before that, in OpenAI Baselines).
 CLIP = 10.0
 _NUMPY = NumpyOperations()
 _Function = Callable[[np.ndarray], np.ndarray]
 
 
 def normalized(observations: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Normalises columns as `networks.ObservationNormalization` does."""
+    """Normalizes observations as `networks.ObservationNormalization` does."""
     scaled = (observations - mean) * scale
     return np.minimum(np.maximum(scaled, -CLIP), CLIP)
 
 
 class _Scaled:
-    """Preprocessing: normalises rows as in training and drops their mask."""
+    """Normalizes rows as in training and removes their mask."""
 
     def __init__(self, network: ActorNetwork) -> None:
         architecture = network.architecture
@@ -38,12 +38,12 @@ class _Scaled:
         if architecture.normalized:
             names = [f"observation_normalization/{part}" for part in ("mean", "scale")]
             self._moments = tuple(network.weights[name] for name in names)
-            # Zeros and ones are not scaled either, and are what they were after it; pixels are cut.
+            # One-hot columns and pixels have mean 0 and scale 1, but clipping would change pixels.
             if (pixels := architecture.pixels).any():
                 self._pixels = pixels
 
     def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns scaled rows `[N, O]`, and the part that the network takes, `[N, V]`."""
+        """Returns scaled rows `[N, O]` and the network inputs `[N, V]`."""
         rows = observations
         if self._moments:
             rows = normalized(rows, *self._moments)
@@ -54,7 +54,7 @@ class _Scaled:
 
 
 class NumpyActor:
-    """A built-in actor without a memory: a function of observations, which is thread-safe.
+    """A built-in actor that is not recurrent: a thread-safe function of observations.
 
     Args:
         network: The network with its weights.
@@ -62,7 +62,7 @@ class NumpyActor:
 
     def __init__(self, network: ActorNetwork) -> None:
         self.network, self._dtype, architecture = network, network.dtype, network.architecture
-        # Most actors need none of the first three, and a call takes as long as a layer does.
+        # Most actors need none of the first three, and each call would cost as much as a layer.
         scaled = architecture.normalized or architecture.head.masked
         self._rows_and_inputs = _Scaled(network) if scaled else None
         self._features: _Function | None = None
@@ -98,12 +98,12 @@ class NumpyActor:
         return x if self._scores is None else self._scores(x, rows)
 
     def scaled(self, observations: np.ndarray) -> np.ndarray:
-        """Maps observations `[N, O]` to the inputs of the network, `[N, V]`."""
+        """Maps observations `[N, O]` to network inputs `[N, V]`."""
         return _Scaled(self.network)(observations)[1]
 
 
 class NumpyMemoryActor:
-    """A built-in actor with a memory: an `EpisodePolicy`, which is thread-safe.
+    """A recurrent built-in actor: a thread-safe `EpisodePolicy`.
 
     Args:
         network: The network with its weights.
@@ -129,7 +129,7 @@ class NumpyMemoryActor:
         previous_rewards: np.ndarray,
         state: list[np.ndarray],
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Chooses actions; see `policies.EpisodePolicy`."""
+        """Computes scores and the next state; see `policies.EpisodePolicy`."""
         rows, visible = self._scaled(observations)
         actions = np.asarray(previous_actions, rows.dtype)
         rewards = np.asarray(previous_rewards, rows.dtype)
@@ -138,7 +138,7 @@ class NumpyMemoryActor:
 
 
 def _normed(activation: _Function, gamma: np.ndarray, beta: np.ndarray) -> _Function:
-    """Returns a layer normalisation that an activation follows."""
+    """Returns a layer normalization followed by an activation."""
     return lambda x: activation(_NUMPY.layer_norm(x, gamma, beta))
 
 
@@ -147,7 +147,7 @@ def _unchanged(x: np.ndarray) -> np.ndarray:
 
 
 def acting_in_numpy(network: ActorNetwork) -> NumpyActor | NumpyMemoryActor:
-    """Returns what acts with a network."""
+    """Builds the NumPy actor for a network."""
     remembers = isinstance(network.architecture.encoder, MemoryCore)
     return NumpyMemoryActor(network) if remembers else NumpyActor(network)
 
@@ -159,7 +159,7 @@ def numpy_actor(
 
     Args:
         architecture: The structure of the actor.
-        weights: Its weights by `layer/weight`; they are not copied.
+        weights: Weights by `layer/weight`; they are not copied.
 
     Raises:
         ValueError: If the weights do not match the architecture.

@@ -1,4 +1,4 @@
-"""Policies as users call them: from an observation to an action in the environment's units."""
+"""Policies for users: from an observation to an action in the environment's units."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from eagerly.spaces import Actions, Observations
 
 
 class Policy:
-    """A deterministic policy: a function of the observation, or, with a memory, of the episode.
+    """A deterministic policy: a function of the observation or, if recurrent, of the episode.
 
-    With a built-in actor it needs only NumPy. It can then be pickled and copied, and called from
-    several threads at once, each with its own episodes. With a model of your own it calls
-    TensorFlow: use it from one thread at a time, and only in this process.
+    With a built-in actor, it needs only NumPy. It can then be pickled and copied, and called from
+    several threads at once, each with its own episodes. With a custom model, it calls TensorFlow:
+    use it from one thread at a time, and only in this process.
 
     Args:
-        actor: Maps rows of observations `[N, O]` to scores `[N, A]`, or steps through episodes.
-        observations: Lays observations out as rows.
-        actions: Turns scores into actions.
-        steps: Environment steps that it was trained for.
-        which: Which policy of its run it is, "best" or "latest".
+        actor: Maps rows `[N, O]` to scores `[N, A]`; or an `EpisodePolicy`, which is recurrent.
+        observations: Layout of the observations.
+        actions: Layout of the actions, which converts scores into actions.
+        steps: Environment steps of training.
+        which: Selected policy of the run, "best" or "latest".
 
     Attributes:
-        actor: The actor; a built-in one is a `NumpyActor` or `NumpyMemoryActor`.
-        observation_space, action_space: Those of the environment.
+        actor: The actor. A built-in one is a `NumpyActor` or `NumpyMemoryActor`.
+        observation_space, action_space: The spaces of the environment.
         observation_size: O.
         action_size: A.
-        steps: Environment steps that it was trained for.
+        steps: Environment steps of training.
         which: "best" or "latest".
-        remembers: Whether it has a memory: then it acts in episodes, see `start_episode`.
+        remembers: Whether it is recurrent. If so, it acts in episodes, see `start_episode`.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Policy:
         self.remembers = isinstance(actor, EpisodePolicy)
 
     def __call__(self, observation: Any, action_mask: Any = None) -> Any:
-        """Chooses an action, or one for each row of a batch.
+        """Returns an action, or one for each row of a batch.
 
-        The last bits of a row's action can depend on whether it came alone or in a batch.
+        The last bits of an action can depend on whether its observation is in a batch.
 
         Args:
             observation: An observation of the environment, `[O]` for a flat `Box`; or N of them,
-                each part with an axis N in front.
-            action_mask: Which discrete actions are valid, in the form of `info["action_mask"]`; N
-                masks for N observations. None: all are valid.
+                each part with a leading axis N.
+            action_mask: The valid discrete actions, in the form of `info["action_mask"]`; N masks
+                for N observations. None: all are valid.
 
         Returns:
             An action for the environment; for a `Box`, `[A]` in its units, bounds and dtype. For N
-            observations N actions, each part with an axis N in front.
+            observations N actions, each part with a leading axis N.
 
         Raises:
-            ValueError: If the observation or the mask does not fit its space, or the policy has a
-                memory.
+            ValueError: If the observation or the mask does not match its space, or the policy is
+                recurrent.
             FloatingPointError: If the action would be NaN, for example because the observation is.
         """
         if self.remembers:
@@ -81,17 +81,17 @@ class Policy:
         )
 
     def start_episode(self, count: int | None = None) -> PlayedEpisodes:
-        """Begins an episode, or N side by side; call the result at every step to get actions.
+        """Starts an episode, or N in parallel. Call the result at every step to get actions.
 
-        Without a memory, these are the actions of the policy itself.
+        If the policy is not recurrent, these are the actions of the policy itself.
 
         Args:
-            count: N; None for one episode, whose observations come without an axis N.
+            count: N; None for one episode, whose observations have no axis N.
         """
         return PlayedEpisodes(self, count)
 
     def parts(self, observation: Any) -> list[Any]:
-        """Returns the parts of an observation that it reads: all but those that training left out.
+        """Returns the parts of an observation that the policy reads, excluding ignored ones.
 
         Raises:
             ValueError: If one is missing.
@@ -101,7 +101,7 @@ class Policy:
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
         if not self._observations.is_row:
             if action_mask is not None and not self._observations.masked:
-                action_mask = None  # trained not to obey it
+                action_mask = None  # trained to ignore masks
             mask = None if action_mask is None else self._actions.mask(action_mask)
             rows = self._observations.flatten(observation, mask)
         else:
@@ -115,7 +115,7 @@ class Policy:
         return rows[np.newaxis] if single else rows, single
 
     def _to_environment(self, actions: np.ndarray, single: bool) -> Any:
-        """Converts actions `[N, A]` to what the environment takes."""
+        """Converts actions `[N, A]` to the format of the environment."""
         rows = self._actions.to_environment(actions)
         return self._actions.unflatten(rows[0] if single else rows)
 
@@ -125,7 +125,7 @@ class Policy:
 
 
 class PlayedEpisodes:
-    """Acts in one episode, or in N side by side, based on what it has seen of them.
+    """Acts in one episode, or in N in parallel, and keeps the recurrent state.
 
     `Policy.start_episode` creates it.
 
@@ -146,22 +146,23 @@ class PlayedEpisodes:
         ended: np.ndarray | None = None,
         action_mask: Any = None,
     ) -> Any:
-        """Chooses the next action.
+        """Returns the next action.
 
         Args:
-            observation: As for `Policy`; N of them if N episodes were begun.
-            reward: The reward of the previous action, which came with this observation; `[N]` for N
-                episodes. Omit it for the first observation. Without a memory it has no effect.
-            ended: Which of N episodes ended before this observation, `[N]` bool. In these it is the
-                first observation of the next episode. After a single episode, call
-                `start_episode` again instead.
+            observation: As for `Policy`; N of them for N episodes.
+            reward: The reward of the previous action, received with this observation; `[N]` for N
+                episodes. Omit it for the first observation. It has no effect if the policy is not
+                recurrent.
+            ended: Which of N episodes ended before this observation, `[N]` bool. There, this is the
+                first observation of the next episode. After a single episode, call `start_episode`
+                again instead.
             action_mask: As for `Policy`.
 
         Returns:
-            What `Policy` returns.
+            An action, or N of them, as returned by `Policy`.
 
         Raises:
-            ValueError: If a shape is wrong, or the policy has a memory and the reward is missing.
+            ValueError: If a shape is wrong, or the policy is recurrent and the reward is missing.
             FloatingPointError: If the action would be NaN.
         """
         policy, episodes = self._policy, self._episodes

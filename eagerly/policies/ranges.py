@@ -1,4 +1,4 @@
-"""Measures the ranges of an actor's activations on given rows, for grids of 8-bit integers."""
+"""Measures the activation ranges of an actor on given rows, for 8-bit quantization."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class RangeRecorder(NumpyOperations):
     """NumPy operations that record the outputs of each hidden layer.
 
     Attributes:
-        hidden: The results of activations, in order.
+        hidden: The recorded activations, in order.
     """
 
     def __init__(self) -> None:
         self.hidden: list[np.ndarray] = []
 
     def activation(self, name: str, x: np.ndarray) -> np.ndarray:
-        """Applies an activation and records its result."""
+        """Applies an activation and records its output."""
         self.hidden.append(super().activation(name, x))
         return self.hidden[-1]
 
 
 def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Measures the ranges of an MLP that is not quantised.
+    """Measures the activation ranges of an MLP that is not quantized.
 
     Args:
         network: The network.
@@ -34,7 +34,7 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
 
     Returns:
         `quantization/low` and `quantization/high`, `[L + 3]` float32 each. All ranges contain 0.
-        ActionHeadOps that the actor does not have, or that are always 0, get -1 to 1.
+        Ranges of outputs that the actor does not have, or that are always 0, are -1 to 1.
     """
     recorder = RangeRecorder()
     outputs = network.outputs(recorder, rows)
@@ -50,6 +50,6 @@ def measured_ranges(network: ActorNetwork, rows: np.ndarray) -> tuple[np.ndarray
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
-    """Returns minimum and maximum, extended to 0; of no numbers, or only zeros, -1 and 1."""
+    """Returns the minimum and maximum, extended to 0; -1 and 1 if empty or all zeros."""
     low, high = min(float(x.min(initial=0.0)), 0.0), max(float(x.max(initial=0.0)), 0.0)
     return (low, high) if low < high else (-1.0, 1.0)

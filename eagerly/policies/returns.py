@@ -1,4 +1,4 @@
-"""The discounted returns of episodes in progress, by which rewards are normalised."""
+"""The discounted returns of episodes in progress, used to normalize rewards."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class CountsRows(Protocol):
     """Running statistics of rows of numbers."""
 
     def update(self, rows: np.ndarray) -> None:
-        """Counts rows `[N, size]`."""
+        """Updates the statistics with rows `[N, size]`."""
 
 
 class DiscountedReturns(Saved):
-    """Tracks the discounted returns so far of N environments, G ← γ G + r, in statistics.
+    """Updates statistics with the running discounted returns of N environments, G ← γ G + r.
 
     Args:
-        statistics: Takes the returns of every step, as rows `[N, 1]`.
+        statistics: Receives the returns of every step, as rows `[N, 1]`.
         discount: γ, in [0, 1].
     """
 
@@ -31,7 +31,7 @@ class DiscountedReturns(Saved):
         self._returns = np.zeros(0)
 
     def update(self, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Takes the rewards `[N]` of a step, and which episodes `[N]` ended with it."""
+        """Adds the rewards `[N]` of a step, and resets episodes that ended with it, `[N]` bool."""
         if len(self._returns) != len(rewards):
             self._returns = np.zeros(len(rewards))
         self._returns = self._discount * self._returns + rewards
@@ -39,7 +39,7 @@ class DiscountedReturns(Saved):
         self._returns[ended] = 0.0
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Resets the returns of the environments `[N]` that begin an episode to 0."""
+        """Resets the returns of environments, `[N]` bool, where an episode begins."""
         if len(began) == len(self._returns):
             self._returns[began] = 0.0
 

@@ -1,1 +1,1 @@
-"""The run directory: its settings, checkpoints, curves, and who may use it."""
+"""Run directories: settings, checkpoints, curves, locking and trust."""

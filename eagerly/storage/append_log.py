@@ -1,4 +1,4 @@
-"""A file that is appended to, which a full disk neither tears nor thins out."""
+"""Append-only files in which a full disk neither tears nor loses records."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eagerly.storage.files import RunFiles
 
 
 class AppendLog:
-    """Appends records to a file; those that cannot be written wait until they can.
+    """Appends records to a file and buffers those that cannot be written yet.
 
     Args:
-        path: The file; it is made with the first record.
+        path: The file, created with the first record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,31 +23,32 @@ class AppendLog:
 
     @property
     def size(self) -> int:
-        """Bytes in the file, and those that wait."""
+        """The size in bytes, including buffered records."""
         return self._whole + len(self._waiting)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file has no record, and none waits."""
+        """Returns whether there are no records, written or buffered."""
         return not self.size
 
     def append(self, record: bytes) -> None:
-        """Appends a record; where there is no space it waits for the next one, or for `flush`."""
+        """Appends a record. If writing fails, it is buffered until the next record or `flush`."""
         self._waiting += record
         with suppress(OSError):
             self.flush()
 
     def flush(self) -> None:
-        """Writes the records that wait.
+        """Writes all buffered records.
 
         Raises:
-            OSError: If they cannot be written; none of them is lost, and the file stays whole.
+            OSError: If the file was truncated or writing fails. After a failed write, the partial
+                data is cut off and the records stay buffered.
         """
         size = self._files.size(self._name)
         if size < self._whole:
             path = str(self._files.path / self._name)
             raise OSError(errno.EIO, f"has lost {self._whole - size} bytes", path)
-        if size > self._whole:  # it could not be cut back when it was torn
+        if size > self._whole:  # cutting off a partial write failed before
             self._files.cut(self._name, self._whole)
         if not self._waiting:
             return
@@ -61,10 +62,10 @@ class AppendLog:
         self._waiting = b""
 
     def sync(self) -> None:
-        """Writes the records that wait, and makes all of them durable.
+        """Writes all buffered records and syncs the file and its directory to disk.
 
         Raises:
-            OSError: If they cannot be written; none of them is lost, and the file stays whole.
+            OSError: If writing or syncing fails; see `flush`.
         """
         self.flush()
         if self._whole:
@@ -72,6 +73,6 @@ class AppendLog:
             self._files.sync_folder()
 
     def close(self) -> None:
-        """Writes what still waits, if it can be."""
+        """Writes buffered records if possible."""
         with suppress(OSError):
             self.flush()

@@ -1,4 +1,4 @@
-"""Arrays in files, in NumPy's formats, read without pickle and without believing their headers."""
+"""Arrays in NumPy file formats, read without pickle and with validated headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-# Limit for rows of an array without elements, whose file is only a header: the most environments.
+# Row limit for arrays without elements, which the file size does not bound: the maximum num_envs.
 _MOST_EMPTY = 4096
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -21,10 +21,10 @@ _HEADERS = {
 
 
 def npy_chunks(array: np.ndarray, name: str = "the array") -> Iterator[Any]:
-    """Yields the content of an `.npy` file; the array itself is not copied if it is contiguous.
+    """Yields the content of an `.npy` file, without copying contiguous arrays.
 
     Raises:
-        ValueError: If `read_npy` would refuse it.
+        ValueError: If `read_npy` would reject the array.
     """
     array = np.asarray(array, order="C")
     _check(array.shape, array.dtype, name)
@@ -35,15 +35,15 @@ def npy_chunks(array: np.ndarray, name: str = "the array") -> Iterator[Any]:
 
 
 def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """Yields the content of an uncompressed `.npz` file, the same for the same arrays.
+    """Yields the content of an uncompressed `.npz` file. Equal arrays give identical bytes.
 
     Raises:
-        ValueError: If `read_npz` would refuse an array.
+        ValueError: If `read_npz` would reject an array.
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, whenever it is written
+            member = zipfile.ZipInfo(f"{name}.npy")  # with a fixed date (1980)
             with archive.open(member, "w", force_zip64=True) as file:
                 file.writelines(npy_chunks(array, name))
     yield content.getvalue()
@@ -54,10 +54,11 @@ def read_npy(file: BinaryIO, name: str) -> np.ndarray:
 
     Args:
         file: The open file.
-        name: Its name in messages.
+        name: File name for error messages.
 
     Raises:
-        ValueError: If it is not one, holds objects, or is not as long as its header says.
+        ValueError: If the file is not in `.npy` format, holds objects, or its size does not match
+            its header.
     """
     return _array(file, os.fstat(file.fileno()).st_size, name)
 
@@ -67,10 +68,11 @@ def read_npz(file: BinaryIO, name: str) -> dict[str, np.ndarray]:
 
     Args:
         file: The open file.
-        name: Its name in messages.
+        name: File name for error messages.
 
     Raises:
-        ValueError: If it is not one, is compressed, or an array is as `read_npy` refuses it.
+        ValueError: If the file is not in `.npz` format, is compressed or encrypted, or contains an
+            array that `read_npy` would reject.
     """
     arrays = {}
     try:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, read back: checked first, believed then."""
+"""Reads checkpoints and verifies their files before use."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose parts are as they were written.
+    """A checkpoint whose files match their checksums.
 
     Attributes:
-        files: Those of the run directory.
-        manifest: Names the parts.
+        files: Files of the run directory.
+        manifest: The manifest, which lists the checkpoint's files.
     """
 
     files: RunFiles
     manifest: Manifest
 
     def restore(self, contents: Contents) -> None:
-        """Takes over everything; nothing on disk is touched.
+        """Restores all components from the checkpoint, without changing files.
 
         Raises:
-            ValueError: If something does not fit, as may be any other exception.
+            ValueError: If something does not fit. Components may raise other exceptions.
         """
         with self.networks_prefix() as prefix:
             contents.variables.read(prefix)
@@ -61,10 +61,10 @@ class Checkpoint:
             )
 
     def rows(self, segment: Segment) -> np.ndarray:
-        """Reads the rows of a segment of the replay buffer.
+        """Reads the rows of a replay segment.
 
         Raises:
-            ValueError: If it holds something else.
+            ValueError: If the file is not a valid `.npy` file.
         """
         with self.files.open(segment.path) as file:
             return read_npy(file, segment.path)
@@ -73,7 +73,7 @@ class Checkpoint:
         """Reads the state of a component.
 
         Raises:
-            ValueError: If the checkpoint has none of that name, or not all its arrays.
+            ValueError: If the checkpoint has no state of this name, or lacks some of its arrays.
         """
         part = f"{self.manifest.folder}/{component}.npz"
         arrays = {}
@@ -86,7 +86,7 @@ class Checkpoint:
             raise ValueError(f"it has no state of {component}: {error!r}") from error
 
     def policies(self) -> dict[str, tuple[dict[str, np.ndarray], int]]:
-        """Returns the weights of the actor, and of which step they are: "latest", maybe "best"."""
+        """Returns actor weights and their step for "latest" and, if available, "best"."""
         state = self.state("policies")
         found = {"latest": (state["latest"], self.manifest.steps)}
         if (best := state["best"]) is not None:
@@ -95,11 +95,11 @@ class Checkpoint:
 
     @contextmanager
     def networks_prefix(self) -> Iterator[str]:
-        """Gives the prefix of the TensorFlow files.
+        """Yields the path prefix of the TensorFlow checkpoint files.
 
         Raises:
-            ValueError: If something stands beside them that the manifest does not name: their index
-                could lead there.
+            ValueError: If the directory contains a file that the manifest does not list: the
+                TensorFlow index could refer to it.
         """
         folder = self.manifest.folder
         for name in (*self.files.names(folder), *self.files.folders(folder)):
@@ -110,16 +110,16 @@ class Checkpoint:
 
 
 def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | None:
-    """Returns the newest checkpoint of a run whose parts are all as they were written.
+    """Returns the newest intact checkpoint of a run, or None if it has no checkpoints.
 
-    A warning is logged for each damaged checkpoint that is passed over.
+    A warning is logged for each damaged checkpoint that is skipped.
 
     Args:
         path: The run directory.
-        with_replay: Whether the replay segments are needed, and checked, too.
+        with_replay: Whether to verify the replay segments as well.
 
     Raises:
-        RunError: If there are checkpoints, and all are damaged or one cannot be read.
+        RunError: If all checkpoints are damaged, or one cannot be read.
     """
     files = RunFiles(path)
     try:
@@ -131,7 +131,7 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
             manifest = read_manifest(files, folder)
             _check_parts(files, manifest, with_replay)
         except (ValueError, FileNotFoundError, IsADirectoryError) as error:
-            if folder not in folders_of(files):  # it was removed while it was read
+            if folder not in folders_of(files):  # removed while being read
                 return newest_checkpoint(path, with_replay=with_replay)
             _log.warning(f"{path / folder} is damaged ({error}): using the one before it")
             continue
@@ -147,14 +147,14 @@ def newest_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint | N
 
 
 def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
-    """Locks a saved run and reads its progress.
+    """Locks a saved run and returns its newest checkpoint.
 
     Returns:
-        The newest checkpoint, None without one, and whether the run is finished.
+        The newest checkpoint, or None without one, and whether the run is finished.
 
     Raises:
-        RunError: As `newest_checkpoint`; if another process has the run; if settings of a finished
-            run are overridden, which would have no effect.
+        RunError: If `newest_checkpoint` fails, another process holds the lock, or settings of a
+            finished run are overridden, which would have no effect.
     """
     if run.is_new:
         return None, False
@@ -173,10 +173,10 @@ def resumable_checkpoint(run: Run) -> tuple[Checkpoint | None, bool]:
 
 
 def required_checkpoint(path: Path, *, with_replay: bool = True) -> Checkpoint:
-    """Returns the newest checkpoint as `newest_checkpoint` does, of a run that must have one.
+    """Returns the newest intact checkpoint of a run that must have one.
 
     Raises:
-        RunError: Also if the run has no checkpoint yet.
+        RunError: If the run has no checkpoint, or `newest_checkpoint` fails.
     """
     saved = newest_checkpoint(path, with_replay=with_replay)
     if saved is None:
@@ -196,7 +196,7 @@ def _check_parts(files: RunFiles, manifest: Manifest, with_replay: bool) -> None
     if (size := sum(expected["bytes"] for expected in parts.values())) > _LONG_TO_CHECK:
         _log.info(f"checking {size / 2**30:.0f} GiB of the checkpoint of step {manifest.steps}")
     for name, expected in parts.items():
-        # A file of an absurd size is not read.
+        # Compare sizes first, so that a file of an absurd size is never read.
         if not files.is_file(name) or files.size(name) != expected["bytes"]:
             raise ValueError(f"{name} is missing or not as long as it was")
         if files.described(name) != expected:

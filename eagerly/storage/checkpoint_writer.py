@@ -1,9 +1,8 @@
-"""Checkpoints of a run: immutable parts, and a manifest that is written last.
+"""Writes checkpoints: immutable files, then the manifest that publishes them.
 
-docs/runs.md shows what lies where. A directory of `checkpoints/` counts once its manifest stands in
-it, which happens by one rename. A checkpoint costs what is new since the last one: transitions are
-appended as segments that are never written again. Nothing read back can execute code: JSON and
-arrays without pickle.
+docs/runs.md shows the directory layout. A checkpoint is valid once its manifest exists, which is
+created by an atomic rename. The replay buffer is saved incrementally, in segments that are never
+rewritten. Loading cannot execute code: files contain JSON and arrays without pickle.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Variables(Protocol):
-    """The variables of networks and optimisers, in files of their own."""
+    """The variables of networks and optimizers, saved in separate files."""
 
     def write(self, prefix: str) -> None:
         """Writes the files `prefix.index` and `prefix.data-*`.
@@ -51,22 +50,22 @@ class Variables(Protocol):
         """
 
     def read(self, prefix: str) -> None:
-        """Reads them back.
+        """Restores the variables from these files.
 
         Raises:
-            ValueError: If they hold other variables.
+            ValueError: If the files contain other variables.
         """
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What checkpoints keep of a run.
+    """The contents of a checkpoint.
 
     Attributes:
-        variables: Networks, targets and optimisers, in the files of `tf.train.Checkpoint`.
-        buffer: The replay buffer, whose transitions are appended to files as they come.
-        components: All that has a state, by name, in the order in which it is restored; the arrays
-            of each go to a file of that name.
+        variables: Networks, target networks and optimizers, saved by `tf.train.Checkpoint`.
+        buffer: The replay buffer, saved in segments of new transitions.
+        components: Other stateful components by name, in restore order. The arrays of each are
+            saved in a file of that name.
     """
 
     variables: Variables
@@ -75,33 +74,35 @@ class Contents:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one run directory, and removes what no longer belongs to it.
+    """Writes the checkpoints of a run directory and removes obsolete files.
 
     Args:
         path: The run directory.
-        keep: How many of the newest are kept.
+        keep: Number of checkpoints to keep.
     """
 
     def __init__(self, path: Path, keep: int) -> None:
         self._files = RunFiles(path)
         self._keep = keep
-        # Of files that grow, as far as they were read.
+        # Bytes read so far and their digest, for each growing file.
         self._digests: dict[str, tuple[int, Any]] = {}
-        self._published: list[Manifest] | None = None  # those on disk, once they were read
+        self._published: list[Manifest] | None = None  # None until read from disk
 
     def save(self, contents: Contents, **about: Any) -> None:
-        """Writes a checkpoint and removes those that are no longer kept.
+        """Writes a checkpoint and removes those beyond `keep`.
+
+        Does nothing if the newest checkpoint has the same steps, updates and pending work. If an
+        error is raised, nothing is published and the partial checkpoint is removed.
 
         Args:
-            contents: What is kept.
-            **about: The other fields of the manifest, as `Manifest` describes them: steps, updates,
-                in_round, pending, spaces, conditions, config.
+            contents: The contents to save.
+            **about: The remaining fields of the `Manifest`: steps, updates, in_round, pending,
+                spaces, conditions, config.
 
         Raises:
-            FloatingPointError: If a variable is not finite; nothing is published then.
-            RunError: If the checkpoint could not be read back; nothing is published then.
-            OSError: If something cannot be written; nothing is published then, and what was
-                written of it is removed.
+            FloatingPointError: If a variable is not finite.
+            RunError: If the checkpoint could not be read back.
+            OSError: If a file cannot be written.
         """
         if self._published is None:
             self._published = published(self._files.path)
@@ -109,8 +110,8 @@ class CheckpointWriter:
         steps, updates, revision = about["steps"], about["updates"], 0
         if previous and (previous[-1].steps, previous[-1].updates) == (steps, updates):
             if previous[-1].pending == about["pending"]:
-                # Not only to save time: a finished run may have been evaluated at its end, after
-                # this checkpoint. Saved again, it would keep that evaluation when it is extended.
+                # Not just an optimization: a finished run may have been evaluated after this
+                # checkpoint. Saving again would keep that evaluation when the run is extended.
                 return
             revision = previous[-1].revision + 1
         folder = folder_name(steps, updates, revision)
@@ -139,7 +140,7 @@ class CheckpointWriter:
             raise
         self._files.sync_folder("checkpoints")
         self._published = [*previous, manifest][-self._keep :]
-        with suppress(OSError):  # what is left is removed the next time
+        with suppress(OSError):  # leftovers are removed next time
             self._clean(self._published)
 
     def _write_parts(
@@ -154,7 +155,7 @@ class CheckpointWriter:
         with self._files.for_tensorflow(folder) as path:
             try:
                 variables.write(f"{path}/networks")
-            except OSError as error:  # which names the path that TensorFlow was given
+            except OSError as error:  # its message contains TensorFlow's path
                 told = str(error.strerror).replace(path, str(self._files.path / folder))
                 raise OSError(error.errno, told) from error
         parts = {}
@@ -189,13 +190,13 @@ class CheckpointWriter:
         return tuple(kept)
 
     def cut_back(self, manifest: Manifest | None) -> None:
-        """Removes what was written after a checkpoint, or everything where there is none.
+        """Discards results written after a checkpoint, or all results if there is none.
 
-        Tables and event files are cut to the lengths they had, so that a step that is done again
-        stands in them once; newer files and unpublished checkpoints go.
+        Tables and event files are truncated to their lengths at the checkpoint, so that repeated
+        steps appear in them only once. Newer files and unpublished checkpoints are deleted.
 
         Args:
-            manifest: The checkpoint.
+            manifest: Manifest of the checkpoint, if any.
         """
         files, growing = self._files, manifest.growing if manifest else {}
         for name in files.names():
@@ -205,7 +206,7 @@ class CheckpointWriter:
             if files.size(name) < expected["bytes"] or not files.is_file(name):
                 what = "is missing or shorter than it was: points of its curves are lost"
                 _log.warning("%s %s", files.path / name, what)
-                if not files.is_file(name):  # a link would lead elsewhere, a pipe would wait
+                if not files.is_file(name):  # a link or a blocking pipe
                     files.remove_folder(name)
                 continue
             files.cut(name, expected["bytes"])
@@ -220,7 +221,7 @@ class CheckpointWriter:
         self._clean(self._published)
 
     def _grown(self, name: str) -> dict[str, Any]:
-        """Describes a file that grows, reading only what is new since the last time; durable."""
+        """Syncs a growing file and returns its size and checksum. Reads only new bytes."""
         size, digest = self._digests.get(name, (0, hashlib.sha256()))
         with self._files.open(name) as file:
             os.fsync(file.fileno())
@@ -232,11 +233,11 @@ class CheckpointWriter:
         return {"bytes": size, "sha256": digest.hexdigest()}
 
     def _clean(self, manifests: list[Manifest]) -> None:
-        """Removes what no manifest names, of the names that this class gives."""
+        """Removes files that no manifest lists, if this class could have written them."""
         files, kept = self._files, {manifest.folder for manifest in manifests}
         for folder in files.folders("checkpoints"):
             if folder not in kept and FOLDER.fullmatch(folder):
-                files.remove_folder(f"{folder}/manifest.json")  # no longer counts
+                files.remove_folder(f"{folder}/manifest.json")  # unpublish it first
                 files.remove_folder(folder)
         named = {name for manifest in manifests for name in manifest.parts}
         for name in files.names("replay"):

@@ -1,4 +1,4 @@
-"""The settings of a run: everything about it that is not the agent's."""
+"""Settings of a run, as opposed to those of its agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from eagerly.settings import Group, Settings, setting, when
 from eagerly.workers.group_specs import HERE, check_collectors
 
 DEVICES = ("auto", "cpu", "gpu")
-MOST_STEPS = 10**12 - 1  # what names of checkpoints hold
-MOST_EPISODES = 10**5  # of an evaluation
+MOST_STEPS = 10**12 - 1  # twelve digits in checkpoint names
+MOST_EPISODES = 10**5  # per evaluation
 _WITH_CHECKPOINTS = when("policy_checkpoints")
 
 
@@ -198,7 +198,7 @@ class RunConfig(Settings):
         "Updates made in one call of the train body, as soon as they are owed",
         at_least=1,
         at_most=10**5,
-        immutable=BY_PRIORITY,  # which change between calls
+        immutable=BY_PRIORITY,  # priorities change between calls
         group=UPDATES,
     )
     replay_capacity: int = setting(
@@ -207,7 +207,7 @@ class RunConfig(Settings):
         unit="transitions",
         at_least=1,
         at_most=10**12,
-        immutable=BY_PRIORITY,  # which belong to places in it
+        immutable=BY_PRIORITY,  # priorities belong to ring positions
         group=UPDATES,
     )
 
@@ -365,16 +365,17 @@ class RunConfig(Settings):
 
     @property
     def groups_act(self) -> bool:
-        """Whether groups may choose their actions by themselves, wherever they are.
+        """Returns whether each group selects its own actions, wherever it runs.
 
-        One group of all environments may only here, or with a lag. Elsewhere it is divided: its
-        actions are chosen here, and collectors only step.
+        A single group of all environments does so only in this process or with a policy lag.
+        Otherwise it is split: this process selects its actions, and collectors only step the
+        environments.
         """
         return self.collectors == HERE or bool(self.group_size) or bool(self.policy_lag)
 
     @property
     def most_collectors(self) -> int:
-        """How many collectors have something to do."""
+        """The largest useful number of collectors."""
         if self.collectors == HERE:
             return 1
         groups = -(-self.num_envs // self.group_size) if self.group_size else 1
@@ -382,7 +383,7 @@ class RunConfig(Settings):
 
     @property
     def steps_per_round(self) -> int:
-        """Steps between two decisions of what to do next, counting every environment."""
+        """Steps per round, counted over all environments."""
         return self.num_envs * self.rollout_steps
 
     def is_due(self, every: int, steps: int) -> bool:
@@ -395,7 +396,7 @@ class RunConfig(Settings):
         return every > 0 and steps % every < self.steps_per_round
 
     def next_due(self, steps: int) -> int:
-        """Returns the first step after `steps` at which something is due, or the run ends."""
+        """Returns the first step after `steps` at which something is due or the run ends."""
         intervals = (
             self.evaluate_every_steps,
             self.video_every_steps,
@@ -406,16 +407,16 @@ class RunConfig(Settings):
         return min([self.steps, *due]) if steps < self.steps else steps
 
     def is_reached(self, steps: int, best_return: float) -> bool:
-        """Whether a run is finished: it has its steps, or the return at which it stops.
+        """Returns whether a run is finished: it completed its steps or reached `stop_at_return`.
 
         Args:
-            steps: Environment steps done.
-            best_return: Mean return of the best evaluation since the first update, -inf without
+            steps: Environment steps completed.
+            best_return: Mean return of the best evaluation since the first update, or -inf without
                 one.
         """
         wanted = self.stop_at_return
         return steps >= self.steps or (wanted is not None and best_return >= wanted)
 
 
-# Settings that cannot change a run's result, so that a continued run may differ in them.
+# Settings that cannot affect a run's result and may therefore change when it is resumed.
 RESUMABLE = frozenset(name for name, each in RunConfig.SETTINGS.items() if each.resumable)

@@ -1,4 +1,4 @@
-"""Loading a policy that acts through TensorFlow, because its agent or models are the user's own."""
+"""Loads policies that need TensorFlow, because their agent or models are custom."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from eagerly.storage.run import Run
 def custom_actor(
     run: Run, spaces: tuple[gymnasium.Space, gymnasium.Space], weights: Mapping[str, np.ndarray]
 ) -> Any:
-    """Builds what a run acts with, and gives it the weights that were saved.
+    """Builds the acting model of a run and loads the saved weights into it.
 
     Args:
         run: The run.
-        spaces: Of observations and of actions.
-        weights: By the paths of variables.
+        spaces: Observation space and action space.
+        weights: Weights by variable path.
 
     Raises:
-        ValueError: If they are those of another model.
+        ValueError: If the weights belong to another model.
     """
     find_devices()
     kind, config, seed = agent_class(run.agent), run.agent_config, run.config.seed
     builder = kind.Builder(config, *spaces, seed=seed)
     least, count = builder.least_parameters(actor_alone=True), sum(w.size for w in weights.values())
-    if least > count:  # not even made, as large as it may be
+    if least > count:  # reject it before allocating a huge model
         raise ValueError(f"it has {count} weights, and the settings ask for more than {least}")
     with imported_for(run.agent_module):
         actor = builder.policy_actor()

@@ -1,6 +1,6 @@
-"""What a run has come to, as digests: two runs are the same if these are.
+"""Digests of a run's results, used to check that two runs are identical.
 
-Wall-clock figures are left out: the speed curves, and the times at which points were written.
+Wall-clock values are excluded: speed curves and event timestamps.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from eagerly.state import flatten_state
 from eagerly.storage.checkpoint_reader import Checkpoint, required_checkpoint
 from eagerly.storage.run import open_run
 
-# Wall clock; names, times and free settings; what is no figure.
+# Tags with wall-clock values, names, settings that may differ, or non-numeric data.
 _LEFT_OUT = ("speed/", "_hparams_/", "settings", "custom_scalars__config__", "evaluation/video")
 Point = tuple[str, int]
 
 
 def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> dict[str, str]:
-    """Returns a SHA-256 of every part of a run's newest checkpoint, and of its curves.
+    """Returns a SHA-256 digest of each part of a run's newest checkpoint and of its curves.
 
     Args:
         path: The run directory.
-        points: Its `curves`, where the caller has read them already.
+        points: The result of `curves`, if the caller has already read them.
 
     Raises:
         RunError: If there is no intact checkpoint.
@@ -52,9 +52,9 @@ def digests(path: Path, points: dict[Point, list[np.ndarray]] | None = None) -> 
 
 
 def curves(path: Path) -> dict[Point, list[np.ndarray]]:
-    """Returns everything that was written for each (tag, step), but wall-clock figures.
+    """Returns all values written for each (tag, step), except wall-clock values.
 
-    In a run that is as it should be each list has one element. Nothing is left out as orphaned.
+    Each list has one element in a correct run. Orphaned points are included.
     """
     events = EventAccumulator(
         str(path), size_guidance={"tensors": 0}, purge_orphaned_data=False

@@ -1,4 +1,4 @@
-"""JSON documents with their own checksum in them."""
+"""JSON documents with an embedded checksum."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DEEPEST = 100
 
 
 def sealed(document: dict[str, Any]) -> bytes:
-    """Writes a document as JSON with its own checksum in it."""
+    """Returns a document as JSON with an embedded checksum."""
     return json.dumps(document | {"sha256": checksum(document)}, indent=1).encode() + b"\n"
 
 
 def read_document(files: RunFiles, name: str) -> dict[str, Any]:
-    """Reads a JSON object, with or without its checksum.
+    """Reads a JSON object, with or without a checksum.
 
     Raises:
-        ValueError: If it is not one, is too large, or not a file.
+        ValueError: If the content is not a JSON object or too large, or if `name` is not a file.
         OSError: If the file cannot be read.
     """
     with files.open(name) as file:
@@ -33,16 +33,16 @@ def read_document(files: RunFiles, name: str) -> dict[str, Any]:
 def write_document(
     files: RunFiles, name: str, document: dict[str, Any], check: Callable[[dict[str, Any]], object]
 ) -> None:
-    """Writes a document with its checksum, if it can be read back; otherwise the old file stays.
+    """Writes a document with its checksum; keeps the old file if it could not be read back.
 
     Args:
         files: The files of the run directory.
-        name: The file.
-        document: Its content.
-        check: Raises a ValueError for a content that the reader of this document refuses.
+        name: The file name.
+        document: The content.
+        check: Raises a ValueError if the reader of this document would reject the content.
 
     Raises:
-        RunError: If it could not be read back.
+        RunError: If the document could not be read back.
         OSError: If the file cannot be written.
     """
     try:
@@ -59,7 +59,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
         raise ValueError(f"it has more than {_LARGEST_DOCUMENT} bytes")
     try:
         document = json.loads(content)
-        # Half of a surrogate pair can neither be printed nor name a file.
+        # A lone surrogate can neither be printed nor used in a file name.
         json.dumps(document, ensure_ascii=False).encode()
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
@@ -70,7 +70,6 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _check_depth(document: dict[str, Any] | list[Any], left: int = _DEEPEST) -> None:
-    """Refuses lists and objects that stand in one another too deeply."""
     if not left:
         raise ValueError("it is nested too deeply")
     for part in document.values() if isinstance(document, dict) else document:
@@ -79,10 +78,10 @@ def _check_depth(document: dict[str, Any] | list[Any], left: int = _DEEPEST) -> 
 
 
 def unsealed(document: dict[str, Any]) -> dict[str, Any]:
-    """Checks a document that `sealed` wrote, and takes the seal off.
+    """Validates a document written by `sealed` and returns it without its checksum.
 
     Raises:
-        ValueError: If it is not as it was written.
+        ValueError: If the checksum does not match.
     """
     content = {name: value for name, value in document.items() if name != "sha256"}
     if document.get("sha256") != checksum(content):
@@ -91,16 +90,16 @@ def unsealed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def checksum(document: dict[str, Any]) -> str:
-    """Returns the SHA-256 of a document, however its JSON is laid out."""
+    """Returns the SHA-256 of a document, independent of its JSON formatting."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def check_format(version: Any, known: int, what: str) -> None:
-    """Refuses a document in another format than this version writes.
+    """Validates the format version of a document.
 
     Raises:
-        ValueError: If `version` is no number of a format.
-        RunError: If it is another one's.
+        ValueError: If `version` is not a positive integer.
+        RunError: If another release of eagerly wrote the document.
     """
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ValueError(f"its format is {version!r}")

@@ -1,4 +1,4 @@
-"""What a run has reached, read from its directory."""
+"""The evaluation results of a run, written and read as CSV."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
 
 _LARGEST = 2**26  # bytes
-_LONGEST = 2**20  # bytes of a line
+_LONGEST = 2**20  # bytes per line
 _MOST = 2**20  # evaluations
-SUCCESS = "success_rate"  # a column of what says in `info` whether it succeeded
+SUCCESS = "success_rate"  # for environments that report success in `info`
 AT_LIMIT = "episodes_at_limit"  # ended by --evaluation-steps-limit, not by the environment
-_OPTIONAL = (SUCCESS, AT_LIMIT)  # tables of earlier versions lack the latter
-LAST = 3  # evaluations whose mean is the score of a run
+_OPTIONAL = (SUCCESS, AT_LIMIT)  # tables of earlier versions lack AT_LIMIT
+LAST = 3  # final evaluations whose mean is the score of a run
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Results:
 
     Attributes:
         steps: `[M]`, environment steps at each evaluation.
-        return_mean: `[M]`, mean return of each.
-        trained: `[M]` bool, whether any update had been made by then.
-        success_rate: `[M]`, share of episodes that succeeded, NaN where that was not said.
-        seconds: `[M]`, wall time until each, NaN in the table of a run, which does not have it.
+        return_mean: `[M]`, mean return of each evaluation.
+        trained: `[M]` bool, whether there had been any update before the evaluation.
+        success_rate: `[M]`, fraction of successful episodes, NaN if the environment does not report
+            success.
+        seconds: `[M]`, wall time until each evaluation, NaN in run tables, which do not contain it.
     """
 
     steps: np.ndarray
@@ -47,7 +48,7 @@ class Results:
 
     @property
     def best(self) -> int | None:
-        """The index of the best evaluation since the first update; None without one."""
+        """The index of the best evaluation since the first update, or None."""
         if not self.trained.any():
             return None
         return int(np.argmax(np.where(self.trained, self.return_mean, -np.inf)))
@@ -64,14 +65,14 @@ class Results:
 
 
 class EvaluationTable(AppendLog):
-    """A CSV file with a row per evaluation.
+    """A CSV file with one row per evaluation.
 
     Args:
-        path: The file; it is made with the first row.
+        path: The file, created with the first row.
 
     Attributes:
-        count: Evaluations in the table, 0 if it is damaged.
-        last_step: The step of the last one; None without one, or if the table is damaged.
+        count: Number of evaluations, 0 if the table is damaged.
+        last_step: Step of the last evaluation; None without one, or if the table is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,7 +82,7 @@ class EvaluationTable(AppendLog):
         self.count, self.last_step = len(steps), int(steps[-1]) if len(steps) else None
 
     def _header(self) -> list[str]:
-        """Reads the columns of a table that is there; none of one that is damaged."""
+        """Returns the columns of an existing table, or an empty list if it is damaged."""
         if self.is_empty:
             return []
         with self._files.open(self._name) as file:
@@ -90,14 +91,14 @@ class EvaluationTable(AppendLog):
         return columns if columns[:1] == ["steps"] else []
 
     def add(self, row: Mapping[str, float]) -> None:
-        """Appends a row; where there is no space it waits for the next one, or for `flush`.
+        """Appends a row. If writing fails, it is buffered; see `AppendLog.append`.
 
-        The first row decides which optional columns there are; later rows leave out the others, and
-        leave empty what they do not have.
+        The first row determines the optional columns. In later rows, other optional columns are
+        dropped and missing ones become NaN.
 
         Raises:
-            RunError: If it has other columns than the rows before it, or the table would be larger
-                than `read_results` reads.
+            RunError: If the other columns differ from those of earlier rows, or the row or table
+                would be larger than `read_results` accepts.
         """
         if self._columns:
             optional = {name for name in self._columns if name.endswith(_OPTIONAL)}
@@ -132,16 +133,17 @@ class EvaluationTable(AppendLog):
 
 
 def read_results(path: Path, *, of_run: bool = True) -> Results:
-    """Reads `evaluations.csv`; a run without one has no evaluation yet.
+    """Reads `evaluations.csv`. Without a table, there are no evaluations.
 
-    A last row without its newline was torn when the run died: that evaluation was not made.
+    A last row without a newline is ignored: the run died while writing it.
 
     Args:
         path: The table.
-        of_run: Whether a run wrote it; other tables may lack the last newline, and values.
+        of_run: Whether a run wrote the table. Other tables may lack the last newline and some
+            values.
 
     Raises:
-        RunError: If it is not what was written there, a link or a pipe among others.
+        RunError: If the table is damaged, or is not a regular file.
     """
     files = RunFiles(path.parent)
     steps, returns, trained = array("q"), array("d"), array("b")
@@ -153,7 +155,7 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
             for row in _rows(file, of_run):
                 steps.append(int(row["steps"]))
                 returns.append(float(row["return_mean"]))
-                # Tables that are not of a run may have no such column.
+                # Tables from other sources may lack this column.
                 trained.append(float(row.get("updates", 1)) > 0)
                 success.append(float(row.get(SUCCESS) or "nan"))
                 seconds.append(float(row.get("seconds") or "nan"))
@@ -172,9 +174,9 @@ def read_results(path: Path, *, of_run: bool = True) -> Results:
 
 
 def _rows(file: BinaryIO, of_run: bool) -> Iterator[dict[str, str]]:
-    """Reads the rows of a table one by one, so that memory stays small."""
+    """Yields the rows of a table one by one, to limit memory use."""
     header: list[str] = []
-    for _ in range(_MOST + 2):  # the header and one row too many
+    for _ in range(_MOST + 2):  # one more than the header and all allowed rows
         line = file.readline(_LONGEST)
         is_torn = of_run and not line.endswith(b"\n")
         if len(line) == _LONGEST:
@@ -204,5 +206,5 @@ def _steps_of(path: Path) -> np.ndarray:
 
 
 def format_return(value: float) -> str:
-    """Writes a return as it is shown: large ones with a decimal, small ones with four digits."""
+    """Formats a return for display: one decimal if large, four significant digits if small."""
     return f"{value:.1f}" if 100 <= abs(value) < 1e12 else f"{value:.4g}"

@@ -1,9 +1,9 @@
-"""The TensorBoard event files of a run: written, and read for how long the run has taken.
+"""Writes the TensorBoard event files of a run, and reads wall times from them.
 
-Runs do not use `tf.summary.create_file_writer`, because it loses points on a full disk: it leaves
-part of a record in its file, and TensorBoard shows nothing after it. In an experiment with 40
-points, of which 30 were written while the disk was full, 5 of its points stay readable, and all 40
-of an `EventLog` (`python -m eagerly.benchmarks.full_disk`).
+Runs do not use `tf.summary.create_file_writer`, because it loses points when the disk is full: it
+leaves a partial record, and TensorBoard stops reading there. In an experiment with 40 points, 30 of
+them written while the disk was full, only 5 points remained readable. `EventLog` kept all 40
+(`python -m eagerly.benchmarks.full_disk`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from eagerly.storage.append_log import AppendLog
 from eagerly.storage.files import RunFiles
 
 _EVENTS = "events.out.tfevents."
-_VERSION = "brain.Event:2"  # without it TensorBoard drops points whose steps come again
+_VERSION = "brain.Event:2"  # without it, TensorBoard drops points with repeated steps
 _TAG = "evaluation/return_mean"
-_LARGEST = 2**20  # bytes of a decoded record, which can take fifty times its size
-_TICK, _LATEST = 1e-6, 1e10  # seconds: the resolution and the end of the times in names
+_LARGEST = 2**20  # bytes; a decoded record can take 50 times its size
+_TICK, _LATEST = 1e-6, 1e10  # seconds: resolution and limit of times in file names
 _TIME = re.compile(r"\d{1,10}(\.\d+)?(?!\d)")
-_HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; that of the content
+_HEADER, _FOOTER = struct.Struct("<QI"), 4  # length and its checksum; content checksum
 
 
 class EventLog(AppendLog):
-    """An event file of this process; its name holds the time, by which such files are ordered.
+    """The event file of this process. Its name contains the start time, which orders event files.
 
-    Times never decrease in a run, whatever happens to the system clock: they begin after the last
-    one in the directory, and advance with the monotonic clock.
+    Times never decrease within a run, even if the system clock does: they start after the last time
+    in the directory and advance with the monotonic clock.
 
     Args:
         path: The run directory.
@@ -51,10 +51,10 @@ class EventLog(AppendLog):
         super().__init__(path / f"{_EVENTS}{began:017.6f}.{secrets.token_hex(8)}")
 
     def add(self, step: int, **content: Any) -> None:
-        """Writes a point, now or as soon as there is space.
+        """Appends a point. If writing fails, it is buffered; see `AppendLog.append`.
 
         Args:
-            step: Its step.
+            step: The step of the point.
             **content: The fields of its `Event`, such as `summary`.
         """
         records = io.BytesIO()
@@ -68,11 +68,11 @@ class EventLog(AppendLog):
 
 
 def seconds_at_evaluations(run: Path) -> dict[int, float]:
-    """Returns the wall time at which each evaluation of a run was done, by its step.
+    """Returns the wall time in seconds at each evaluation of a run, by step.
 
-    Every process of a run writes a file of its own, which begins with its first step: the time
-    between two of them, in which nothing ran, is left out, and so is what a process did after its
-    last point, `summarize_every_steps` steps at most. A file is read up to its first damage.
+    Each process of a run writes its own file, starting with its first point. The time between two
+    files, when nothing ran, is excluded. So is the time after a process's last point, at most
+    `summarize_every_steps` steps. Files are read up to their first damaged record.
     """
     before, found = 0.0, {}
     files = RunFiles(run)
@@ -90,12 +90,12 @@ def seconds_at_evaluations(run: Path) -> dict[int, float]:
 
 
 def _names(files: RunFiles) -> list[str]:
-    """Lists the event files, in the order of the times in their names."""
+    """Returns the names of the event files, ordered by the times in them."""
     return [name for name in files.names() if name.startswith(_EVENTS)]
 
 
 def _last_time(files: RunFiles) -> float:
-    """Returns the wall time at the end of the newest event file, or in its name; 0 without one."""
+    """Returns the last wall time in the newest event file or in its name; 0 without files."""
     times = {name: _TIME.match(name, len(_EVENTS)) for name in _names(files)}
     dated = [(name, float(match[0])) for name, match in times.items() if match]
     if not dated:
@@ -108,14 +108,14 @@ def _last_time(files: RunFiles) -> float:
         if last is not None:
             file.seek(last[0])
             event = _decoded(file.read(last[1]))
-            # A time that a name cannot hold is no time at which a run was made.
+            # Ignore implausible times, which do not fit into a file name.
             if event is not None and event.wall_time < _LATEST:
                 found = max(found, event.wall_time)
     return found
 
 
 def _events(file: BinaryIO, size: int) -> Iterator[Any]:
-    """Reads the records of an event file up to the first damaged one."""
+    """Yields the events of a file up to the first damaged record."""
     for length in _records(file, size):
         event = _decoded(file.read(length))
         if event is None:
@@ -124,11 +124,11 @@ def _events(file: BinaryIO, size: int) -> Iterator[Any]:
 
 
 def _records(file: BinaryIO, size: int) -> Iterator[int]:
-    """Yields the length of each whole record, with the file at the start of its content.
+    """Yields the length of each intact record, with the file positioned at its content.
 
-    Large ones are left out: they hold histograms, videos or a graph, and no evaluation.
-    TensorFlow's reader asks for the memory that a record claims to need before it looks whether
-    the file is that long, and ends the process where there is none.
+    Large records are skipped: they contain histograms, videos or a graph, but no evaluations.
+    TensorFlow's reader is not used, because it allocates the claimed length of a record before it
+    checks the file size. If memory is insufficient, it aborts the process.
     """
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length, checksum = _HEADER.unpack(header)
@@ -141,9 +141,9 @@ def _records(file: BinaryIO, size: int) -> Iterator[int]:
 
 
 def _decoded(content: bytes) -> Any:
-    """Returns the event of a record, or None if it is not one."""
+    """Returns the event in a record, or None if it is invalid."""
     try:
         event = Event.FromString(content)
-    except Exception:  # of the library that decodes it
+    except Exception:  # the decoder can raise any exception
         return None
     return event if math.isfinite(event.wall_time) else None

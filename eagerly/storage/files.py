@@ -1,9 +1,8 @@
-"""The files of a run directory: opened without following a link, waiting for a pipe or sharing.
+"""Safe access to run directory files, without following links or blocking on pipes.
 
-A run directory may come from anyone. What is read, written, cut or removed through `RunFiles` lies
-below the directory itself: no component of a name may be a symbolic link, and a file that has
-other names, too (hard links), is copied before it is changed. The run directory as a whole may be
-reached through links.
+A run directory may come from anyone. Everything that `RunFiles` reads, writes, truncates or removes
+lies inside the directory. No component of a name may be a symbolic link, and a file with other hard
+links is copied before it is modified. The run directory itself may be reached through links.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from io import BufferedReader, FileIO, UnsupportedOperation
 from pathlib import Path
 from typing import Any
 
-_DESCRIPTORS = Path("/proc/self/fd")  # on Linux: leads to an open directory, whatever its path
+_DESCRIPTORS = Path("/proc/self/fd")  # on Linux: refers to open directories, whatever their paths
 _CHUNK = 2**20
-_DEPTH = 8  # of folders that runs are looked for in
+_DEPTH = 8  # levels searched for run directories
 _NO_FILE = "is not a file, but a link, a pipe or a folder"
 LINK = "is a link: link the whole run directory instead"
 
 
 class RunFiles:
-    """The files of one run directory, by names relative to it, with slashes.
+    """The files of a run directory, addressed by relative names with slashes.
 
-    A method raises an OSError if a folder on the way is a link, or if the system refuses; opening
-    a link, a pipe, a folder or a device raises `io.UnsupportedOperation`, which is a
-    ValueError, too.
+    Methods raise an OSError if a directory in the name is a link, or if a system call fails.
+    Opening a link, pipe, directory or device raises `io.UnsupportedOperation`, which is also a
+    ValueError.
 
     Args:
         path: The run directory. It need not exist yet.
-        mode: Permissions of files that it creates, before the umask.
+        mode: Permissions of new files, before the umask.
 
     Attributes:
-        path: The same.
+        path: The run directory.
     """
 
     def __init__(self, path: Path, *, mode: int = 0o644) -> None:
@@ -48,16 +47,16 @@ class RunFiles:
     # --- reading ------------------------------------------------------------------------------
 
     def open(self, name: str) -> BufferedReader:
-        """Opens a file to be read."""
+        """Opens a file for reading."""
         return os.fdopen(self._opened(name, os.O_RDONLY), "rb")
 
     def open_to_write(self, name: str, flags: int = 0) -> FileIO:
-        """Opens a file to be read and written, unbuffered."""
+        """Opens a file for unbuffered writing. Its descriptor can also be read."""
         return os.fdopen(self._opened(name, os.O_RDWR | flags), "wb", buffering=0)
 
     def _opened(self, name: str, flags: int) -> int:
         folder, _, last = name.rpartition("/")
-        # Without blocking: a pipe would keep whoever opens it waiting for its other end.
+        # Non-blocking, because opening a pipe would otherwise wait for its other end.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._folder(folder) as at:
             try:
@@ -73,44 +72,49 @@ class RunFiles:
         return descriptor
 
     def is_file(self, name: str) -> bool:
-        """Whether a file stands there, and not a link to one, a pipe or a directory."""
+        """Returns whether `name` is a regular file, not a link, pipe or directory."""
         found = self.status(name)
         return found is not None and stat.S_ISREG(found.st_mode)
 
     def size(self, name: str) -> int:
-        """Returns the size of a file in bytes, 0 where there is none."""
+        """Returns the size of a file in bytes, or 0 if it does not exist."""
         found = self.status(name)
         return found.st_size if found and stat.S_ISREG(found.st_mode) else 0
 
     def described(self, name: str) -> dict[str, Any]:
-        """Returns the size and the SHA-256 of a file."""
+        """Returns the size and SHA-256 of a file."""
         with self.open(name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
 
     def names(self, folder: str = "") -> list[str]:
-        """Lists what stands in a folder but folders, sorted, each name with that of the folder.
+        """Returns the sorted names of everything in a directory except its subdirectories.
 
-        Links and pipes are listed, too: they can be removed. Without a folder there are none.
+        Names include `folder`. Links and pipes are listed, because they can be removed. A missing
+        directory counts as empty.
         """
         return [name for name, found in self._listed(folder) if not stat.S_ISDIR(found.st_mode)]
 
     def folders(self, folder: str = "") -> list[str]:
-        """Lists the folders in a folder, sorted, each name with that of the folder; no links."""
+        """Returns the sorted names of subdirectories, without links. Names include `folder`."""
         return [name for name, found in self._listed(folder) if stat.S_ISDIR(found.st_mode)]
 
     def check_folder(self, name: str) -> None:
-        """Refuses a link, or anything but a folder, in the place of a folder; none is fine."""
+        """Validates that a directory, if it exists, is not a link or another kind of file.
+
+        Raises:
+            OSError: If it is.
+        """
         with suppress(FileNotFoundError), self._folder(name):
             pass
 
     @contextmanager
     def for_tensorflow(self, folder: str) -> Iterator[str]:
-        """Gives a path to a folder, for libraries that open files by their path.
+        """Yields a path to a directory, for libraries that open files by path.
 
-        It has no special characters: TensorFlow expands `[`, `*` and `?` in paths that it reads.
-        On Linux it leads to the folder as it was opened here, also if a component of its path is
-        replaced by a link meanwhile. Elsewhere that much of a race remains.
+        The path has no special characters, because TensorFlow expands `[`, `*` and `?` in paths
+        that it reads. On Linux, it refers to the directory opened here, even if a component of its
+        path is replaced by a link meanwhile. On other systems, this race condition remains.
         """
         with self._folder(folder) as at:
             if _DESCRIPTORS.is_dir():
@@ -124,14 +128,14 @@ class RunFiles:
     # --- writing ------------------------------------------------------------------------------
 
     def write(self, name: str, chunks: Iterable[Any]) -> dict[str, Any]:
-        """Writes a file so that a reader sees the old one or the new one; durable when it returns.
+        """Writes a file atomically and durably: readers see either the old or the new content.
 
         Args:
-            name: The file, replaced if it is there.
-            chunks: Its content, objects that hold bytes.
+            name: The file, replaced if it exists.
+            chunks: Its content as bytes-like objects.
 
         Returns:
-            Its size and checksum, as `described` gives them.
+            Its size and checksum, in the format of `described`.
         """
         folder, _, last = name.rpartition("/")
         temporary = name + ".tmp"
@@ -154,23 +158,23 @@ class RunFiles:
         return {"bytes": size, "sha256": digest.hexdigest()}
 
     def append(self, name: str, content: bytes) -> None:
-        """Appends to a file, which is made if needed; an error may leave a part of the content."""
+        """Appends to a file, creating it if needed. An error may leave part of the content."""
         self.own(name)
         with self.open_to_write(name, os.O_APPEND | os.O_CREAT) as file:
             _write_all(file, content)
 
     def cut(self, name: str, length: int) -> None:
-        """Shortens a file."""
+        """Truncates a file."""
         self.own(name, length)
         with self.open_to_write(name) as file:
             os.ftruncate(file.fileno(), length)
 
     def own(self, name: str, length: int | None = None) -> None:
-        """Makes sure that a file has no other name (hard link), by copying one that has.
+        """Replaces a file that has other hard links with a copy.
 
         Args:
-            name: The file; nothing happens where there is none.
-            length: How many of its bytes are needed; None for all.
+            name: The file, which may be missing.
+            length: Number of bytes to copy; None for all.
         """
         found = self.status(name)
         if found and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
@@ -178,20 +182,21 @@ class RunFiles:
                 self.write(name, _chunks(file, found.st_size if length is None else length))
 
     def sync(self, name: str) -> None:
-        """Makes the content of a file durable."""
+        """Syncs the content of a file to disk."""
         with self.open(name) as file:
             os.fsync(file.fileno())
 
     def sync_folder(self, name: str = "") -> None:
-        """Makes the names in a folder durable."""
+        """Syncs the entries of a directory to disk."""
         with self._folder(name) as at:
             os.fsync(at)
 
     def make_folder(self, name: str, *, is_new: bool = False) -> None:
-        """Makes a folder in one that is there; nothing but a folder may stand in its place.
+        """Creates a directory, unless it exists. Its parent must exist.
 
         Raises:
-            FileExistsError: If it has to be new and is not.
+            FileExistsError: If it exists although `is_new` is set.
+            OSError: If a link or another kind of file has its name.
         """
         outer, _, last = name.rpartition("/")
         with self._folder(outer) as at:
@@ -203,13 +208,13 @@ class RunFiles:
         self.check_folder(name)
 
     def remove(self, name: str) -> None:
-        """Removes a file, a link or a pipe; nothing happens where there is none."""
+        """Removes a file, link or pipe, if it exists."""
         folder, _, last = name.rpartition("/")
         with suppress(FileNotFoundError), self._folder(folder) as at:
             os.unlink(last, dir_fd=at)
 
     def remove_folder(self, name: str) -> None:
-        """Removes a folder with all that is in it, or whatever stands there; of a link itself."""
+        """Removes a directory with its contents, or a file. Does not follow links."""
         outer, _, last = name.rpartition("/")
         found = self.status(name)
         if found is None:
@@ -219,16 +224,16 @@ class RunFiles:
             return
         with self._folder(outer) as at:
             try:
-                shutil.rmtree(last, dir_fd=at)  # which follows no links either
+                shutil.rmtree(last, dir_fd=at)  # does not follow links either
             except RecursionError as error:
                 path = str(self.path / name)
                 raise OSError(errno.ELOOP, "folders are nested too deeply", path) from error
 
-    # --- how ----------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int]:
-        """Opens a folder, component by component, and gives its descriptor."""
+        """Opens a directory component by component and yields its descriptor."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         at = os.open(self.path, flags)
         try:
@@ -249,7 +254,7 @@ class RunFiles:
             os.close(at)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Returns what stands there, of a link itself; None where nothing does."""
+        """Returns the status of a file without following links, or None if inaccessible."""
         folder, _, last = name.rpartition("/")
         try:
             with self._folder(folder) as at:
@@ -261,16 +266,16 @@ class RunFiles:
         before, found = f"{folder}/" if folder else "", []
         with suppress(FileNotFoundError, NotADirectoryError), self._folder(folder) as at:
             for name in sorted(os.listdir(at)):
-                with suppress(FileNotFoundError):  # removed meanwhile
+                with suppress(FileNotFoundError):  # removed in the meantime
                     status = os.stat(name, dir_fd=at, follow_symlinks=False)
                     found.append((before + name, status))
         return found
 
 
 def run_directories(folder: Path) -> list[Path]:
-    """Lists the run directories in a folder and its folders, sorted; or the one that it is itself.
+    """Returns the run directories below a directory, sorted, or the directory if it is a run.
 
-    Links are followed in the folder itself, where people keep some, and not below.
+    Links are followed in the directory itself, where users keep some, but not in subdirectories.
     """
     if RunFiles(folder).is_file("config.json"):
         return [folder]

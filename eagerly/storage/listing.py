@@ -1,4 +1,4 @@
-"""What runs there are, and how far they came; nothing in them is changed."""
+"""Lists runs and their progress, without modifying them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from eagerly.storage.run_settings import check_saved
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run at a glance.
+    """A summary of a run.
 
     Attributes:
         path: The run directory.
         state: "running", "finished", "stopped", "not begun" or "damaged".
-        env: Environment, or "" where it cannot be read.
+        env: Name of the environment, or "" if it cannot be read.
         agent: Name of the agent, or "".
-        seed: Its seed.
-        steps: Environment steps that are known: of the newest checkpoint or evaluation.
-        of_steps: Length of the run.
-        best: Return of the best evaluation since the first update; None without one.
-        last: Mean of the last 3 evaluations; None without one.
+        seed: Seed of the run.
+        steps: Environment steps at the newest checkpoint or, while the run is in progress, at a
+            later evaluation.
+        of_steps: Total steps of the run.
+        best: Return of the best evaluation since the first update, or None.
+        last: Mean return of the last 3 evaluations, or None.
     """
 
     path: Path
@@ -42,19 +43,19 @@ class RunSummary:
 
 
 def runs_below(folder: Path) -> list[RunSummary]:
-    """Summarises the runs in a folder and its folders, by name; or the one that it is itself."""
+    """Summarizes all runs below a directory, sorted by path, or the run in it."""
     return [summary(path) for path in run_directories(folder)]
 
 
 def summary(path: Path) -> RunSummary:
-    """Summarises the run in a directory."""
+    """Summarizes the run in a directory."""
     try:
         document = read_document_of(path)
         results = read_results(path / "evaluations.csv")
         manifests = published(path)
         if not manifests and folders_of(RunFiles(path)):
             raise RunError("no manifest can be read")
-    except (RunError, OSError):  # whatever stands there: it is one line of the list
+    except (RunError, OSError):  # one damaged run must not prevent the listing
         return RunSummary(path, "damaged")
     settings = check_saved(document)
     saved = manifests[-1].steps if manifests else 0

@@ -1,4 +1,4 @@
-"""Loading the policy of a run, as its user calls it."""
+"""Loads the policies of runs."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ def load_policy(
     trust: bool = False,
     **settings: Any,
 ) -> Policy:
-    """Loads the policy of a run as its newest checkpoint has it.
+    """Loads a policy from the newest checkpoint of a run.
 
-    Of the run only the weights of its actor and its evaluations are read; no environment is made.
-    A built-in actor acts in NumPy, and TensorFlow is not imported; a model of your own is called
-    through it.
+    Only the actor's weights and the evaluations are read, and no environment is created. A built-in
+    actor runs in NumPy, without importing TensorFlow. A custom model runs in TensorFlow.
 
     Args:
         run_dir: The run directory.
-        which: "best", the policy with the best evaluation since the first update, or "latest".
-            None: the best one; where there is none yet the latest, with a warning in the log.
-            `Policy.which` says which it is.
-        trust: Whether to import the agent or the models that the directory names, even if somebody
-            else made it. Those of runs that you have trained there are imported without it.
-        **settings: The factory of its networks if a Python program passed it, as `actor=factory`
-            or `models=factory`.
+        which: "best", the policy with the best evaluation since the first update, or "latest". None
+            selects the best policy or, if there is none yet, the latest one with a logged warning.
+            `Policy.which` is the selected one.
+        trust: Whether to import an agent or models named by the directory, even if another user
+            created it. Runs that you trained there do not need this.
+        **settings: The factory of the networks, `actor=factory` or `models=factory`, if a Python
+            program passed it.
 
     Raises:
-        RunError: If the directory is not a run, there is no checkpoint, or no best policy where
-            that was asked for, or its weights do not fit the settings.
+        RunError: If the directory is not a run, names untrusted code, has no checkpoint or no
+            requested best policy, or if the weights do not match the settings.
     """
     if which not in (None, *WHICH):
         raise RunError(f"which must be one of {', '.join(WHICH)}; got {which!r}")
@@ -54,13 +53,13 @@ def load_policy(
 
 
 def policy_of(run: Run, which: str | None) -> Policy:
-    """Loads the policy of a run that is open, as `load_policy` does."""
+    """Loads a policy from an open run; see `load_policy`."""
     saved = required_checkpoint(run.path, with_replay=False)
     try:
         return _policy(run, saved, which)
     except RunError:
         raise
-    except Exception as error:  # whatever is in a directory that somebody handed over
+    except Exception as error:  # run directories are untrusted input
         raise RunError(
             f"the policy of {run.path} does not fit its settings: {type(error).__name__}: {error}"
         ) from error
@@ -83,13 +82,13 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
     weights, steps = found[which]
     spaces = restored_spaces(saved.manifest.spaces)
     observations, actions = run.agent_config.spaces(*spaces)
-    # An agent of the user's own may act with another model than its settings describe.
+    # The acting model of a custom agent may differ from the one that its settings describe.
     architecture = None
     if run.agent_module is None:
         architecture = run.agent_config.actor_architecture(observations, actions)
     actor: Any
     if architecture is None:
-        from eagerly.storage.custom_policy import custom_actor  # and TensorFlow
+        from eagerly.storage.custom_policy import custom_actor  # imports TensorFlow
 
         actor = custom_actor(run, spaces, weights)
     else:
@@ -100,8 +99,8 @@ def _policy(run: Run, saved: Checkpoint, which: str | None) -> Policy:
 
 
 def _evaluated_at_end(run: Run, saved: Checkpoint) -> bool:
-    """Whether the latest policy has the only evaluation that counts, made after its checkpoint."""
-    with suppress(RunError):  # a damaged table ends no loading
+    """Returns whether the latest policy was evaluated after its checkpoint was written."""
+    with suppress(RunError):  # a damaged table must not prevent loading
         results = read_results(run.evaluations_path)
         return bool(results.trained[-1:].any() and results.steps[-1] == saved.manifest.steps)
     return False

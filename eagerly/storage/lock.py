@@ -1,4 +1,4 @@
-"""One process per run directory."""
+"""Locks that restrict each run directory to one process."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from eagerly.errors import RunError
 from eagerly.storage.files import RunFiles
 
 _NAME = "lock"
-# Locks of an open file description. They are Linux's; macOS keeps its own for itself.
+# Open file description locks, which are public on Linux only and a private API on macOS.
 _OPEN_FILE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
-_FLOCK = "hhqqi"  # struct flock of Linux: type, whence, start, length (0: all), process
+_FLOCK = "hhqqi"  # Linux struct flock: type, whence, start, length (0: all), process
 _HOLDER = re.compile(r"process (\d{1,9}) on (.*)")
 
 
 class RunLock:
-    """Keeps a run directory for this process, until it is closed or the process is dead.
+    """Locks a run directory until the lock is closed or the process dies.
 
-    On Linux it is a lock of the open file description, which the process keeps when it opens and
-    closes the file again, for example to copy the run directory. Forked children close the
-    description, because one that keeps it would keep the lock after the death of this process. A
-    child that C code forks cannot do so; a message then reports that the holder is dead.
+    On Linux, this is an open file description lock. The process keeps it when it opens and closes
+    the file again, for example to copy the run directory. Forked children close their copy of the
+    description, which would otherwise hold the lock after the death of this process. Children
+    forked by C code cannot do so; the error message then reports that the holder is dead.
 
-    Elsewhere it is a record lock (POSIX `fcntl`). No child inherits it, but the process loses it
-    when it closes any descriptor of the file; `check` takes it again.
+    Elsewhere, it is a POSIX record lock (`fcntl`). Children do not inherit it, but the process
+    loses it when it closes any descriptor of the file. `check` acquires it again.
 
     Args:
         path: The run directory, which must exist.
 
     Raises:
-        RunError: If another process, or another part of this one, has it.
-        OSError: If the lock cannot be opened, because a link stands in its place, for example.
+        RunError: If another process, or another part of this one, holds the lock.
+        OSError: If the lock file cannot be opened, for example because it is a link.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._files = path, RunFiles(path)
         self._identity: tuple[int, int] | None = None
         self._file = self._locked()
-        while self._file is None:  # another file took its place meanwhile
+        while self._file is None:  # the file was replaced in the meantime
             self._file = self._locked()
         self._identity = _identity(os.fstat(self._file.fileno()))
         _held[self._identity] = self
-        with suppress(OSError):  # a full disk; the lock holds all the same
+        with suppress(OSError):  # for example a full disk; the lock is still held
             os.ftruncate(self._file.fileno(), 0)
             holder = f"process {os.getpid()} on {socket.gethostname()}\n"
             os.pwrite(self._file.fileno(), holder.encode(), 0)
 
     def _locked(self) -> FileIO | None:
-        """Opens the lock file and locks it; None if it is no longer the one in its place."""
+        """Opens and locks the lock file. Returns None if it was replaced in the meantime."""
         found = self._files.status(_NAME)
         if found is not None and _identity(found) in _held:
-            # Opening and closing the file once more would free the lock of the whole process.
+            # Opening and closing the file again would release the lock of the whole process.
             raise RunError(
                 f"{self._path} is already being trained in this process: close that first"
             )
@@ -68,8 +68,8 @@ class RunLock:
         try:
             self._lock(file)
             if os.fstat(file.fileno()).st_nlink > 1:
-                # Another directory has the same file (a hard link), which is left as it is: it is
-                # not written through, and who trains there has a lock of its own.
+                # Another directory shares this file (a hard link). Replace it with a copy, so that
+                # the original is not modified and the other directory has its own lock.
                 self._files.own(_NAME, 0)
             found = self._files.status(_NAME)
             if found is not None and _identity(found) == _identity(os.fstat(file.fileno())):
@@ -97,11 +97,11 @@ class RunLock:
             ) from error
 
     def check(self) -> None:
-        """Checks that the run directory is still the one that was locked, and takes the lock again.
+        """Validates that the run directory is still the locked one, and acquires the lock again.
 
         Raises:
-            OSError: If it has vanished, another one stands in its place, the lock was removed, so
-                that a second process could take it, or another process holds it by now.
+            OSError: If the directory vanished or was replaced, the lock file was removed, so that a
+                second process could lock the run, or another process now holds the lock.
         """
         found = self._files.status(_NAME)
         if found is None:
@@ -117,18 +117,18 @@ class RunLock:
             raise OSError(errno.EBUSY, what, str(self._path)) from error
 
     def __del__(self) -> None:
-        """Frees the run directory where it was forgotten."""
+        """Releases the lock when the object is garbage-collected."""
         self.close()
 
     def close(self) -> None:
-        """Frees the run directory."""
+        """Releases the lock."""
         if self._identity and self._file:
             _held.pop(self._identity, None)
             self._file.close()
             self._identity = None
 
 
-# Those of this process: it must not open and close the file of a record lock.
+# Locks held by this process, which must not open and close the file of a record lock.
 _held: WeakValueDictionary[tuple[int, int], RunLock] = WeakValueDictionary()
 
 
@@ -141,7 +141,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def is_locked(path: Path) -> bool:
-    """Returns whether a process trains in a run directory now, this one included."""
+    """Returns whether a process, possibly this one, is training in a run directory."""
     files = RunFiles(path)
     found = files.status(_NAME)
     if found is None:
@@ -156,24 +156,24 @@ def is_locked(path: Path) -> bool:
 
 
 def _take(file: FileIO) -> None:
-    """Locks a file for this process; a lock that it has stays.
+    """Locks a file for this process. A lock that it already holds remains.
 
     Raises:
-        BlockingIOError, PermissionError: If another process has it.
+        BlockingIOError, PermissionError: If another process holds the lock.
     """
     if _OPEN_FILE_LOCKS:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
             return
         except OSError as error:
-            if error.errno != errno.EINVAL:  # of a file system without such locks
+            if error.errno != errno.EINVAL:  # raised by file systems without such locks
                 raise
     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_taken(file: BufferedReader) -> bool:
     if _OPEN_FILE_LOCKS:
-        with suppress(OSError):  # of a file system without such locks
+        with suppress(OSError):  # raised by file systems without such locks
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
             answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked)
             return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
@@ -185,7 +185,7 @@ def _is_taken(file: BufferedReader) -> bool:
 
 
 def _is_dead(holder: str) -> bool:
-    """Returns whether the process that a lock names ran on this machine and is dead."""
+    """Returns whether the holder named in a lock file ran on this machine and is dead."""
     named = _HOLDER.fullmatch(holder)
     if named is None or named[2] != socket.gethostname():
         return False
@@ -199,19 +199,19 @@ def _is_dead(holder: str) -> bool:
 
 
 def lock_for_child(path: Path) -> FileIO:
-    """Locks a file for a process that is about to be started, until that process has ended.
+    """Locks a file for a child process that is about to start, until that process ends.
 
-    It is a lock of `flock`: whoever inherits the open file has it, and the last to close the file,
-    or to die, frees it. It covers the seconds until the process takes the lock of its run.
+    This is an `flock` lock: all processes that inherit the open file hold it, until the last of
+    them closes the file or dies. It covers the seconds until the child locks its run directory.
 
     Args:
-        path: The file, which is made if needed; its content does not matter.
+        path: The lock file, created if needed. Its content is irrelevant.
 
     Returns:
-        The open file: give its descriptor to the process, then close it here.
+        The open file. Pass its descriptor to the child, then close it here.
 
     Raises:
-        OSError: If another process has the lock, or the file cannot be opened.
+        OSError: If another process holds the lock, or the file cannot be opened.
     """
     file = RunFiles(path.parent).open_to_write(path.name, os.O_CREAT)
     try:
@@ -219,13 +219,13 @@ def lock_for_child(path: Path) -> FileIO:
     except BlockingIOError as error:
         file.close()
         raise OSError(errno.EBUSY, "another command is starting this run", str(path)) from error
-    except OSError:  # a file system without such locks
+    except OSError:  # raised by file systems without such locks
         pass
     return file
 
 
 def is_locked_for_child(path: Path) -> bool:
-    """Whether a process that was started with `lock_for_child` lives."""
+    """Returns whether a process started with `lock_for_child` is still alive."""
     try:
         with RunFiles(path.parent).open(path.name) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

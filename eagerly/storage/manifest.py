@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what belongs together, under its own checksum."""
+"""Checkpoint manifests, which list the files of a checkpoint and contain a checksum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eagerly.storage.evaluations import last_step_of
 from eagerly.storage.files import RunFiles
 
 FORMAT = 5
-# Names are compared with these before anything is opened: none leads out of the run directory.
+# Names must match these patterns before a file is opened, so none can leave the run directory.
 FOLDER = re.compile(r"checkpoints/\d{12}-\d{12}(-[1-9])?")
 PART = re.compile(
     rf"{FOLDER.pattern}/(networks\.(index|data-00000-of-00001)|[a-z_]{{1,40}}\.npz)"
@@ -27,13 +27,13 @@ PART = re.compile(
 )
 GROWING = re.compile(r"evaluations\.csv|events\.out\.tfevents\.[\w.-]+")
 PENDING = ("evaluation", "round", "video")
-_LARGEST = 10**12  # steps: what twelve digits hold
+_LARGEST = 10**12  # steps: twelve digits
 _LARGEST_FILE = 2**40
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The rows `start` to `stop` of the replay buffer, counted over the whole run, in one file."""
+    """A file with rows `start` to `stop` of the replay buffer, counted over the whole run."""
 
     start: int
     stop: int
@@ -42,25 +42,24 @@ class Segment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one checkpoint consists of. Paths are relative to the run directory.
+    """The files and metadata of a checkpoint. Paths are relative to the run directory.
 
     Attributes:
-        steps: Environment steps done.
-        updates: Updates done.
-        parts: Size and checksum of every file that belongs to it.
-        in_round: Whether the run was inside a round, with updates, an evaluation or a video still
-            to be made.
-        replay: The segments that together hold the replay buffer.
-        growing: Event files and tables, with the size and the checksum that they had: what a
-            continued run cuts them back to.
-        state: The state of each component, without its arrays.
-        spaces: Those of the environment, see `spaces.serialization`.
-        conditions: What bit-exact continuation relies on: versions, threads, device.
-        config: What `config.json` held.
-        pending: The remaining work of the round after its updates: "evaluation", "round" (its
-            curves and callbacks), "video".
-        revision: How many checkpoints of the same steps and updates, with more pending, came
-            before.
+        steps: Environment steps completed.
+        updates: Updates completed.
+        parts: Size and checksum of each file of the checkpoint.
+        in_round: Whether the round was incomplete, with updates, an evaluation or a video pending.
+        replay: The segments that together contain the replay buffer.
+        growing: Size and checksum of event files and tables. A resumed run truncates them to this
+            size.
+        state: State of each component, without its arrays.
+        spaces: The environment's spaces, see `spaces.serialization`.
+        conditions: Prerequisites for bit-exact resuming: versions, threads, device.
+        config: Content of `config.json`.
+        pending: Remaining work of the round after its updates: "evaluation", "round" (its curves
+            and callbacks), "video".
+        revision: Number of earlier checkpoints with the same steps and updates but more pending
+            work.
     """
 
     steps: int
@@ -78,22 +77,22 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """The checkpoint's own directory."""
+        """The directory of the checkpoint."""
         return folder_name(self.steps, self.updates, self.revision)
 
 
 def folder_name(steps: int, updates: int, revision: int = 0) -> str:
-    """Names the directory of a checkpoint; names sort as the checkpoints came."""
+    """Returns the directory name of a checkpoint. Names sort chronologically."""
     name = f"checkpoints/{steps:012d}-{updates:012d}"
     return f"{name}-{revision}" if revision else name
 
 
 def write_manifest(files: RunFiles, manifest: Manifest) -> None:
-    """Publishes a checkpoint by its manifest, if that can be read back.
+    """Publishes a checkpoint by writing its manifest, if that can be read back.
 
     Raises:
-        RunError: If it could not be read back, for example because the states are too large.
-        OSError: If it cannot be written.
+        RunError: If the manifest could not be read back, for example because states are too large.
+        OSError: If the file cannot be written.
     """
     document = {"format": FORMAT, **vars(manifest)}
     document["replay"] = [vars(segment) for segment in manifest.replay]
@@ -113,13 +112,14 @@ def read_manifest(files: RunFiles, folder: str) -> Manifest:
     """Reads the manifest of a checkpoint.
 
     Args:
-        files: Those of the run directory.
-        folder: The checkpoint's own, as `folders_of` lists it.
+        files: Files of the run directory.
+        folder: Directory of the checkpoint, as listed by `folders_of`.
 
     Raises:
-        ValueError: If it is not one, or not as it was written, or names what no run has.
+        ValueError: If the manifest is invalid, its checksum differs, or it lists files that no run
+            has.
         OSError: If the file cannot be read.
-        RunError: If another version of eagerly wrote it.
+        RunError: If another release of eagerly wrote it.
     """
     return _manifest_of(files, folder, unsealed(read_document(files, f"{folder}/manifest.json")))
 
@@ -137,10 +137,10 @@ def _manifest_of(files: RunFiles, folder: str, document: dict[str, Any]) -> Mani
 
 
 def is_finished(run: Path, manifest: Manifest, config: RunConfig) -> bool:
-    """Whether a run with these settings has nothing left to do after this checkpoint.
+    """Returns whether a run with these settings is finished at this checkpoint.
 
-    Without a best policy it must have been evaluated at its end, which happens after its last
-    checkpoint.
+    Without a best policy, the run must also have been evaluated at its end, which happens after its
+    last checkpoint.
     """
     best_return = _best_return(manifest)
     if not config.is_reached(manifest.steps, best_return) or manifest.in_round:
@@ -149,7 +149,7 @@ def is_finished(run: Path, manifest: Manifest, config: RunConfig) -> bool:
 
 
 def has_evaluation_at_end(run: Path, manifest: Manifest, config: RunConfig) -> bool:
-    """Whether a run is finished by an evaluation that was made after this checkpoint, its last."""
+    """Returns whether an evaluation after this last checkpoint finished the run."""
     if _best_return(manifest) > -math.inf or not is_finished(run, manifest, config):
         return False
     sealed_bytes = manifest.growing.get("evaluations.csv", {"bytes": 0})["bytes"]
@@ -160,15 +160,15 @@ def _best_return(manifest: Manifest) -> float:
     try:
         best = manifest.state["policies"]["best"]
         return -math.inf if best is None else float(best["return"])
-    except (KeyError, TypeError, ValueError):  # not what was written: loading it says so
+    except (KeyError, TypeError, ValueError):  # damaged; loading it reports the error
         return -math.inf
 
 
 def folders_of(files: RunFiles) -> list[str]:
-    """Lists the folders of checkpoints that are published, oldest first.
+    """Returns the directories of published checkpoints, oldest first.
 
     Raises:
-        OSError: If `checkpoints` is a link, or cannot be read.
+        OSError: If `checkpoints` is a link or cannot be read.
     """
     found = (name for name in files.folders("checkpoints") if FOLDER.fullmatch(name))
     manifests = ((name, files.status(f"{name}/manifest.json")) for name in found)
@@ -176,7 +176,7 @@ def folders_of(files: RunFiles) -> list[str]:
 
 
 def published(run: Path) -> list[Manifest]:
-    """Reads the manifests of a run, oldest first; those that cannot be read are left out."""
+    """Returns the readable manifests of a run, oldest first."""
     files, manifests = RunFiles(run), []
     with suppress(OSError):
         for folder in folders_of(files):
@@ -186,7 +186,7 @@ def published(run: Path) -> list[Manifest]:
 
 
 def _check(manifest: Manifest, folder: str) -> None:
-    """Checks what is believed before a part is opened; the parts check the rest."""
+    """Validates the fields needed to open the parts, whose readers validate the rest."""
     for count in (manifest.steps, manifest.updates, manifest.revision):
         if not isinstance(count, int) or not 0 <= count < _LARGEST:
             raise ValueError(f"it counts {count!r} steps, updates or revisions")

@@ -1,6 +1,6 @@
-"""Settings that suit an environment better than the defaults, each beside its evidence.
+"""Tuned settings for specific environments, each with its evidence.
 
-A new run takes the preset of its environment, where there is one; what is typed goes before.
+A new run uses the preset of its environment, if one exists. Explicit settings take precedence.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ OF_THE_ENVIRONMENT, DEFAULTS = "environment", "defaults"
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings, of run and agent, and why they are.
+    """Tuned settings of run and agent, with their evidence.
 
     Attributes:
-        settings: What differs from the defaults.
-        evidence: Where they come from, and what was measured.
+        settings: Values that differ from the defaults.
+        evidence: Their source, and measured results.
     """
 
     settings: Mapping[str, Any]
@@ -31,10 +31,10 @@ class Preset:
 
 
 _LARGE_STEPS = {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
-# Tasks of so few dimensions that 1000 random steps have seen most of what there is to see.
+# Low-dimensional tasks, where 1,000 random steps cover most of the state space.
 _SMALL = _LARGE_STEPS | {"warmup_steps": 1000}
 _CART = _SMALL | {"tau": 0.05}
-# Deep falls and long ways: the warm-up of the TD3 authors' code today, and of Tianshou.
+# Hard tasks: the warm-up in the current code of the TD3 authors and in Tianshou.
 _PATIENT = {"warmup_steps": 25_000}
 
 ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
@@ -104,7 +104,7 @@ ENVIRONMENTS: Mapping[str, Preset] = MappingProxyType(
 
 
 def presets(agent: str) -> dict[str, Mapping[str, Any]]:
-    """Returns the settings of each preset that an agent can take, by name."""
+    """Returns the settings of each preset available to an agent, by preset name."""
     config, found = config_class(agent), {env: each.settings for env, each in ENVIRONMENTS.items()}
     if (taken := config.FROM_ENVIRONMENTS) is not None:
         found = {env: {n: v for n, v in found[env].items() if n in taken} for env in found}
@@ -114,19 +114,19 @@ def presets(agent: str) -> dict[str, Mapping[str, Any]]:
 def with_preset(
     agent: str, given: Mapping[str, Any], env: str, preset: str | None
 ) -> tuple[dict[str, Any], str]:
-    """Adds the settings of a preset that have an effect to those given, which take precedence.
+    """Adds the effective settings of a preset to the given settings, which take precedence.
 
     Args:
         agent: Name of the agent.
-        given: Settings by name; `preset` among them names a preset.
-        env: The environment, by its name.
-        preset: The preset where none is given; None for none.
+        given: Settings by name. The entry `preset`, if present, names the preset.
+        env: Name of the environment.
+        preset: Preset to use if `given` names none; None for no preset.
 
     Returns:
-        The settings, and a line that describes the preset, "" without one.
+        The settings and a description of the preset, "" without one.
 
     Raises:
-        RunError: If there is no such preset.
+        RunError: If the preset does not exist.
     """
     settings = dict(given)
     name = settings.pop("preset", preset)

@@ -1,4 +1,4 @@
-"""What a run saw, as the replay buffer of its newest checkpoint holds it."""
+"""Observations in the replay buffer of a run's newest checkpoint."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from eagerly.storage.run import Run
 
 
 def replayed_rows(run: Run, observations: Observations, actions: Actions, count: int) -> np.ndarray:
-    """Reads observations `[n, O]` of the replay buffer in the newest checkpoint, evenly spread.
+    """Reads evenly spaced observations `[n, O]` from the newest checkpoint's replay buffer.
 
     Args:
         run: The run.
-        observations: How they are laid out.
-        actions: How actions are.
-        count: How many at most.
+        observations: Layout of the observations.
+        actions: Layout of the actions.
+        count: Maximum number of observations.
 
     Returns:
-        The observations; none if the run has no replay buffer, because its directory was copied
-        without it, for example.
+        The observations. Empty if the run has no replay buffer, for example because its directory
+        was copied without it.
 
     Raises:
-        RunError: If there is no checkpoint whose replay buffer is as it was written.
+        RunError: If there is no checkpoint with an intact replay buffer.
     """
     newest = required_checkpoint(run.path, with_replay=False)
     if not any(newest.files.is_file(segment.path) for segment in newest.manifest.replay):

@@ -1,4 +1,4 @@
-"""Run directories: which settings a run has, and what continuing it may change."""
+"""Run directories: the settings of a run, and which of them may change on resuming."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ from eagerly.storage.trust import (
 _log = logging.getLogger(__name__)
 FORMAT = 6
 _LEFT_BY_A_RUN_THAT_NEVER_BEGAN = {"lock", "config.json.tmp"}
-# Settings that are checked where they take effect; all others when the run is opened.
+# Checked when these settings take effect; all others are checked when the run is opened.
 _CHECKED_LATER = {"env", "env_kwargs", "init_from", "collectors", "num_collectors"}
-# None may be a link; the outer ones are looked at first.
+# None of these may be a link. Parents come first.
 _FOLDERS = ["checkpoints", "checkpoints/*", "replay", "videos"]
 _FOLDERS += ["plugins", "plugins/profile", "plugins/profile/*"]
 
 
 @dataclass
 class Run:
-    """A run as it was opened: its directory and its settings.
+    """An opened run: its directory and settings.
 
     Attributes:
-        path: The run directory; it exists once `write` was called.
+        path: The run directory. `write` creates it.
         agent: Name of the agent.
         config: Settings of the run.
         agent_config: Settings of the agent.
-        is_new: Whether nothing of it is on disk yet.
-        made_up: Whether the path was made up, so that it must be nobody else's.
-        overridden: The settings that are being overridden: name to saved and new value.
-        history: What was overridden before, and when: kept in `config.json`.
-        preset: Which preset stands under the settings of a new run, in words.
-        trusts_init_from: Whether the user trusts the run directory that `init_from` names.
-        untrusted: Settings that reach outside the process (`trust.outside_settings`), that only its
-            directory sets, and that the user has not vouched for.
+        is_new: Whether nothing has been written to disk yet.
+        made_up: Whether the path was generated, so that no other run may use it.
+        overridden: Settings being overridden: name to saved and new value.
+        history: Earlier overrides and their times, as stored in `config.json`.
+        preset: Description of the preset used by a new run.
+        trusts_init_from: Whether the user trusts the run directory named by `init_from`.
+        untrusted: Settings that reach outside the process (`trust.outside_settings`), come only
+            from the directory, and are not trusted by the user.
     """
 
     path: Path
@@ -87,23 +87,22 @@ class Run:
 
     @property
     def agent_module(self) -> str | None:
-        """The module of an agent of the user's own; None for a registered one."""
+        """The module of a custom agent; None for a registered one."""
         return self.agent.partition(":")[0] if ":" in self.agent else None
 
     def overridden_at(self) -> list[int]:
-        """The steps at which settings were overridden before."""
+        """Returns the steps at which settings were overridden before."""
         return [int(entry["steps"]) for entry in self.history]
 
     def settings(self) -> dict[str, Any]:
-        """All settings, of run and agent, by name."""
+        """Returns all settings, of run and agent, by name."""
         return as_saved(self.config, self.agent_config)
 
     def environment(self) -> EnvironmentMaker:
-        """Finds the environment of the run; a package that its directory names is imported.
+        """Returns the factory of the run's environment, and imports its package if needed.
 
         Raises:
-            RunError: If nobody has vouched for what the directory names, or there is no such
-                environment.
+            RunError: If the environment is untrusted or does not exist.
         """
         self.check_trusted("env", "env_kwargs")
         config, run_dir = self.config, None if self.is_new else self.path
@@ -113,16 +112,15 @@ class Run:
         """Checks that these settings may take effect.
 
         Raises:
-            RunError: If one of them is `untrusted`.
+            RunError: If one is `untrusted`.
         """
         if asked := self.untrusted.keys() & set(settings):
             raise _trust_error(self.path, self.untrusted, asked)
 
     def trust(self) -> None:
-        """Remembers the run as the user's own; logs a warning if that is impossible.
+        """Records that the user trusts this run; logs a warning if that is impossible.
 
-        A run with settings that the user has not vouched for, because they had no effect, is not
-        remembered.
+        A run with untrusted settings, which have had no effect, is not recorded.
         """
         named = outside_settings(self.document())
         try:
@@ -135,15 +133,16 @@ class Run:
             )
 
     def lock(self) -> None:
-        """Keeps the directory of a run that is on disk for this process, until `unlock`.
+        """Locks the existing run directory for this process, until `unlock`.
 
         Raises:
-            RunError: If another process has it, or the directory cannot be written.
+            RunError: If another process holds the lock, the directory contains links, or it cannot
+                be written.
         """
         for pattern in _FOLDERS:
             for path in self.path.glob(pattern):
                 if path.is_symlink():
-                    # What is removed and written there could belong to something else.
+                    # Files that are removed or written there could belong to something else.
                     raise RunError(f"{path} {LINK}")
         if self._lock is None:
             try:
@@ -152,7 +151,7 @@ class Run:
                 raise RunError(f"{self.path} cannot be used: {error}") from error
 
     def check_lock(self) -> None:
-        """Checks that the directory is still the one that was locked.
+        """Checks that the directory is still the locked one.
 
         Raises:
             OSError: If it is not.
@@ -161,13 +160,13 @@ class Run:
             self._lock.check()
 
     def unlock(self) -> None:
-        """Frees the directory; nothing happens where it is free."""
+        """Unlocks the directory, if it is locked."""
         if self._lock:
             self._lock.close()
             self._lock = None
 
     def document(self) -> dict[str, Any]:
-        """Returns what `config.json` holds."""
+        """Returns the content of `config.json`."""
         return {
             "format": FORMAT,
             "agent": self.agent,
@@ -176,22 +175,22 @@ class Run:
         }
 
     def write(self, steps: int = 0) -> None:
-        """Locks the directory, making it if it is new, and writes `config.json`.
+        """Locks the directory, creating it if needed, and writes `config.json`.
 
-        The run is remembered as the user's own, see `trust`.
+        Also records that the user trusts the run; see `trust`.
 
         Args:
-            steps: Environment steps done, to be recorded beside what is overridden.
+            steps: Environment steps completed, recorded with the overrides.
 
         Raises:
-            RunError: If another process has the directory.
+            RunError: If another process holds the lock, or has created the run in the meantime.
         """
         self._make_directory()
         self.lock()
         if self.is_new and (self.path / "config.json").exists():
             self.unlock()
             raise RunError(f"{self.path} was begun by another process meanwhile: try again")
-        # After a fall back to an older checkpoint an override acts from there on.
+        # After falling back to an older checkpoint, an override applies from there on.
         self.history = [entry | {"steps": min(entry["steps"], steps)} for entry in self.history]
         if self.overridden:
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -223,25 +222,26 @@ def open_run(
     override: bool = False,
     trust: bool = False,
 ) -> Run:
-    """Opens the run in a directory, or plans a new one. Nothing is written.
+    """Opens the run in a directory, or prepares a new one. Nothing is written.
 
     Settings of the directory that reach outside the process (`trust.OUTSIDE`) take effect only if
-    they are given here, too, if this user has trained the run there, or with `trust`. A module is
-    never imported from the directory itself.
+    they are also given here, if this user trained the run there, or with `trust`. Modules are never
+    imported from the directory itself.
 
     Args:
-        path: The run directory; None makes up a fresh one under `runs/`.
-        agent: Name of the agent; None only continues.
-        given: The settings that the user gave, by name; `preset` stands for those of one of
-            `presets`, over which the others go: in a new run that of the environment, unless
-            another is named. In a saved run the others keep their saved values; what was given
-            must agree with it, unless it cannot change the result.
-        override: Whether settings that differ are accepted, and recorded.
-        trust: Whether all settings of the directory may take effect, even if another user made it.
+        path: The run directory; None generates a new one under `runs/`.
+        agent: Name of the agent; None opens existing runs only.
+        given: Settings given by the user, by name. `preset` names one of `presets`, which other
+            settings override; a new run uses the preset of its environment by default. In a saved
+            run, settings that are not given keep their saved values. Given ones must match these,
+            unless they cannot affect the result.
+        override: Whether to accept and record settings that differ.
+        trust: Whether all settings of the directory may take effect, even if another user created
+            it.
 
     Raises:
-        RunError: If the directory is not a run, or a run that differs; if it names what nobody has
-            vouched for; a setting is out of range.
+        RunError: If the directory is not a run, its settings differ, it names untrusted code, or a
+            setting is invalid.
     """
     path = None if path is None else Path(path)
     _check_env(given.get("env"))
@@ -276,7 +276,7 @@ def open_run(
 
 
 def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]) -> None:
-    """Raises a `RunError` if a setting that was given has no effect."""
+    """Raises a `RunError` if a given setting has no effect."""
     try:
         config.check_effect(given)
         agent_config.check_effect(given)
@@ -285,7 +285,7 @@ def _check_effect(config: RunConfig, agent_config: Any, given: Mapping[str, Any]
 
 
 def _check_env(env: Any) -> None:
-    """Raises a `RunError` if an environment is given in place of what creates it."""
+    """Raises a `RunError` if `env` is an instance instead of an id or factory."""
     if isinstance(env, gymnasium.Env):
         raise RunError(
             "env must be a Gymnasium id, or a class or function that returns a new environment in "
@@ -296,7 +296,7 @@ def _check_env(env: Any) -> None:
 
 
 def _check_path(path: Path) -> None:
-    """Refuses a path that the system, or TensorFlow, cannot take.
+    """Checks that the operating system and TensorFlow accept a path.
 
     Raises:
         RunError: If it is not UTF-8, or too long.
@@ -354,7 +354,7 @@ def _continued(
 def _check_fixed(
     path: Path, agent: str, saved: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
-    """Raises a `RunError` if a setting that a saved run keeps for good has another value."""
+    """Raises a `RunError` if an immutable setting of a saved run would change."""
     known, values = declared_settings(agent), SimpleNamespace(**saved)
     for name in given.keys() & known.keys():
         why, fixed = "its checkpoints depend on it", known[name].immutable
@@ -372,28 +372,28 @@ def _check_fixed(
 def _untrusted_settings(
     path: Path, agent: str, named: Mapping[str, Any], given: Collection[str], trusted: bool
 ) -> dict[str, Any]:
-    """Decides which settings of a run directory may take effect, before anything is imported.
+    """Returns the untrusted settings of a run directory, before anything is imported.
 
     Args:
         path: The run directory.
-        agent: Its agent.
+        agent: Name of its agent.
         named: Its settings that reach outside the process.
-        given: Names of the settings that the user gave; what stands there is the user's own.
+        given: Names of the settings given by the user, which are trusted.
         trusted: Whether the user trusts the directory.
 
     Returns:
-        The settings that nobody has vouched for. They are checked where they take effect.
+        The untrusted settings. They are checked when they take effect.
 
     Raises:
-        RunError: If one of these takes effect when a run is opened, or a module lies in the
-            directory or is not found.
+        RunError: If an untrusted setting takes effect when a run is opened, or a module is missing
+            or inside the directory.
     """
     alone = {name: value for name, value in named.items() if name not in given}
     for role, module in modules_of(alone).items():
         try:
             check_outside(module, path)
         except (ImportError, ValueError) as error:
-            if role == "env":  # reported when it is made
+            if role == "env":  # reported when it is created
                 continue
             raise RunError(
                 f"{role} {named[role]} of {path} cannot be imported: {error}. Run from the "
@@ -410,9 +410,9 @@ def _untrusted_settings(
 
 
 def _unbounded(agent: str, saved: Mapping[str, Any]) -> set[str]:
-    """Returns an agent's settings without choices and upper bound that differ from their defaults.
+    """Returns non-default settings of an agent that have neither choices nor an upper bound.
 
-    `build` refuses those that it does not declare.
+    `build` rejects undeclared settings.
     """
     return {
         name
@@ -433,22 +433,20 @@ def _trust_error(path: Path, named: Mapping[str, Any], asked: Set[str]) -> RunEr
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Reads what a run directory is of, without opening it: agent, and what makes its result.
-
-    Settings that cannot change a result are left out.
+    """Reads the agent and the settings that affect the result, without opening the run.
 
     Raises:
-        RunError: If it is no run directory, or damaged.
+        RunError: If the directory is damaged, or not a run.
     """
     document = read_document_of(path)
     return _of_result(document["agent"], document["settings"])
 
 
 def whole_settings(path: Path, *, trust: bool = False) -> dict[str, Any]:
-    """Reads the same with the defaults of settings that are younger than the run.
+    """Reads the same as `read_settings`, with defaults for settings that are newer than the run.
 
     Raises:
-        RunError: As `open_run`, with which the agent is imported.
+        RunError: If `open_run` fails, which imports the agent.
     """
     run = open_run(path, None, {}, trust=trust)
     if trust:
@@ -461,10 +459,10 @@ def _of_result(agent: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_document_of(path: Path) -> dict[str, Any]:
-    """Reads what `config.json` holds, without opening the run.
+    """Reads the content of `config.json`, without opening the run.
 
     Raises:
-        RunError: If it is no run directory, or damaged.
+        RunError: If the directory is damaged, or not a run.
     """
     if not _is_run(path):
         raise RunError(f"{path} is not a run directory")
@@ -482,14 +480,14 @@ def _is_run(path: Path) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether nothing stands there but what a run leaves that is killed before it begins."""
+    """Returns whether a directory has no files except those of a run killed before it began."""
     if not path.is_dir():
         return False
     return {entry.name for entry in path.iterdir()} <= _LEFT_BY_A_RUN_THAT_NEVER_BEGAN
 
 
 def _read(path: Path, level: int) -> dict[str, Any]:
-    """Reads `config.json`; if it is damaged, what the newest manifest keeps of it, and logs so."""
+    """Reads `config.json` or, if damaged, the copy in the newest manifest; logs the damage."""
     name = path / "config.json"
     try:
         document = _checked(unsealed(read_document(RunFiles(path), "config.json")))
@@ -506,7 +504,7 @@ def _read(path: Path, level: int) -> dict[str, Any]:
 def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
     for manifest in reversed(published(path)):
         try:
-            document = _checked(manifest.config)  # under the manifest's checksum
+            document = _checked(manifest.config)  # verified by the manifest's checksum
         except ValueError:
             continue
         taken = f"the settings are those of the checkpoint of step {manifest.steps}"
@@ -516,11 +514,11 @@ def _of_a_manifest(path: Path, why: str, level: int) -> dict[str, Any]:
 
 
 def _checked(document: dict[str, Any]) -> dict[str, Any]:
-    """Checks what a `config.json` held, before any of it is believed.
+    """Validates the structure of the content of `config.json`.
 
     Raises:
-        ValueError: If it is not a run's.
-        RunError: If another version of eagerly wrote it.
+        ValueError: If the content is not that of a run.
+        RunError: If another release of eagerly wrote it.
     """
     kinds = {"format": int, "agent": str, "settings": dict, "history": list}
     if unknown := document.keys() - kinds.keys():
@@ -540,14 +538,14 @@ def _check(document: dict[str, Any]) -> None:
 
 
 def _made_up_path(agent: str, config: RunConfig) -> Path:
-    """Makes up a readable directory: `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
+    """Returns a readable path, such as `runs/td3-HalfCheetah-v5-0-20261120-184500`."""
     name = readable_name(agent, environment_name(config.env))
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{name}-{config.seed}-{stamp}"
 
 
 def readable_name(agent: str, env: str) -> str:
-    """Names runs of an agent in an environment, as a folder can be called: `td3-HalfCheetah-v5`.
+    """Returns a readable name for runs of an agent in an environment: `td3-HalfCheetah-v5`.
 
     Args:
         agent: Name of the agent.

@@ -1,4 +1,4 @@
-"""The settings of a run and its agent together: as typed, as saved, as compared."""
+"""The combined settings of a run and its agent: building, saving and formatting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def declared_settings(agent: str) -> dict[str, Setting]:
     """Returns the declarations of all settings of a run with this agent, by name.
 
     Raises:
-        RunError: If the agent cannot be imported, or declares a setting of a run.
+        RunError: If the agent cannot be imported, or redeclares a run setting.
     """
     try:
         config = config_class(agent)
@@ -35,13 +35,13 @@ def declared_settings(agent: str) -> dict[str, Setting]:
 
 
 def new_run_defaults(agent: str) -> dict[str, Any]:
-    """Returns the defaults of all settings of a new run with this agent, without a preset."""
+    """Returns the defaults of all settings for a new run with this agent, without a preset."""
     defaults = {name: each.default for name, each in declared_settings(agent).items()}
     return {**defaults, **config_class(agent).RUN_DEFAULTS}
 
 
 def as_saved(*configs: Any) -> dict[str, Any]:
-    """Returns settings in their saved form, with factories by name."""
+    """Returns settings in their saved form, with factories replaced by their names."""
     return {
         name: factory_name(value) if callable(value) else value
         for config in configs
@@ -52,12 +52,12 @@ def as_saved(*configs: Any) -> dict[str, Any]:
 def build(
     agent: str, settings: Mapping[str, Any], *, is_new: bool = False
 ) -> tuple[RunConfig, Any]:
-    """Constructs the settings of a run and of its agent.
+    """Builds the settings of a run and of its agent.
 
     With `is_new`, missing settings take the defaults of a new run with this agent.
 
     Raises:
-        RunError: If one is unknown, missing or out of range.
+        RunError: If a setting is unknown, missing or out of range.
     """
     known, config = declared_settings(agent), config_class(agent)
     values = {**config.RUN_DEFAULTS, **settings} if is_new else settings
@@ -74,11 +74,11 @@ def build(
 
 
 def check_saved(document: Mapping[str, Any]) -> RunConfig:
-    """Checks a `config.json` without importing its agent. Returns the settings of the run.
+    """Validates `config.json` without importing the agent, and returns the run settings.
 
     Raises:
-        ValueError: If a setting of the run is missing or wrong, or an agent or a factory has no
-            valid name.
+        ValueError: If a run setting is missing or invalid, or the name of an agent or factory is
+            invalid.
     """
     settings, agent = document["settings"], document["agent"]
     if wrong := sorted(_RESERVED & settings.keys()):
@@ -100,7 +100,7 @@ def format_setting(value: Any) -> str:
 
 
 def flag_words(given: Mapping[str, Any]) -> list[str]:
-    """Returns settings, values by name, as the words of a command line."""
+    """Returns settings, values by name, as command-line arguments."""
     words = []
     for name, value in given.items():
         flag = flag_name(name)

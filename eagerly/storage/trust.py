@@ -1,10 +1,10 @@
-"""Which settings of a run directory act by themselves, and which ones need the user's consent.
+"""Determines which settings of a run directory need the user's consent.
 
-A run directory may come from anyone. Only the settings in `INSIDE` take effect because a directory
-sets them: they change numbers inside the process. Every other setting can reach outside it: a
-module, an address, a file, a number of processes. The user must set it, too, trust the directory,
-or have trained it: training remembers the directory, by its path, these settings and where the
-modules lie, in a list of the user's own.
+A run directory may come from anyone. By itself, it can set only the settings in `INSIDE`, which
+affect numbers inside the process. All other settings can reach outside: a module, an address, a
+file, a number of processes. For these, the user must give the setting as well, trust the directory,
+or have trained it. Training adds the directory's path, these settings and the locations of the
+modules to a per-user list.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from eagerly.workers.group_specs import HERE, PROCESSES, RAY
 
 FACTORIES = ("actor", "critic", "models")
 IMPORTED = ("agent", "env", *FACTORIES)
-_SHOWN = 200  # characters of what a stranger's run names
+_SHOWN = 200  # characters shown of an untrusted value
 
-# Numbers, booleans, choices, and names of entries. Each is bounded and stays inside the process.
+# Numbers, booleans, choices and entry names: bounded, and without effect outside the process.
 _INSIDE = """
 check_env steps stop_at_return seed num_envs group_size rollout_steps policy_lag
 allow_different_collectors discount warmup_steps replay_ratio updates_per_call replay_capacity
@@ -56,12 +56,13 @@ INSIDE = frozenset(_INSIDE.split())
 
 
 def outside_settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a run that reach outside the process, so that someone must vouch.
+    """Returns the settings of a run that reach outside the process and need consent.
 
-    A setting that is in neither table belongs to a custom agent, and its effect is unknown.
+    Settings in neither table belong to a custom agent. Their effect is unknown, so they are
+    included.
 
     Args:
-        document: What `config.json` holds, checked.
+        document: Validated content of `config.json`.
     """
     settings = {"agent": document["agent"], **document["settings"]}
     return {
@@ -72,7 +73,7 @@ def outside_settings(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def modules_of(named: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the module of each name that is one's, by the setting that names it."""
+    """Maps settings to the modules that they name."""
     return {
         role: value.rpartition(":")[0] if role == "env" else value.partition(":")[0]
         for role, value in named.items()
@@ -89,12 +90,12 @@ def _is_factory(name: str) -> bool:
     return ":" in name and not name.startswith(FACTORY)
 
 
-# For each setting that can reach outside the process: returns whether a value does.
+# Settings that can reach outside the process, with functions that return whether a value does.
 OUTSIDE: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
     {
         "agent": lambda name: ":" in name,
         "env": _is_package,
-        "env_kwargs": bool,  # their effect is known to the environment only
+        "env_kwargs": bool,  # only the environment knows their effect
         "init_from": bool,
         "collectors": lambda kind: kind != HERE,
         "num_collectors": bool,
@@ -108,21 +109,21 @@ def _is_unknown(value: Any) -> bool:
 
 
 def _plugins() -> set[str]:
-    """The modules that installed distributions let Gymnasium import whenever it is imported."""
+    """Returns the modules of plugins, which Gymnasium imports automatically."""
     found = importlib.metadata.entry_points(group="gymnasium.envs")
     return {plugin.module.removesuffix(".__init__") for plugin in found}
 
 
 def is_trusted(path: Path, named: Mapping[str, Any]) -> bool:
-    """Whether this user has trained the run at this path while it named the same."""
+    """Returns whether this user trained the run at this path with the same settings and modules."""
     return RunFiles(_list()).is_file(_entry(path, named))
 
 
 def trust(path: Path, named: Mapping[str, Any]) -> None:
-    """Remembers a run directory, and what it names.
+    """Adds a run directory and its settings to the user's list of trusted runs.
 
     Raises:
-        OSError: If the user's list cannot be written.
+        OSError: If the list cannot be written.
     """
     entry = {"path": str(path.resolve()), "names": named, "places": _places(named)}
     folder = _list()
@@ -132,7 +133,7 @@ def trust(path: Path, named: Mapping[str, Any]) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Creates a folder and its missing parents with mode 0700, regardless of the umask."""
+    """Creates a directory and its missing parents with mode 0700, regardless of the umask."""
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -149,7 +150,7 @@ def _entry(path: Path, named: Mapping[str, Any]) -> str:
 
 
 def _places(named: Mapping[str, Any]) -> dict[str, str]:
-    """Where each module lies, as in another working directory the same name may be another's."""
+    """Returns the location of each module, because a name can mean another module elsewhere."""
     places = {}
     for role, module in modules_of(named).items():
         try:
@@ -160,7 +161,7 @@ def _places(named: Mapping[str, Any]) -> dict[str, str]:
 
 
 def described(named: Mapping[str, Any]) -> str:
-    """Describes the effects of these run-directory settings."""
+    """Returns a description of what these run directory settings would do."""
     found = _collection(named)
     if places := _places(named):
         imports = (
