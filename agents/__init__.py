@@ -1,7 +1,7 @@
-"""What learns: the agents, their pure losses and their settings.
+"""Agents, their pure losses and their settings.
 
-An agent is registered by one line below and imported when it is asked for: its settings without
-TensorFlow, its algorithm with it.
+An agent is registered by one line below and imported on first use. Its settings are imported
+without TensorFlow, its algorithm with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from eagerly.errors import RunError
 from eagerly.importing import import_module, split_name
 
-# Name: class, and class of its settings.
+# Agent name: (agent class, settings class).
 _AGENTS = {
     "ddpg": ("ddpg:DDPG", "ddpg_config:DDPGConfig"),
     "td3": ("td3:TD3", "td3_config:TD3Config"),
@@ -21,18 +21,18 @@ _AGENTS = {
 
 
 def agent_names() -> tuple[str, ...]:
-    """Lists the registered agents."""
+    """Returns the names of the registered agents."""
     return tuple(_AGENTS)
 
 
 def agent_class(name: str) -> Any:
-    """Imports an agent.
+    """Imports an agent class.
 
     Args:
-        name: A registered name, or "module:Class" for an agent of the user.
+        name: A registered name, or "module:Class" for a custom agent.
 
     Raises:
-        ValueError: If no agent has that name, or what it names is none.
+        ValueError: If the name is unknown, cannot be imported or is not an agent class.
     """
     if name in _AGENTS:
         return _registered(_AGENTS[name][0])
@@ -55,10 +55,10 @@ def agent_name(agent: str | type) -> str:
     """Returns the name by which a run imports an agent.
 
     Args:
-        agent: The name itself, or the class.
+        agent: The agent class, or its name, which is returned unchanged.
 
     Raises:
-        RunError: If the class cannot be imported by a name.
+        RunError: If the class cannot be imported by name.
     """
     if isinstance(agent, str):
         return agent
@@ -76,13 +76,13 @@ def agent_name(agent: str | type) -> str:
 
 
 def config_class(name: str) -> Any:
-    """Imports the settings class of an agent; a registered one's without TensorFlow.
+    """Imports an agent's settings class, without TensorFlow if the agent is registered.
 
     Args:
-        name: As `agent_class` takes it.
+        name: As in `agent_class`.
 
     Raises:
-        ValueError: As `agent_class` does.
+        ValueError: As in `agent_class`.
     """
     return _registered(_AGENTS[name][1]) if name in _AGENTS else agent_class(name).Config
 

@@ -1,4 +1,4 @@
-"""Builds the default modules: an actor and critics, each with a target."""
+"""Default modules: an actor and critics, each with a target network."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from eagerly.agents.modules import Module, Modules
 
 
 def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
-    """Builds the modules `actor` and `critic`, each with an optimiser of its own.
+    """Builds the modules `actor` and `critic`, each with its own optimizer.
 
     Args:
-        builder: Builds the models, twice for the targets; its settings are those of an agent.
-        targets: Whether each has a target.
+        builder: Builds the models, and a second set for the targets.
+        targets: Whether each module has a target network.
 
     Raises:
-        ValueError: If models are not what an agent asks of them.
+        ValueError: If a custom model is invalid, or `shared_gradient` does not suit the models.
     """
     config = builder.config
     models = builder.models()
@@ -42,7 +42,7 @@ def actor_critic(builder: ModelBuilder, *, targets: bool = True) -> Modules:
 
 
 def _learned(actor: Any, critic: Any, shared_gradient: str) -> tuple[list[Any], list[Any]]:
-    """Lists the variables that the actor's loss moves, and those that the critics' does."""
+    """Returns the variables trained by the actor's loss and by the critics' loss."""
     of_actor, of_critic = actor.trainable_variables, critic.trainable_variables
     shared = {id(v.value) for v in of_actor} & {id(v.value) for v in of_critic}
     if shared_gradient != "critic" and not shared:

@@ -1,4 +1,4 @@
-"""Adam in one pass over each variable."""
+"""Adam with one fused operation per variable."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import tensorflow as tf
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam whose step is one operation for each variable instead of a dozen.
+    """Keras' Adam with one fused operation per variable instead of a dozen.
 
-    Its variables are those of Keras. θ ← θ - α √(1-β₂ᵗ)/(1-β₁ᵗ) · m / (√v + ε̂), the form at the
-    end of section 2 of Kingma and Ba 2015, with m and v updated first.
+    The variables are those of Keras. The step is θ ← θ - α √(1-β₂ᵗ)/(1-β₁ᵗ) · m / (√v + ε̂), with m
+    and v updated first: the form at the end of section 2 of Kingma and Ba 2015.
     """
 
     def update_step(
         self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
-        """Moves one variable and its two averages."""
+        """Updates one variable and its two moment estimates."""
         dtype, index = variable.dtype, self._get_variable_index(variable)
         beta1, beta2 = (tf.constant(beta, dtype) for beta in (self.beta_1, self.beta_2))
         step = tf.cast(self.iterations.value + 1, dtype)

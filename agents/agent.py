@@ -1,4 +1,4 @@
-"""What every agent is: modules, exploration, acting, and updates in one compiled call."""
+"""The base class of agents: modules, exploration, acting and compiled updates."""
 
 from __future__ import annotations
 
@@ -49,47 +49,49 @@ from eagerly.state import Saved
 
 
 class Agent(Algorithm, Saved):
-    """An algorithm that acts, learns in compiled calls, and is saved.
+    """Base class of agents: an algorithm that acts, learns in compiled calls and can be saved.
 
-    A file of its own adds settings and `update`; `Algorithm` has what else it can say.
+    A new agent is a subclass in a separate file, with its settings and `update`. `Algorithm`
+    documents the other methods to override.
 
-    Create it for an environment, `TD3(env, n_step=3)`, or for two spaces,
+    Create an agent for an environment, `TD3(env, n_step=3)`, or for two spaces,
     `TD3(observation_space, action_space, n_step=3)`.
 
     Args:
-        env: An environment, of which only the spaces are read; or the space of observations.
-        action_space: The space of actions, if the first argument is a space. Inside the agent, an
+        env: An environment, which is only used for its spaces, or an observation space.
+        action_space: The action space, if the first argument is a space. Within the agent, an
             action is A numbers in [-1, 1].
-        config: The settings; None for their defaults.
+        config: The settings; None: the defaults.
         seed: Seed of the initial weights and of all noise, at least 0.
-        **settings: Settings by name, which take precedence over those of `config`.
+        **settings: Individual settings, which take precedence over `config`.
 
     Attributes:
         seed: As given.
-        Config: The dataclass of its settings.
-        Builder: What builds actor and critics.
-        observations: How observations are laid out as rows.
-        actions: How actions are.
-        inputs: How rows of the replay buffer become batches.
-        outputs: Makes, of an update's random numbers, what the actor's outputs are in it.
-        modules: Networks, their targets and optimisers, by name.
-        learner: Makes the updates.
-        acting: The model that acts and is saved as the policy: the module `policy`, or `actor`.
-        policy: Calls it on NumPy observations.
-        checkpoint: Everything that is learned and kept, as it is written to files and read back.
-        normalization: What observations go through before any network, or None.
-        rewards: What rewards go through before any update.
+        Config: The settings class.
+        Builder: The class that builds actor and critics.
+        observations: The layout of observations as rows.
+        actions: The layout of actions.
+        inputs: Converts replay buffer rows to batches.
+        outputs: Creates the `ActionHeadOps` of an update from its random numbers.
+        modules: Networks with their targets and optimizers, by name.
+        learner: Runs the updates.
+        acting: The model that acts and is saved as the policy: the network of the module `policy`,
+            or else of `actor`.
+        policy: Calls `acting` on NumPy observations.
+        checkpoint: Saves and restores all networks, optimizers and the update counter.
+        normalization: Normalizes observations for all networks, or None.
+        rewards: Scales the rewards of batches.
 
     Raises:
-        TypeError: If the first two arguments are neither an environment nor two spaces, or a
-            setting is unknown.
-        ValueError: If a space is not supported, a setting is invalid or has no effect.
+        TypeError: If the first two arguments are neither an environment nor two spaces, `config`
+            has the wrong type or a setting is unknown.
+        ValueError: If a space is not supported, or a setting is invalid or has no effect.
     """
 
     Config: ClassVar[type[AgentConfig]] = AgentConfig
     Builder: ClassVar[type[ModelBuilder]] = ModelBuilder
     _saved: ClassVar[tuple[str, ...]] = ("_statistics",)
-    _compared = ("updates",)  # of the networks, which `checkpoint` holds
+    _compared = ("updates",)  # must equal the count in `checkpoint`
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class Agent(Algorithm, Saved):
         self.checkpoint = VariableCheckpoint(updates=[self._counter], **self.modules.groups())
 
     def _needs_autograph(self) -> bool:
-        """Returns whether updates run code of a user, which may branch on tensors in Python."""
+        """Returns whether updates run user code, which may branch on tensors in Python."""
         classes = type(self), self.Builder
         if not all(each.__module__.startswith("eagerly.") for each in classes):
             return True
@@ -153,11 +155,10 @@ class Agent(Algorithm, Saved):
         """Builds the modules.
 
         Raises:
-            ValueError: If a setting that differs from its default is for building, and was not
-                read.
+            ValueError: If a changed setting only affects building, and `build` did not read it.
         """
         if type(self).build is Algorithm.build and self.Builder is ModelBuilder:
-            return self.build(builder)  # separate seeds, and all settings are read
+            return self.build(builder)  # seeds each network, and reads all settings
         config = self.config
         self.config, read = recorded(config)
         builder.config = self.config
@@ -189,10 +190,11 @@ class Agent(Algorithm, Saved):
 
     @property
     def updates(self) -> int:
-        """Updates so far.
+        """The number of updates made so far.
 
         Raises:
-            RuntimeError: Within `update`, where it would be a constant of the traced program.
+            RuntimeError: If read within `update`, where it would be a constant of the traced
+                program.
         """
         if self._in_update:
             raise RuntimeError("in an update its number is phase.update, not self.updates")
@@ -210,36 +212,37 @@ class Agent(Algorithm, Saved):
 
     @property
     def layout(self) -> Layout:
-        """What a row of the replay buffer must hold."""
+        """The row layout that a replay buffer must have."""
         return self.inputs.layout
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """Chooses the actions that the acting model holds best, without exploration or memory.
+        """Returns greedy actions, without exploration noise or recurrent state.
 
         Args:
-            observations: `[N, O]`, as `observations.flatten` lays them out.
+            observations: `[N, O]`, as returned by `observations.flatten`.
 
         Returns:
-            `[N, A]`, float32, in [-1, 1]; `actions.to_environment` converts them. A function of
-            `observations` alone.
+            `[N, A]`, float32, in [-1, 1]; `actions.to_environment` converts them to environment
+            units. They depend on `observations` only.
 
         Raises:
-            ValueError: If the observations have another shape, or the policy has a memory, which
-                acts through `behavior`.
-            FloatingPointError: If an action is NaN, because a weight or an observation is.
+            ValueError: If the observations have another shape, or the policy is recurrent.
+                Recurrent policies act through `behavior`.
+            FloatingPointError: If an action is not finite, because a weight or an observation is
+                not.
         """
         check_rows(observations, self.layout.observation_size)
         return self.actions.decided(finite_scores(self.policy(observations), observations))
 
     def replay_buffer(self, capacity: int, *, seed: int | np.random.SeedSequence = 0) -> Buffer:
-        """Makes an empty replay buffer of what this agent learns from, drawn from by its sampler.
+        """Creates an empty replay buffer with this agent's row layout and sampler.
 
         Args:
-            capacity: Most rows kept; see `buffers.replay_buffer`.
-            seed: Seed of the sampling.
+            capacity: Maximum number of rows; see `buffers.replay_buffer`.
+            seed: Seed of the sampler.
 
         Raises:
-            TypeError: If such a buffer cannot take the agent's sampler.
+            TypeError: If `sampler` returns None or a sampler that this kind of buffer cannot use.
         """
         sampler = self.sampler(np.random.SeedSequence(seed) if isinstance(seed, int) else seed)
         if sampler is None:
@@ -247,10 +250,10 @@ class Agent(Algorithm, Saved):
         return replay_buffer(self.layout, capacity, sampler=sampler)
 
     def exploration(self, first: int = 0) -> Exploration:
-        """Makes the exploration of a group of environments, at its beginning.
+        """Creates the exploration noise of a group of environments, in its initial state.
 
         Args:
-            first: Number of the first environment of the group.
+            first: Index of the group's first environment.
         """
         config = self.config
         return Exploration(
@@ -265,10 +268,10 @@ class Agent(Algorithm, Saved):
         )
 
     def rollout_policy(self) -> RowPolicy | None:
-        """Returns a snapshot of the policy in NumPy, with which groups act by themselves.
+        """Returns a NumPy snapshot of the policy, so that environment groups act independently.
 
-        None where the agent acts in all environments itself: with a memory, with a model of which
-        there is no such thing, or where `behavior` is overridden.
+        Returns None if the agent must act in all environments itself: the policy is recurrent, the
+        model has no NumPy snapshot or `behavior` is overridden.
         """
         if type(self).behavior is not Agent.behavior or isinstance(self.policy, MemoryPolicy):
             return None
@@ -276,10 +279,10 @@ class Agent(Algorithm, Saved):
         return policy
 
     def behavior(self) -> BehaviorPolicy:
-        """Returns the policy that collects: the acting model with exploration noise.
+        """Returns the policy that collects data: the acting model with exploration noise.
 
-        Each one begins with the noise of the agent's seed. Where this method is overridden, what it
-        returns acts in all environments together.
+        Each returned policy restarts the noise from the agent's seed. If this method is overridden,
+        the policy that it returns acts in all environments together.
         """
         return BehaviorPolicy(
             self.policy,
@@ -291,20 +294,20 @@ class Agent(Algorithm, Saved):
         )
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned, once `checkpoint` was read.
+        """Restores the result of `state`, after `checkpoint` has been read.
 
-        The learning rates stay as the settings say.
+        Learning rates keep their configured values.
 
         Raises:
-            ValueError: If it is the state of another agent.
+            ValueError: If it is the state of a different agent.
         """
         self.refresh()
         super().restore(state)
 
     def refresh(self) -> None:
-        """Updates what depends on the variables, after they were changed from outside.
+        """Updates the state derived from the variables, after they were changed externally.
 
-        The learning rates stay as given.
+        Learning rates are reset to their configured values.
         """
         self.learner.updates = int(self._counter.numpy())
         self.policy.refresh()
@@ -312,25 +315,25 @@ class Agent(Algorithm, Saved):
             module.keep_learning_rate()
 
     def as_policy(self) -> Policy:
-        """Returns the current deterministic policy, in the units of the environment.
+        """Returns the current deterministic policy, in environment units.
 
-        A policy with custom networks changes with later updates; any other does not.
+        Later updates change it only if it has custom networks.
         """
         actor = self.policy.snapshot() or self.policy
         return Policy(actor, self.observations, self.actions, steps=0, which="latest")
 
     def save(self, path: str | Path) -> None:
-        """Writes the agent to a directory, from which `load` creates it again.
+        """Writes the agent to a directory, from which `load` restores it.
 
-        Networks, targets, optimizers, statistics and counters are saved, so that the next update
-        with the same transitions is the same. The replay buffer is not.
+        Networks, targets, optimizers, statistics and counters are saved, so that the next update on
+        the same transitions is identical. The replay buffer is not saved.
 
         Args:
-            path: The directory, which may hold an agent that was saved before.
+            path: The directory. An agent saved there before is replaced.
 
         Raises:
-            FloatingPointError: If a variable is not finite; nothing is written then.
-            OSError: If something cannot be written, or other files are in the directory.
+            FloatingPointError: If a variable is not finite; nothing is written.
+            OSError: If a file cannot be written, or the directory contains other files.
         """
         document = {
             "agent": _name(type(self)),
@@ -347,18 +350,18 @@ class Agent(Algorithm, Saved):
 
     @classmethod
     def load(cls, path: str | Path, **settings: Any) -> Self:
-        """Creates an agent from a directory that `save` wrote.
+        """Creates an agent from a directory written by `save`.
 
-        No code in the directory is executed. A factory of custom networks is not imported from its
-        name there: pass it again, as in `TD3.load(path, actor=make_actor)`.
+        No code in the directory is executed. Factories of custom networks are not imported by their
+        saved names: pass them again, as in `TD3.load(path, actor=make_actor)`.
 
         Args:
             path: The directory.
-            **settings: Settings that differ from the saved ones, such as factories or `mode`.
+            **settings: Settings that override the saved ones, such as factories or `mode`.
 
         Raises:
             OSError: If the files cannot be read.
-            ValueError: If they are not those of such an agent.
+            ValueError: If they do not contain an agent of this class.
         """
         document, state, prefix = saved_agent(Path(path), _name(cls))
         known = {n: tuple(v) if isinstance(v, list) else v for n, v in document["settings"].items()}
@@ -378,14 +381,14 @@ class Agent(Algorithm, Saved):
         return agent
 
     def scalars(self) -> dict[str, float]:
-        """Returns numbers of the agent as it is now, which curves show: ranges, if it has any."""
+        """Returns current values for the curves: quantization ranges, if the actor has any."""
         return self.acting.scalars() if isinstance(self.acting, Actor) else {}
 
     def another_policy(self) -> Model:
-        """Builds another model of the policy, which shares no variable with it.
+        """Builds a second acting model, which shares no variables with the first.
 
         Raises:
-            ValueError: If a factory of the user returns the same variables again.
+            ValueError: If a custom factory returns the same variables again.
         """
         found = self.Builder(self.config, *self._spaces, seed=self.seed).policy_actor()
         own = {id(variable.value) for variable in self.acting.variables}
@@ -397,24 +400,25 @@ class Agent(Algorithm, Saved):
         return found
 
     def policy_weights(self) -> dict[str, np.ndarray]:
-        """Copies the weights of the acting model, by their path."""
+        """Returns copies of the acting model's weights, by path."""
         return weights_by_path(self.acting)
 
     def get_weights(self) -> dict[str, np.ndarray]:
-        """Copies the weights of all networks and targets, by `group/path`.
+        """Returns copies of the weights of all networks and targets, by `group/path`.
 
-        The names are the same in every process; what networks share stands once. The statistics of
-        normalised observations and rewards are among them, as `observations/...` and `rewards/...`.
+        Names are the same in every process. Shared variables appear once. The statistics of
+        normalized observations and rewards are included as `observations/...` and `rewards/...`.
         """
         weights = {name: variable.numpy() for name, variable in self._weights().items()}
         return weights | self._statistics.arrays()
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `get_weights` returned; optimisers stay as they are.
+        """Sets all weights to the result of `get_weights`. Optimizers are unchanged.
 
         Raises:
-            ValueError: If they are the weights of other networks, naming what differs.
-            FloatingPointError: If a value is not finite. Nothing is taken over then.
+            ValueError: If names, shapes or dtypes differ, naming the difference; nothing is
+                changed.
+            FloatingPointError: If a value is not finite; nothing is changed.
         """
         check_weights(weights, self.get_weights())
         self._statistics.restore_arrays(weights)
@@ -431,17 +435,17 @@ class Agent(Algorithm, Saved):
         }
 
     def train(self, buffer: Buffer, updates: int) -> dict[str, np.ndarray]:
-        """Makes `updates` updates in one compiled call.
+        """Runs `updates` updates in one compiled call.
 
-        Each new number of updates is traced and compiled once more, which takes seconds.
+        Each new value of `updates` is traced and compiled once, which takes seconds.
 
         Returns:
-            For each metric its values in the updates that returned it.
+            Each metric's values, one for each update that returned it.
 
         Raises:
-            ValueError: If the buffer holds transitions of other sizes, or none; if observations or
-                rewards are to be normalised and none was counted; if `updates` does not divide a
-                number of updates after which something happens between calls.
+            ValueError: If the buffer is empty or has another layout; if observations or rewards are
+                normalized but have no statistics yet; if targets would have to be copied during the
+                call (see `Learner.check_call`).
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         if buffer.layout != self.inputs.layout:
@@ -459,10 +463,10 @@ def _name(kind: type) -> str:
 def _spaces_of(
     env: Any, action_space: gymnasium.Space | None
 ) -> tuple[gymnasium.Space, gymnasium.Space]:
-    """Returns the spaces of an environment, or two spaces unchanged.
+    """Returns the spaces of an environment, or two given spaces unchanged.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If the arguments are neither.
     """
     if isinstance(env, gymnasium.Space) and isinstance(action_space, gymnasium.Space):
         return env, action_space

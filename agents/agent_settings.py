@@ -1,4 +1,4 @@
-"""The settings that every agent has, by group, and what they require to have an effect."""
+"""The settings shared by all agents, by group, and the conditions under which they take effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.policies.operations import ACTIVATIONS
 from eagerly.settings import Group, Requirement, Settings, setting, when
 from eagerly.spaces.description import GOAL_ENTRIES, inner_spaces
 
-# Names of TensorFlow components, which declarations do not import.
+# Names of TensorFlow components: settings are declared without importing TensorFlow.
 MEMORIES = ("lstm", "gru", "attention")
 NO_MEMORY = "none"
 CONSTANT = "constant"
@@ -39,7 +39,7 @@ PRECISIONS = ("float32", "float64", "mixed_bfloat16")
 
 
 def _unless_replaced(*networks: str) -> Requirement:
-    """Requires that at least one of these networks is not a custom model."""
+    """Requires that at least one of `networks` is not a custom model."""
 
     def unmet(config: Any, spaces: Any) -> str | None:
         replaced = config.models or all(getattr(config, network) for network in networks)
@@ -49,7 +49,7 @@ def _unless_replaced(*networks: str) -> Requirement:
 
 
 def _unless_models(needed: Requirement) -> Requirement:
-    """Requires this, unless one factory makes all networks."""
+    """Requires `needed`, unless one factory creates all networks."""
     return Requirement(
         f"for your own `models`, or {needed.text}",
         lambda config, spaces: None if config.models else needed.unmet(config, spaces),
@@ -60,7 +60,7 @@ def _for_observations(what: str, there: Callable[[Any], Any]) -> Requirement:
     """Requires observations for which `there` returns a true value."""
 
     def unmet(config: Any, spaces: Any) -> Any:
-        # Messages show the observations without ignored entries.
+        # Messages omit ignored entries.
         return None if spaces is None or there(spaces[0]) else spaces[0].kept_space
 
     return Requirement(f"for {what}", unmet)
@@ -85,7 +85,7 @@ _ON_DISCRETE = _for_actions("discrete actions", lambda actions: actions.choices)
 ON_CONTINUOUS = _for_actions("continuous actions", lambda actions: actions.continuous)
 _ON_IMAGES = _for_observations("images", lambda observations: observations.images)
 _ON_VECTORS = _for_observations("vectors", lambda observations: observations.scalable.any())
-# Replay buffers for windows and images keep whole episodes and sample steps from these.
+# Replay buffers for windows and images store whole episodes and sample steps from them.
 _ON_ROWS = (
     _WITHOUT_MEMORY,
     _for_observations("observations without images", lambda observations: not observations.images),
@@ -170,7 +170,7 @@ _FACTORY: dict[str, Any] = {"group": MODELS, "names": "module:factory", "longest
 
 
 class AgentSettings(Settings):
-    """The settings that every agent has. "authors" is the public code of the authors of TD3."""
+    """Settings shared by all agents. "authors" refers to the public code of the TD3 authors."""
 
     discount: float = setting(
         0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1, group=LEARNING

@@ -1,6 +1,6 @@
 """The methods that an algorithm overrides.
 
-`Agent` does everything else. Each method does by default what most algorithms need.
+`Agent` does everything else. The defaults suit most algorithms.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Algorithm:
     """Base class of algorithms; `Agent` adds acting, learning and saving.
 
     Attributes:
-        Budget: Decides when a run makes updates: a subclass of `UpdateBudget`, in
-            `eagerly.training.update_budget`; None for that class itself.
+        Budget: A subclass of `eagerly.training.update_budget.UpdateBudget`, which decides when a
+            run makes updates; None: `UpdateBudget` itself.
         config: The settings.
-        modules: Networks, their targets and optimizers, by name; what `build` has built.
+        modules: The result of `build`: networks with their targets and optimizers, by name.
     """
 
     Budget: ClassVar[type[Any] | None] = None
@@ -43,24 +43,24 @@ class Algorithm:
         mask: tf.Tensor | None = None,
         weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the loss of critics: mean squared errors, or with `sampling` lap Huber's.
+        """Returns the critics' loss: mean squared errors, or Huber losses if `sampling` is "lap".
 
-        Arguments are those of `losses.critic_loss`.
+        See `losses.critic_loss` for the arguments.
         """
         return select_critic_loss(self.config)(values, target, mask, weight)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update of the modules.
+        """Runs one update of the modules.
 
         Args:
-            batch: What is learned from.
-            random: Random numbers of this update.
-            phase: What happens in this update, and its number.
+            batch: The sampled batch.
+            random: The random numbers of this update.
+            phase: The number of this update, and the intervals due in it.
 
         Returns:
-            Two dictionaries. Metrics are scalars by name, the same ones in all updates of a phase.
-            Values per row are `[B]` by name, the same ones in all updates; a sampler asks for them
-            by name, such as `td_error`.
+            Metrics and per-row values, two dictionaries. Metrics are scalars by name, with the same
+            names in all updates of a phase. Per-row values are `[B]` by name, with the same names
+            in all updates. A sampler requests them by name, such as `td_error`.
         """
         raise NotImplementedError
 
@@ -70,25 +70,25 @@ class Algorithm:
         return ()
 
     def build(self, builder: ModelBuilder) -> Modules:
-        """Builds the modules: an actor, and critics with targets.
+        """Builds the modules: by default an actor, and critics with targets.
 
-        The module `policy` acts, and is saved and exported as the policy; without one, `actor` is.
-        `Builder.policy_actor` builds another such model.
+        The module `policy` acts, and is saved and exported as the policy. Without it, `actor` is
+        used. `Builder.policy_actor` must build a model with the same variables.
 
-        Where an algorithm overrides this method, the global generators of Python, NumPy, TensorFlow
-        and PyTorch begin at the agent's seed, so that initial weights follow from it.
+        If an algorithm overrides this method, the global generators of Python, NumPy, TensorFlow
+        and PyTorch are seeded from the agent's seed, so that initial weights are reproducible.
         """
         return actor_critic(builder)
 
     def sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        """Returns the sampler of a run's replay buffer, which the setting `sampling` selects.
+        """Returns the replay buffer's sampler, selected by the setting `sampling`.
 
-        Where targets are copied every n updates, the priority of new rows falls back to the highest
-        that is stored after each copy, as in the public code of Fujimoto et al. 2023.
+        If targets are copied every n updates, each copy resets the priority of new rows to the
+        highest stored one, as in the public code of Fujimoto et al. 2023.
         """
         every = max((module.copy_every for module in self.modules.values()), default=0)
         return make_sampler(self.config, seed, highest_every=every)
 
     def accumulator(self) -> Accumulator:
-        """Returns the accumulator, which turns environment steps into transitions (`n_step`)."""
+        """Returns the accumulator, which converts environment steps to transitions (`n_step`)."""
         return make_accumulator(self.config)

@@ -1,4 +1,4 @@
-"""Random shifts of images, which teach encoders that a few pixels make no difference.
+"""Random image shifts, which train encoders to ignore offsets of a few pixels.
 
 Kostrikov, Yarats and Fergus 2021, "Image Augmentation Is All You Need" (DrQ), section 3.
 """
@@ -11,16 +11,16 @@ from eagerly.spaces import Observations
 
 
 class RandomShift:
-    """Shifts each image by up to some pixels in each direction; its edges are repeated.
+    """Shifts each image by up to `pixels` in each direction, repeating its edge pixels.
 
-    All frames of a stack move alike.
+    All frames of a stack are shifted equally.
 
     Args:
-        observations: How observations are laid out as rows.
-        pixels: How far an image moves at most.
+        observations: The layout of observations as rows.
+        pixels: Maximum shift in each direction.
 
     Attributes:
-        images: n, how many images an observation has.
+        images: n, the number of images in an observation.
     """
 
     def __init__(self, observations: Observations, pixels: int) -> None:
@@ -28,7 +28,7 @@ class RandomShift:
         self.images = len(observations.images)
 
     def __call__(self, rows: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-        """Shifts the images in rows `[B, O]`, by uniforms `[2, B, n]` for n images."""
+        """Shifts the images in rows `[B, O]`, using uniforms `[2, B, n]` for n images."""
         parts, place = [], 0
         for index, entry in enumerate(self._observations.images):
             frames, height, width, channels = entry.frames
@@ -46,13 +46,13 @@ class RandomShift:
         return tf.concat([*parts, rows[:, place:]], axis=1)
 
     def _distances(self, uniform: tf.Tensor) -> tf.Tensor:
-        """Draws whole numbers from -pixels to pixels of uniforms in (0, 1]."""
+        """Maps uniforms in (0, 1] to integers from -pixels to pixels."""
         steps = 2 * self._pixels + 1
         drawn = tf.cast(tf.math.floor(uniform * steps), tf.int32)
         return tf.minimum(drawn, steps - 1) - self._pixels
 
 
 def _moved(by: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns where each pixel comes from, `[B, size]`."""
+    """Returns the source position of each pixel, `[B, size]`."""
     places = tf.range(size)[tf.newaxis] + by[:, tf.newaxis]
     return tf.clip_by_value(places, 0, size - 1)

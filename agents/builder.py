@@ -1,4 +1,4 @@
-"""Building actor and critics as settings and spaces say."""
+"""Builds actor and critics from settings and spaces."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from eagerly.seeding import Stream, seed_word
 
 
 class ModelBuilder:
-    """Builds actor and critics; an agent with other networks has a `Builder` of its own.
+    """Builds actor and critics. An agent with other networks sets `Builder` to a subclass.
 
     Args:
-        config: The settings of an agent.
-        observation_space: Observations of the environment.
-        action_space: Its actions.
+        config: The agent's settings.
+        observation_space: The environment's observation space.
+        action_space: The environment's action space.
         seed: Seed of the initial weights.
 
     Attributes:
         config: The settings.
         seed: Seed of the initial weights.
-        spaces: Those of observations and actions, as given.
-        observations, actions: How the spaces are laid out.
+        spaces: The observation and action spaces, as given.
+        observations, actions: The layouts of the spaces.
     """
 
     def __init__(
@@ -63,30 +63,30 @@ class ModelBuilder:
         self.config, self.seed = config, seed
         self.spaces = observation_space, action_space
         self.observations, self.actions = config.spaces(*self.spaces)
-        # Factories of the user see what is left of the observations.
+        # Custom factories see observations without ignored entries.
         self._own_spaces = self.observations.kept_space, action_space
         self._sizes = self.observations.size, self.actions.size
 
     @cached_property
     def clock(self) -> Clock:
-        """What says, to all that is built, how many updates were made."""
+        """The update counter shared by all modules."""
         return Clock()
 
     @cached_property
     def rates(self) -> LearningRates:
-        """Creates optimizers, `rates.optimizer(learning_rate, "actor_optimizer")`.
+        """Creates optimizers, as in `rates.optimizer(learning_rate, "actor_optimizer")`.
 
-        They clip, decay and follow the schedule according to the settings.
+        They clip gradients, decay weights and follow the learning-rate schedule as configured.
         """
         return LearningRates(self.config, self.clock)
 
     @cached_property
     def normalization(self) -> ObservationNormalization | None:
-        """Normalizes observations `[B, O]` of all networks; None without that setting."""
+        """Normalizes observations `[B, O]` for all networks; None if the settings disable it."""
         return self.new_normalization()
 
     def new_normalization(self) -> ObservationNormalization | None:
-        """Makes what scales observations by itself, if the settings ask for it."""
+        """Creates a separate observation normalization, or None if the settings disable it."""
         if not self.config.normalize_observations:
             return None
         return ObservationNormalization(
@@ -98,7 +98,7 @@ class ModelBuilder:
     def models(self, suffix: str = "") -> tuple[Model, CriticModel]:
         """Builds actor and critics, whose names end in `suffix`.
 
-        What both own stands in the variables of both.
+        Variables shared by actor and critics appear in both models' lists.
         """
         config, names = self.config, (f"actor{suffix}", f"critic{suffix}")
         if config.models:
@@ -114,19 +114,19 @@ class ModelBuilder:
         return self.actor(names[0], encoder), self.critic(names[1], encoder)
 
     def check_mode(self, model: Any) -> None:
-        """Refuses a model of the user that cannot be called in the agent's mode.
+        """Validates that a custom model can be called in the agent's mode.
 
         Raises:
-            ValueError: Naming the model and what is wrong.
+            ValueError: If it cannot, naming the model and the problem.
         """
         if isinstance(model, CustomModel | CustomCritics):
             model.check_mode(self.config.mode)
 
     def check_quantized(self, actor: Any) -> None:
-        """Refuses an actor that is not quantised, where the settings ask for it.
+        """Validates that the actor is quantized if the settings require it.
 
         Raises:
-            ValueError: Saying how it is built.
+            ValueError: If it is not, explaining how to build it.
         """
         described = getattr(actor, "architecture", None)
         if self.config.quantize != NOT_QUANTIZED and not getattr(described, "quantized", False):
@@ -136,9 +136,10 @@ class ModelBuilder:
             )
 
     def least_parameters(self, *, actor_alone: bool = False) -> int:
-        """Counts the weights of hidden layers and memories, before any is made.
+        """Returns a lower bound on the number of weights, before any is created.
 
-        There are some more. It tells sizes apart that no machine has, or no file that was saved.
+        It counts hidden layers and recurrent cores only. This suffices to reject sizes that no
+        machine can hold or no saved file can have.
 
         Args:
             actor_alone: Whether to leave the critics out.
@@ -152,7 +153,7 @@ class ModelBuilder:
         return weights * (actors if actor_alone else actors + critics)
 
     def policy_actor(self) -> Any:
-        """Builds an actor to act with; the critics only if one factory makes both."""
+        """Builds another acting model, with critics only if one factory creates both."""
         return self.models()[0] if self.config.models else self.actor()
 
     def actor(self, name: str = "actor", encoder: Encoder | None = None) -> Any:
@@ -160,7 +161,7 @@ class ModelBuilder:
 
         Args:
             name: Its name.
-            encoder: What it shares with the critics; without one it gets its own.
+            encoder: An encoder shared with the critics; None: a separate one, if needed.
         """
         config, seed = self.config, self._word(Stream.ACTOR)
         if config.actor:
@@ -179,7 +180,7 @@ class ModelBuilder:
 
         Args:
             name: Their name.
-            encoder: What they share with the actor; without one they get their own.
+            encoder: An encoder shared with the actor; None: a separate one, if needed.
         """
         config, seed = self.config, self._word(Stream.CRITIC)
         if config.critic:
@@ -221,7 +222,7 @@ class ModelBuilder:
         )
 
     def _front(self, seed: int, encoder: Encoder | None) -> Encoder | HistoryEncoder | None:
-        """Returns what stands in front of the network that has this seed."""
+        """Returns the encoder in front of the network with this seed, or None."""
         if not self.config.remembers:
             return encoder or (self._encoder() if self.config.encodes(self.observations) else None)
         return HistoryEncoder(
@@ -233,7 +234,7 @@ class ModelBuilder:
         )
 
     def custom_arguments(self) -> dict[str, Any]:
-        """Returns what adapters of custom models take."""
+        """Returns the arguments of the adapters of custom models."""
         return {
             "observations": self.observations.size,
             "head": self._head(squashes=False),

@@ -1,4 +1,4 @@
-"""Counts updates, for learning-rate schedules and for freezing quantisation ranges."""
+"""The update counter, for learning-rate schedules and for freezing quantization ranges."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tensorflow as tf
 
 
 class Clock:
-    """Says how many updates were made, to what was built before any of them.
+    """Provides the update count to components that are built before the first update.
 
-    Within an update it is a tensor of the program that is traced, so that one program serves all
+    Within an update, the count is a tensor of the traced program, so that one program serves all
     updates.
     """
 
@@ -26,7 +26,7 @@ class Clock:
 
     @contextmanager
     def during(self, update: tf.Tensor) -> Iterator[None]:
-        """Says which update is under way, by its number from 1 on."""
+        """Sets the current update, numbered from 1, within the context."""
         self._update = update
         try:
             yield
@@ -34,7 +34,7 @@ class Clock:
             self._update = None
 
     def passed(self) -> Any:
-        """Returns how many updates were made before the one that is under way, or until now."""
+        """Returns the number of completed updates, not counting the one in progress."""
         if self._update is not None:
             return self._update - 1
         return 0 if self._counter is None else self._counter.value()

@@ -17,13 +17,13 @@ from eagerly.spaces import Actions, Observations
 
 
 class AgentConfig(AgentSettings):
-    """The settings of an agent; an algorithm's own settings are those of a subclass.
+    """Base class of an agent's settings. Each algorithm adds its own in a subclass.
 
     Attributes:
-        PRESETS: Settings that belong together, by name.
-        RUN_DEFAULTS: Settings of a new run whose defaults are others with this algorithm.
-        FROM_ENVIRONMENTS: Settings that are taken from presets of environments, which were found
-            with TD3 and DDPG; None for all.
+        PRESETS: Sets of settings that belong together, by name.
+        RUN_DEFAULTS: Defaults of run settings that are specific to this algorithm.
+        FROM_ENVIRONMENTS: Names of the settings that environment presets may set; None: all. Those
+            presets were tuned with TD3 and DDPG.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
@@ -32,29 +32,29 @@ class AgentConfig(AgentSettings):
 
     @property
     def variable_dtype(self) -> str:
-        """The dtype of all variables; networks may compute in less."""
+        """The dtype of all variables; networks may compute in lower precision."""
         return "float32" if self.precision == "mixed_bfloat16" else self.precision
 
     @property
     def has_custom_models(self) -> bool:
-        """Whether actor or critics come from a factory of the user."""
+        """True if a custom factory creates the actor or the critics."""
         return bool(self.actor or self.critic or self.models)
 
     @property
     def remembers(self) -> bool:
-        """Whether actor and critics have a memory."""
+        """True if actor and critics are recurrent."""
         return self.memory != NO_MEMORY
 
     @property
     def rows_per_step(self) -> int:
-        """Transitions that the buffer gets of each step, those with other goals among them."""
+        """Transitions stored per environment step, including those with hindsight goals."""
         other = {NO_HINDSIGHT: 0, FINAL: 1}
         return 1 + other.get(self.hindsight, self.hindsight_goals)
 
     def spaces(
         self, observation_space: gymnasium.Space, action_space: gymnasium.Space
     ) -> tuple[Observations, Actions]:
-        """Returns how observations and actions of an environment are laid out.
+        """Returns the layouts of an environment's observations and actions.
 
         Raises:
             ValueError: If a space is not supported, or `ignore_entries` does not fit it.
@@ -65,10 +65,10 @@ class AgentConfig(AgentSettings):
         return Observations(observation_space, masked, ignored), actions
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Checks that the settings are possible with these spaces.
+        """Validates the settings against the spaces.
 
         Raises:
-            ValueError: Naming the setting.
+            ValueError: If a setting is impossible with these spaces, naming it.
         """
         if observations.images and self.remembers:
             raise ValueError(
@@ -84,11 +84,11 @@ class AgentConfig(AgentSettings):
                 )
 
     def encodes(self, observations: Observations) -> bool:
-        """Whether networks have an encoder in front, for each entry of an observation."""
+        """Returns whether networks start with an encoder for each entry of an observation."""
         return not observations.is_one_vector and not self.remembers
 
     def layout(self, observations: Observations, actions: Actions) -> Layout:
-        """Returns what a row of the replay buffer holds."""
+        """Returns the row layout of the replay buffer."""
         sizes = observations.size, actions.size
         if self.remembers:
             return SequenceLayout(*sizes, self.sequence_length, self.burn_in)
@@ -103,9 +103,9 @@ class AgentConfig(AgentSettings):
     def actor_architecture(
         self, observations: Observations, actions: Actions
     ) -> ActorArchitecture | None:
-        """Returns what the actor consists of that settings and spaces ask for.
+        """Returns the actor's architecture according to settings and spaces.
 
-        Returns None if the actor is your own model, which only its `Builder` can make.
+        Returns None for a custom actor, which only its `Builder` can create.
         """
         if self.actor or self.models:
             return None
@@ -127,7 +127,7 @@ class AgentConfig(AgentSettings):
         )
 
     def encoders(self) -> dict[str, Any]:
-        """Returns what encoders are made of."""
+        """Returns the arguments of observation encoders."""
         return {
             "units": self.encoder_units,
             "activation": self.activation,
@@ -136,7 +136,7 @@ class AgentConfig(AgentSettings):
         }
 
     def memories(self) -> dict[str, Any]:
-        """Returns what encoders of histories are made of."""
+        """Returns the arguments of history encoders."""
         return {
             "kind": self.memory,
             "units": self.memory_units,
@@ -144,15 +144,15 @@ class AgentConfig(AgentSettings):
             "length": self.sequence_length,
             "activation": self.activation,
             "initializer": self.initializer,
-            # It is computed in the dtype of the weights, also with mixed precision.
+            # Computed in the dtype of the weights, even with mixed precision.
             "dtype": self.variable_dtype,
         }
 
     def networks(self) -> dict[str, Any]:
-        """What actor and critics have in common."""
+        """Returns the network arguments shared by actor and critics."""
         names = ("hidden_sizes", "activation", "layer_norm", "initializer")
         return {name: getattr(self, name) for name in names} | {"dtype": self.precision}
 
     def critics(self) -> dict[str, Any]:
-        """What makes the critics differ from the actor."""
+        """Returns the network arguments specific to the critics."""
         return {}

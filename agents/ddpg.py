@@ -1,8 +1,9 @@
 """Deep Deterministic Policy Gradient (DDPG).
 
-Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", Algorithm 1.
-Defaults are those of the DDPG that the authors of TD3 publish beside it ("OurDDPG"), which learns
-far better than the paper's settings do; those are the presets `article` and `lillicrap`.
+Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", Algorithm 1. Defaults
+follow the DDPG in the TD3 authors' repository ("OurDDPG"), which learns far better than the
+settings of the paper. The preset `lillicrap` uses the paper's settings, and `article` follows the
+TD3 authors' code of 2018.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from eagerly.agents.update_random import UpdateRandom
 
 
 class DDPG(Agent):
-    """A DDPG agent; `Agent` documents its constructor and methods."""
+    """The DDPG agent. `Agent` documents its constructor and methods."""
 
     Config = DDPGConfig
     config: DDPGConfig
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update: the inner part of Algorithm 1."""
+        """Runs one update: the learning part of the loop in Algorithm 1."""
         outputs = self.outputs(random)
         with tf.name_scope("target"):
             target = self.target(batch, self.next_action(batch, outputs), random)
@@ -40,29 +41,30 @@ class DDPG(Agent):
         return metrics, {"td_error": td_error}
 
     def next_action(self, batch: Batch, outputs: ActionHeadOps) -> tf.Tensor:
-        """Returns the target policy's next actions `[B, A]`, μ'(s')."""
+        """Returns the target policy's next actions μ'(s'), `[B, A]`."""
         return outputs.greedy(self.actor.target(batch.next_observation))
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
-        """Returns y `[B]`, on which the critic regresses."""
+        """Returns the critic's regression target y `[B]`."""
         # y = r + γ Q'(s', μ'(s')) (Eq. 5, with the target networks of section 3)
         next_values = self.critic.target(batch.next_observation, next_action)
         return losses.clipped_target(batch.reward, batch.discount, next_values)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critic; returns metrics, and the error of each row `[B]`."""
-        # θ ← argmin mean (y - Q(s, a))², one step of it (Eq. 4)
+        """Updates the critic. Returns its metrics and each row's absolute TD error `[B]`."""
+        # θ ← argmin mean (y - Q(s, a))², by one gradient step (Eq. 4)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             values = self.critic(batch.observation, batch.action, training=True)
             loss = self.critic_loss(values, target, batch.mask, batch.weight)
-            loss = sum(self.critic.losses, start=loss)  # penalties of its layers, if any
+            loss = sum(self.critic.losses, start=loss)  # regularization losses, if any
         self.critic.minimize(loss, tape)
         error = tf.reduce_max(tf.abs(losses.td_error(values, target)), axis=0)
         return critic_metrics(loss, values, target, batch.mask), error
 
     def actor_step(self, batch: Batch, outputs: ActionHeadOps) -> Tensors:
-        """Moves the actor by the deterministic policy gradient; returns its metrics."""
-        # ∇J = mean ∇_a Q(s, a) ∇_φ μ(s) at a = μ(s): it goes through the action alone (Eq. 6)
+        """Updates the actor by the deterministic policy gradient. Returns its metrics."""
+        # ∇J = mean ∇_a Q(s, a) ∇_φ μ(s) at a = μ(s) (Eq. 6)
+        # `outputs.values` passes gradients to the action only, not to the critic.
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             scores = self.actor(batch.observation, training=True)
             action = outputs.differentiable(scores)
@@ -72,5 +74,5 @@ class DDPG(Agent):
         return actor_metrics(loss, outputs.saturation(action), batch.mask)
 
     def value(self, *inputs: Any) -> tf.Tensor:
-        """Returns Q(s, a), which the actor follows; arguments as `CriticModel.first` has them."""
+        """Returns Q(s, a), which the actor maximizes; arguments as in `CriticModel.first`."""
         return self.critic.first(*inputs)

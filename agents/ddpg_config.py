@@ -1,4 +1,4 @@
-"""Settings of DDPG, and sets of them that were published."""
+"""Settings of DDPG, and published sets of settings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from eagerly.agents.agent_settings import SHAPES_CRITICS, SHAPES_NETWORKS
 from eagerly.agents.config import AgentConfig
 from eagerly.settings import Group, setting
 
-# The DDPG of the TD3 authors today (their OurDDPG.py with the arguments of their main.py).
+# The TD3 authors' current DDPG: their OurDDPG.py with the arguments of their main.py.
 _OUR = {
     "hidden_sizes": (256, 256),
-    "initializer": "glorot_uniform",  # theirs: torch_linear; no difference was ever measured
+    "initializer": "glorot_uniform",  # theirs: torch_linear, without a measured difference
     "last_layer_limit": 0.0,
     "action_layer": 0,
     "critic_l2": 0.0,
@@ -24,8 +24,8 @@ _OUR = {
     "exploration_noise": 0.1,
 }
 # The PyTorch DDPG that the article ported line by line to TensorFlow: the TD3 authors' DDPG.py of
-# 2018, with tau and batch from their main.py. Layers, rates and penalty are those of section 7 of
-# the paper.
+# 2018, with tau and batch size from their main.py. Layers, learning rates and penalty follow
+# section 7 of the paper.
 _ARTICLE = _OUR | {
     "hidden_sizes": (400, 300),
     "initializer": "torch_linear",
@@ -58,7 +58,10 @@ _DDPG = Group("DDPG", _check_layers)
 
 
 class DDPGConfig(AgentConfig):
-    """Settings of DDPG; "authors" is the TD3 authors' code, "paper" Lillicrap et al. 2016."""
+    """Settings of DDPG.
+
+    "authors" refers to the TD3 authors' code, "paper" to Lillicrap et al. 2016.
+    """
 
     PRESETS = MappingProxyType({"our": _OUR, "article": _ARTICLE, "lillicrap": _LILLICRAP})
 
@@ -88,9 +91,9 @@ class DDPGConfig(AgentConfig):
     )
 
     def networks(self) -> dict[str, Any]:
-        """What actor and critic have in common."""
+        """Returns the network arguments shared by actor and critic."""
         return super().networks() | {"last_layer_limit": self.last_layer_limit}
 
     def critics(self) -> dict[str, Any]:
-        """What makes the critic differ from the actor."""
+        """Returns the network arguments specific to the critic."""
         return {"n_critics": 1, "action_layer": self.action_layer, "l2": self.critic_l2}

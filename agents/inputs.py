@@ -1,4 +1,4 @@
-"""What an update learns from: transitions, or the steps of windows, as rows of one batch."""
+"""Inputs of updates: transitions, or the steps of windows, as rows of one batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from eagerly.spaces import Actions, Observations
 
 
 class Batch(NamedTuple):
-    """B steps, as tensors; with a memory those of all windows one behind the other.
+    """B steps as tensors. For recurrent networks, the steps of all windows are concatenated.
 
     Attributes:
-        observation: What actor and critics are called with: `[B, O]`, or with a memory the
-            `History` of each step.
+        observation: The input of actor and critics: `[B, O]`, or a `History` if they are recurrent.
         action: `[B, A]` in [-1, 1].
         reward: `[B]`.
         discount: `[B]` in [0, 1], see `Transition`.
-        next_observation: As `observation`, one step later.
-        mask: `[B]` bool, which steps losses and metrics count; None counts all.
-        weight: `[B]`, by which a sampler that prefers rows weighs the critics' losses; None: 1.
+        next_observation: Like `observation`, one step later.
+        mask: `[B]` bool, the steps included in losses and metrics; None: all.
+        weight: `[B]`, importance weights of the critics' losses; None: 1.
     """
 
     observation: Any
@@ -39,7 +38,7 @@ class Batch(NamedTuple):
 
 
 def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Batch:
-    """Puts transitions together of rows with bytes, `[B, S + 1, width]`."""
+    """Assembles transitions from rows with packed bytes, `[B, S + 1, width]`."""
 
     def bytes_of(columns: tf.Tensor) -> tf.Tensor:
         numbers = tf.cast(tf.bitcast(columns, tf.uint8), tf.float32)
@@ -50,10 +49,10 @@ def batch_of_frames(layout: FrameLayout, rows: tf.Tensor, dtype: tf.DType) -> Ba
 
 
 def batch_of_windows(window: Window) -> Batch:
-    """Lays the steps of windows `[N, T, ...]` out as a batch of N · T.
+    """Flattens the steps of windows `[N, T, ...]` into a batch of N · T.
 
-    What stands in padding is put to 0 here, whatever it was, NaN too: no network meets it. Steps
-    of burn-in reach the memories, and are left out of the mask.
+    Padding, including NaN, is set to 0 here, before any network reads it. Burn-in steps reach the
+    recurrent state but are excluded from the mask.
     """
     goes_on = window.role > PADDING
     valid = tf.concat([tf.ones_like(goes_on[:, :1]), goes_on], axis=1)  # [N, T + 1]
@@ -83,22 +82,22 @@ def batch_of_windows(window: Window) -> Batch:
     )
 
 
-assert PADDING < BURN_IN < LEARNED  # what the comparisons above take for granted
+assert PADDING < BURN_IN < LEARNED  # assumed by the comparisons above
 
 
 class Inputs:
-    """How rows of a replay buffer become what networks are called with.
+    """Converts rows of a replay buffer to batches.
 
     Args:
-        layout: Where things stand in a row.
+        layout: The layout of a row.
         samples_per_update: Samples in an update.
         dtype: Dtype of batches.
 
     Attributes:
-        layout: The layout.
-        samples_per_update: Samples in an update: transitions, or windows.
+        layout: The layout of a row.
+        samples_per_update: Samples in an update: transitions or windows.
         dtype: Dtype of batches.
-        row_dtype: Dtype of rows when they reach TensorFlow.
+        row_dtype: Dtype of rows when TensorFlow receives them.
     """
 
     def __init__(self, layout: Any, samples_per_update: int, dtype: tf.DType) -> None:
@@ -107,34 +106,34 @@ class Inputs:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of the samples of an update."""
+        """Shape of the samples of one update."""
         return self.samples_per_update, *self.layout.sample_shape
 
     @property
     def rows_per_update(self) -> int:
-        """B, rows of a batch."""
+        """B, the number of rows in a batch."""
         return self.samples_per_update
 
     def transferred(self, rows: np.ndarray) -> tf.Tensor:
-        """Hands the rows of a call to TensorFlow, which on a CPU reads them where they are.
+        """Returns the rows of a call as a tensor, which on a CPU shares their memory.
 
-        They must stay what they are until the call has come back.
+        The rows must not change until the call has returned.
         """
         return tf.cast(tf.experimental.dlpack.from_dlpack(rows.__dlpack__()), self.row_dtype)
 
     def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
-        """Makes the batch of an update.
+        """Builds the batch of one update.
 
         Args:
             rows: Samples `[samples_per_update, *layout.sample_shape]`.
             number: Scalar int64, the number of the update.
-            weight: How much each sample counts, `[samples_per_update]`, or None.
+            weight: `[samples_per_update]`, importance weights of the samples, or None.
         """
         return Batch(*self.layout.unpack(rows))._replace(weight=weight)
 
 
 class FrameInputs(Inputs):
-    """Transitions with images: bytes in rows, which may be shifted at random.
+    """Transitions with images, stored as bytes and optionally shifted at random.
 
     Args:
         layout, samples_per_update, dtype: As in `Inputs`.
@@ -144,12 +143,12 @@ class FrameInputs(Inputs):
 
     def __init__(self, *arguments: Any, shift: RandomShift | None, seed: int) -> None:
         super().__init__(*arguments)
-        # Rows with bytes stay as the buffer has them: what looks like a float there is none.
+        # float32, as in the buffer: casting would corrupt bytes that are packed into floats.
         self.row_dtype, self._shift = tf.float32, shift
         self._seed = seed
 
     def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
-        """Makes the batch of an update of rows `[B, S + 1, width]`."""
+        """Builds the batch of one update from rows `[B, S + 1, width]`."""
         batch = batch_of_frames(self.layout, rows, self.dtype)._replace(weight=weight)
         if self._shift is None:
             return batch
@@ -164,22 +163,22 @@ class FrameInputs(Inputs):
 
 
 class WindowInputs(Inputs):
-    """Windows of steps for networks with a memory."""
+    """Windows of steps, for recurrent networks."""
 
     @property
     def rows_per_update(self) -> int:
-        """B, steps of a batch, padding included."""
+        """B, the number of steps in a batch, including padding."""
         return self.samples_per_update * int(self.layout.length)
 
     def batch(self, rows: tf.Tensor, number: tf.Tensor, weight: tf.Tensor | None = None) -> Batch:
-        """Makes the batch of an update of windows `[N, T + 1, width]`; their weights are `[N]`."""
+        """Builds the batch of one update from windows `[N, T + 1, width]` with weights `[N]`."""
         if weight is not None:
             weight = tf.repeat(weight, int(self.layout.length))
         return batch_of_windows(self.layout.unpack(rows))._replace(weight=weight)
 
 
 def inputs_of(config: Any, observations: Observations, actions: Actions, seed: int) -> Inputs:
-    """Returns how an agent of these settings, and of this seed, learns from a buffer's rows."""
+    """Returns the `Inputs` for an agent with these settings, layouts and seed."""
     dtype = tf.dtypes.as_dtype(config.variable_dtype)
     layout = config.layout(observations, actions)
     if config.remembers:

@@ -17,7 +17,7 @@ from eagerly.agents.update_random import UpdateRandom
 from eagerly.buffers import Buffer
 from eagerly.networks.tracing import traced
 
-_UNROLLED = 4  # updates in a row that a program writes out one by one; more become a loop
+_UNROLLED = 4  # consecutive updates that a program unrolls; more become a loop
 _concat = partial(tf.concat, axis=0)
 
 
@@ -25,25 +25,26 @@ class Learner:
     """Samples from a replay buffer and runs many updates in one call.
 
     One program runs whole periods of the intervals. Updates before and after them run in programs
-    of one update, one for each phase. The division of updates into calls changes no random number,
-    and no bit of the results of TD3 and DDPG unless the sampler uses feedback.
+    of one update, one program for each phase. The division of updates into calls changes no random
+    number, and no bit of the results of TD3 and DDPG unless the sampler uses feedback.
 
     Args:
-        update: Makes one update of a batch; returns metrics, and values for each row.
-        inputs: Makes batches of a buffer's rows.
-        seed: Seed of the random numbers of updates.
-        counter: int64 variable, the number of the newest update.
-        mode: "eager" (Python, for a debugger), "graph" or "xla".
-        intervals: Numbers of updates after which something happens within an update.
-        copied: Modules whose targets are copied between two calls, in this order.
-        published: Reads tensors at the end of a program; reading them later takes longer.
+        update: Runs one update on a batch. Returns metrics and per-row values.
+        inputs: Converts buffer rows to batches.
+        seed: Seed of the random numbers in updates.
+        counter: int64 variable, the number of updates made.
+        mode: "eager" (Python, for debugging), "graph" or "xla".
+        intervals: Update intervals, such as `policy_delay`; see `Phase.is_multiple_of`.
+        copied: Modules whose targets are copied between calls, in this order.
+        published: Returns tensors that the program outputs at its end, because reading them after
+            the call takes longer.
         autograph: Whether `update` may branch on tensors in Python.
 
     Attributes:
-        updates: How many updates were made.
+        updates: Number of updates made.
 
     Raises:
-        ValueError: If a rhythm is below 1.
+        ValueError: If an interval is below 1.
     """
 
     def __init__(
@@ -64,17 +65,18 @@ class Learner:
         self._update, self._inputs, self._seed, self._intervals = update, inputs, seed, intervals
         self._copied, self._published, self._autograph = copied, published, autograph
         self._counter, self.updates, self._is_eager = counter, 0, mode == "eager"
-        self._returned: dict[Intervals, tuple[str, ...]] = {}  # names of the metrics of an update
-        self._programs: dict[Any, Any] = {}  # of one update
-        self._calls: dict[Any, Callable[..., Any]] = {}  # of the parts of a call
+        self._returned: dict[Intervals, tuple[str, ...]] = {}  # metric names by due intervals
+        self._programs: dict[Any, Any] = {}  # single updates
+        self._calls: dict[Any, Callable[..., Any]] = {}  # parts of calls
         compiled = partial(tf.function, jit_compile=mode == "xla", autograph=False)
         self._compiled: Any = (lambda body: body) if self._is_eager else compiled
 
     def check_call(self, updates: int) -> None:
-        """Refuses calls during which a target would have to be copied.
+        """Validates that no target has to be copied in the middle of a call.
 
         Raises:
-            ValueError: Unless `updates` divides the updates between two copies, and those so far.
+            ValueError: Unless `updates` divides both the copy interval and the number of updates so
+                far.
         """
         for module in self._copied:
             if module.copy_every % updates or self.updates % updates:
@@ -87,10 +89,12 @@ class Learner:
         """Runs K = `updates` updates.
 
         Returns:
-            The values of each metric, and the published arrays unless they changed after the call.
+            Each metric's values, and the published arrays. The arrays are omitted if targets were
+            copied after the program ran, because the copies may have changed them.
 
         Raises:
-            ValueError: As `check_call`, and if the update lacks a value that the sampler needs.
+            ValueError: As in `check_call`, or if `update` does not return a value that the sampler
+                needs.
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         self.check_call(updates)
@@ -118,7 +122,7 @@ class Learner:
         return metrics, published
 
     def _call(self, what: Any, *given: Any) -> Any:
-        """Runs `_body`, which is compiled once for each `what`."""
+        """Runs `_body`, compiled once for each `what`."""
         if what not in self._calls:
             self._calls[what] = self._compiled(partial(self._body, *what))
         return self._calls[what](*given)
@@ -132,26 +136,30 @@ class Learner:
         samples: list[tf.Tensor],
         start: tf.Tensor,
     ) -> tuple[Tensors, Tensors, tuple[tf.Tensor, ...]]:
-        """Runs n updates in one program; a branch in it would copy all that it could change.
+        """Runs n updates in one program.
+
+        Due intervals are fixed while tracing. A branch in the program would copy every variable
+        that it could change.
 
         Args:
-            runs: What is due in the updates of one repetition, settled while tracing.
-            length: Number of these updates.
+            runs: The intervals due in the updates of one repetition.
+            length: Number of updates in one repetition.
             times: Number of repetitions.
-            wanted: Names of the values for each row to return.
-            samples: Rows `[K, ...]` of a buffer; their weights `[K, B]` too, if they have any.
-            start: `[2]` int64, the number of updates before these in all, and in this call.
+            wanted: Names of the per-row values to return.
+            samples: Rows `[K, ...]` of a buffer, followed by their weights `[K, B]` if they have
+                any.
+            start: `[2]` int64, the number of updates made before these, in total and in this call.
 
         Returns:
-            Each metric in the updates that return it, `[n, B]` for each name in `wanted`, and the
-            published tensors.
+            Each metric's values in the updates that return it; `[n, B]` for each name in `wanted`;
+            the published tensors.
         """
         made, first = tf.unstack(start)
         self._counter.assign(made + length * times)
 
         def update(due: Intervals, before: Any, k: Any) -> tuple[Tensors, Tensors]:
             program, k = self._program(due, samples, wanted), before + k
-            # With `part[first + k]`, XLA would compile another program for each `first`.
+            # Not `part[first + k]`: XLA would compile a separate program for each `first`.
             return program(made + 1 + k, *(tf.gather(part, first + k) for part in samples))
 
         def repetition(number: Any) -> tuple[Tensors, Tensors]:
@@ -164,7 +172,7 @@ class Learner:
         return *_repeated(repetition, times), self._published()
 
     def _program(self, due: Intervals, samples: list[tf.Tensor], wanted: tuple[str, ...]) -> Any:
-        """Returns a function that runs one update; traced once, unless in eager mode."""
+        """Returns a function that runs one update, traced once unless in eager mode."""
         one = partial(self._one, due, wanted)
         if self._is_eager:
             return one
@@ -179,7 +187,7 @@ class Learner:
     def _one(
         self, due: Intervals, wanted: Sequence[str], number: tf.Tensor, *sample: tf.Tensor
     ) -> tuple[Tensors, Tensors]:
-        """Runs the update with that number; returns metrics `[1]` and wanted values `[1, B]`."""
+        """Runs the update `number`. Returns metrics `[1]` and wanted values `[1, B]`."""
         batch, dtype = self._inputs.batch(sample[0], number, *sample[1:]), self._inputs.dtype
         phase = Phase(number, due, self._intervals)
         results = self._update(batch, UpdateRandom(self._seed, number, dtype), phase)
@@ -188,16 +196,19 @@ class Learner:
         return metrics, per_row
 
     def graph(self) -> tf.Graph | None:
-        """Traces an update in which everything happens; in eager mode nothing is traced."""
+        """Returns the graph of an update in which every interval is due, or None in eager mode."""
         rows = tf.TensorSpec((1, *self._inputs.sample_shape), self._inputs.row_dtype)
         return None if self._is_eager else self._program(self._intervals, [rows], ()).graph
 
 
 def _repeated(function: Callable[[Any], Any], times: int, unrolled: int = 1) -> Any:
-    """Calls a function with 0, 1, ..., and joins its results; many calls become a loop."""
+    """Returns the joined results of `function(0)` to `function(times - 1)`.
+
+    More than `unrolled` calls become a loop.
+    """
     if times <= unrolled:
         return joined([function(k) for k in range(times)], _concat)
-    # With the number, because `map_fn` needs an output and updates may return nothing.
+    # Also returns the number: `map_fn` needs an output, and updates may return nothing.
     number = tf.TensorSpec((), tf.int64)
     program = traced(lambda k: (*function(k), k[tf.newaxis]), number, autograph=False)
     outputs = tf.nest.map_structure(tf.TensorSpec.from_tensor, program.structured_outputs)

@@ -1,6 +1,6 @@
-"""The pure functions of deterministic actor-critic learning: targets, losses, target updates.
+"""Pure functions of deterministic actor-critic learning: targets, losses, target updates.
 
-Shapes: B batch, A action, C critics. Noise is an argument, so that a test can hold it still.
+Shapes: B batch, A action, C critics. Noise is an argument, so that tests can fix its values.
 Equations: Fujimoto et al. 2018, "Addressing Function Approximation Error in Actor-Critic Methods"
 (TD3), and Silver et al. 2014, "Deterministic Policy Gradient Algorithms" (DPG).
 """
@@ -17,12 +17,12 @@ from eagerly.networks.padding import masked_mean
 
 
 def smoothed_action(action: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tensor:
-    """Adds clipped noise to target actions and keeps them in bounds (TD3, Eq. 15).
+    """Adds clipped noise to target actions and clips the result to [-1, 1] (TD3, Eq. 15).
 
     Args:
-        action: `[B, A]` in [-1, 1], the target policy's.
-        noise: `[B, A]`, drawn for every row and dimension.
-        clip: Largest size of the noise in one dimension.
+        action: `[B, A]` in [-1, 1], the target policy's actions.
+        noise: `[B, A]`, independent for every row and dimension.
+        clip: Maximum absolute value of the noise in each dimension.
 
     Returns:
         `[B, A]` in [-1, 1].
@@ -33,7 +33,7 @@ def smoothed_action(action: tf.Tensor, noise: tf.Tensor, clip: float) -> tf.Tens
 
 
 def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tensor) -> tf.Tensor:
-    """Returns the target that all critics share: r + discount · min over critics (TD3, Eq. 10).
+    """Returns the target shared by all critics: r + discount · min over critics (TD3, Eq. 10).
 
     Args:
         reward: `[B]`.
@@ -51,7 +51,7 @@ def clipped_target(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
 
 
 def td_error(values: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """Returns Q - y of each critic, `[C, B]`, for values `[C, B]` and targets `[B]`."""
+    """Returns Q - y for each critic, `[C, B]`, given values `[C, B]` and targets `[B]`."""
     expect_rank("values", values, 2)
     expect_rank("target", target, 1)
     expect_same_batch("values", values, "target", target)
@@ -67,14 +67,14 @@ def critic_loss(
 ) -> tf.Tensor:
     """Returns the mean squared error of each critic, summed over critics (TD3, Algorithm 1).
 
-    The sum gives every critic the gradient that it would get alone.
+    The sum gives each critic the same gradient as training it separately.
 
     Args:
         values: `[C, B]`.
         target: `[B]`.
-        mask: `[B]` bool, which rows count; None: all.
-        weight: `[B]`, factor of each row's error; None: 1.
-        loss: Maps errors to their losses, in place of the square.
+        mask: `[B]` bool, the rows to include; None: all.
+        weight: `[B]`, the weight of each row's loss; None: 1.
+        loss: Elementwise function of the TD errors that replaces the square.
     """
     errors = loss(td_error(values, target))
     if weight is not None:
@@ -84,25 +84,25 @@ def critic_loss(
 
 
 def actor_loss(values: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns minus the mean value of the actor's own actions (DPG, Eq. 9).
+    """Returns the negative mean value of the actor's actions (DPG, Eq. 9).
 
-    Its gradient with respect to the actor's weights, through the action alone, is the
-    deterministic policy gradient: the critic's weights are held still by the caller.
+    Its gradient with respect to the actor's weights, through the action only, is the deterministic
+    policy gradient. The caller must hold the critic's weights fixed.
 
     Args:
         values: `[B]`, one critic's values at (observation, actor(observation)).
-        mask: `[B]` bool, which rows count; None: all.
+        mask: `[B]` bool, the rows to include; None: all.
     """
     expect_rank("values", values, 1)
     return -mean(values, mask)
 
 
 def mean(values: tf.Tensor, mask: tf.Tensor | None, axis: int | None = None) -> tf.Tensor:
-    """Averages over rows that count: their sum over their number, never over padding too.
+    """Returns the mean over the rows in the mask, so that padding never counts.
 
     Args:
         values: `[B]` or `[C, B]`.
-        mask: `[B]` bool; None counts all rows.
+        mask: `[B]` bool; None: all rows.
         axis: As in `tf.reduce_mean`.
     """
     if mask is None:
@@ -113,6 +113,6 @@ def mean(values: tf.Tensor, mask: tf.Tensor | None, axis: int | None = None) -> 
 
 
 def polyak_update(targets: Iterable[Any], sources: Iterable[Any], tau: float) -> None:
-    """Moves each target by `tau` towards its source: θ' ← τ θ + (1 - τ) θ'."""
+    """Moves each target toward its source by a fraction `tau`: θ' ← τ θ + (1 - τ) θ'."""
     for target, source in zip(targets, sources, strict=True):
         target.assign(tau * source + (1.0 - tau) * target)

@@ -1,4 +1,4 @@
-"""What an update says of itself: the curves that every actor-critic here has."""
+"""Metrics common to all actor-critic agents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from eagerly.networks.padding import masked_mean
 def critic_metrics(
     loss: tf.Tensor, values: tf.Tensor, target: tf.Tensor, mask: tf.Tensor | None
 ) -> dict[str, tf.Tensor]:
-    """Returns the critics' loss, and what the first one thinks of the batch.
+    """Returns the critics' loss, the first critic's mean and maximum value, and the mean target.
 
     Args:
         loss: Scalar.
         values: `[C, B]`.
         target: `[B]`.
-        mask: `[B]` bool, which rows count; None: all.
+        mask: `[B]` bool, the rows to include; None: all.
     """
     return {
         "losses/critic": loss,
@@ -30,12 +30,12 @@ def critic_metrics(
 def actor_metrics(
     loss: tf.Tensor, saturated: tf.Tensor, mask: tf.Tensor | None
 ) -> dict[str, tf.Tensor]:
-    """Returns the actor's loss, and the share of action components at their bounds.
+    """Returns the actor's loss and the fraction of action components at their bounds.
 
     Args:
         loss: Scalar.
-        saturated: `[B, A]` bool, which components are.
-        mask: `[B]` bool, which rows count; None: all.
+        saturated: `[B, A]` bool, the components at a bound.
+        mask: `[B]` bool, the rows to include; None: all.
     """
     share = tf.cast(saturated, loss.dtype)
     over_rows = tf.reduce_mean(share) if mask is None else masked_mean(share, mask[:, tf.newaxis])
@@ -43,7 +43,7 @@ def actor_metrics(
 
 
 def _greatest(values: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Returns the greatest of values `[B]` that count."""
+    """Returns the maximum of values `[B]` over the rows in the mask."""
     if mask is None:
         return tf.reduce_max(values)
     return tf.reduce_max(tf.where(mask, values, values.dtype.min))

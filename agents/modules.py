@@ -1,4 +1,4 @@
-"""Networks by name, each with the optimiser that moves it and the target that follows it."""
+"""Named networks, each with its optimizer and its target network."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from eagerly.networks.models import Model, build_optimizer, copy_variables, opti
 
 
 class Module:
-    """A network that an algorithm learns, or keeps.
+    """A network that an algorithm trains or keeps.
 
     Args:
         name: Its name in checkpoints, weights and messages.
-        network: The network; `Model` says what is asked of it.
-        target: A network of the same shape that follows it, or None. It begins as a copy.
-        optimizer: What `minimize` moves it with, or None for a network that nothing moves. Its
-            slots are created here, so that no variable is created while an update is traced.
-        learned: The variables that `minimize` moves; None for all that are trainable.
-        copy_every: 0 where the algorithm moves the target, with `Modules.update_targets`; n where
-            it is a copy of the network, taken between calls after every n updates.
+        network: The network; `Model` documents its interface.
+        target: A target network with the same shapes, initialized as a copy; None: no target.
+        optimizer: The optimizer of `minimize`; None: the network is not trained. Its slots are
+            created here, because no variable may be created while an update is traced.
+        learned: The variables that `minimize` updates; None: all trainable ones.
+        copy_every: Number of updates between copies of the network to the target, which are made
+            between calls. 0: the algorithm moves the target with `Modules.update_targets`.
 
     Attributes:
         name, network, target, optimizer, copy_every: As given.
-        learned: The variables that `minimize` moves.
+        learned: The variables that `minimize` updates.
 
     Raises:
-        ValueError: If the target has other variables, or `copy_every` has no target.
+        ValueError: If the shapes of the target's variables differ, or `copy_every` is negative or
+            set without a target.
     """
 
     def __init__(
@@ -54,28 +55,28 @@ class Module:
         if optimizer is not None:
             build_optimizer(optimizer, self.learned)
             rate = optimizer.learning_rate
-            # What is no variable, such as a schedule, is not in checkpoints.
+            # Learning rates that are not variables, such as schedules, are not in checkpoints.
             self._learning_rate = rate.numpy() if isinstance(rate, keras.Variable) else None
 
     def __call__(self, *inputs: Any, training: bool = False) -> tf.Tensor:
-        """Calls the network; with `training` running statistics follow its inputs."""
+        """Calls the network. With `training`, running statistics are updated from the inputs."""
         return self.network(*inputs, training=training)
 
     @property
     def losses(self) -> Sequence[tf.Tensor]:
-        """Penalties that the network declares, to be added to its loss."""
+        """Penalties declared by the network, to be added to its loss."""
         return self.network.losses
 
     def first(self, *inputs: Any) -> tf.Tensor:
-        """Returns the values `[B]` of the first critic of a network that is a `CriticModel`."""
+        """Returns the first critic's values `[B]`, if the network is a `CriticModel`."""
         return self.network.first(*inputs)
 
     def minimize(self, loss: tf.Tensor, tape: tf.GradientTape) -> None:
-        """Takes one step down the gradient of a loss, which moves what this module learns alone.
+        """Applies one gradient step on a loss to the variables in `learned`.
 
         Args:
             loss: Scalar.
-            tape: What recorded it.
+            tape: The tape that recorded it.
 
         Raises:
             ValueError: If the module has no optimizer, or the loss does not depend on a variable.
@@ -93,7 +94,7 @@ class Module:
         self.optimizer.apply(gradients, variables)
 
     def networks(self) -> dict[str, Model]:
-        """Returns the network, and the target if there is one, by the name of their group."""
+        """Returns the network and its target, if any, by group name."""
         found = {self.name: self.network}
         return found if self.target is None else found | {f"{self.name}_target": self.target}
 
@@ -104,26 +105,26 @@ class Module:
         return {f"{self.name}_optimizer": optimizer_variables(self.optimizer, self.learned)}
 
     def copy_to_target(self) -> None:
-        """Makes the target equal to the network."""
+        """Copies the network's variables to the target."""
         copy_variables(self.network, self.target)
 
     def keep_learning_rate(self) -> None:
-        """Sets the learning rate back to what the settings say, after a checkpoint was read."""
+        """Resets the learning rate to its configured value after a checkpoint was read."""
         if self.optimizer is not None and self._learning_rate is not None:
             self.optimizer.learning_rate = self._learning_rate
 
 
 class Modules(Mapping[str, Module]):
-    """The modules of an algorithm, saved, restored, listed and checked as one.
+    """The modules of an algorithm, saved, restored and checked together.
 
-    Variables stand in groups: `actor`, `actor_target` and `actor_optimizer` are those of the module
-    `actor`. A variable that several networks share stands in the first group alone.
+    Variables are grouped by name: the module `actor` has the groups `actor`, `actor_target` and
+    `actor_optimizer`. A variable shared by several networks appears in the first group only.
 
     Args:
         modules: The modules.
 
     Raises:
-        ValueError: If two have one name, or a target shares what an optimizer moves.
+        ValueError: If two names collide, or a target shares a variable with a trained network.
     """
 
     def __init__(self, *modules: Module) -> None:
@@ -157,11 +158,11 @@ class Modules(Mapping[str, Module]):
         return len(self._modules)
 
     def networks(self) -> dict[str, Model]:
-        """Returns all networks and targets by the name of their group."""
+        """Returns all networks and targets by group name."""
         return {name: net for module in self.values() for name, net in module.networks().items()}
 
     def groups(self) -> dict[str, list[Any]]:
-        """Lists all variables in groups, optimisers' among them."""
+        """Returns all variables by group name, including those of optimizers."""
         seen: set[int] = set()
         groups = {}
         for name, network in self.networks().items():
@@ -172,14 +173,14 @@ class Modules(Mapping[str, Module]):
         return groups
 
     def update_targets(self, tau: float, *names: str) -> None:
-        """Moves targets by `tau` towards their networks: θ' ← τ θ + (1 - τ) θ'.
+        """Moves targets toward their networks: θ' ← τ θ + (1 - τ) θ'.
 
-        What is not learned, such as running statistics, is copied; what a target shares with its
-        network stays. Targets with `copy_every` are left alone.
+        Variables that are not trained, such as running statistics, are copied. Variables shared
+        with the network are skipped, as are targets with `copy_every`.
 
         Args:
             tau: Step, in (0, 1].
-            *names: The modules whose targets move; without any all of them.
+            *names: The modules whose targets move; none: all.
         """
         followed: set[int] = set()
         with tf.name_scope("target_update"):

@@ -1,9 +1,10 @@
-"""What an actor's outputs are: actions themselves, or scores of which choices are drawn.
+"""Interpretation of an actor's outputs: continuous actions, or scores of discrete choices.
 
 Discrete choices are learned by straight-through Gumbel-softmax: Jang, Gu and Poole 2017,
 "Categorical Reparameterization with Gumbel-Softmax", and Maddison, Mnih and Teh 2017, "The Concrete
-Distribution". Of an actor's scores, see `policies.ActionHead`, one value of each choice is drawn;
-forwards it is one-hot, backwards its gradient is that of a softmax.
+Distribution". One value of each choice is sampled from the actor's scores (see
+`policies.ActionHead`). The sample is one-hot in the forward pass and has the gradient of a softmax
+in the backward pass.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from eagerly.agents.update_random import UpdateRandom, standard_normal
 from eagerly.spaces import Actions
 from eagerly.spaces.actions import INVALID, choice_segments
 
-_LEAST = 2.0**-25  # below the distance of the uniforms to 1, so that no logarithm is of 0
+_LEAST = 2.0**-25  # less than -log(u) of every uniform u below 1; avoids log(0)
 
 # Maps observations and actions `[n B, A]` to values `[n B]`, as `CriticModel.first` does.
 Values = Callable[..., tf.Tensor]
 
 
 class Continuous:
-    """An actor's outputs are its actions.
+    """Operations for continuous actions, where an actor's outputs are the actions.
 
     Args:
         random: The random numbers of the update.
@@ -38,31 +39,31 @@ class Continuous:
         self._random, self._shape = random, shape
 
     def greedy(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the actions `[B, A]` of a target actor's outputs `[B, A]`."""
+        """Returns the target actor's outputs `[B, A]`, which are the actions."""
         return outputs
 
     def target_smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
         """Returns target actions with clipped normal noise (TD3, Eq. 15).
 
         Args:
-            outputs: `[B, A]`, the target actor's.
-            deviation: Of the noise, in units of [-1, 1].
-            clip: Largest size of the noise in one dimension.
+            outputs: `[B, A]`, from the target actor.
+            deviation: Standard deviation of the noise, in units of [-1, 1].
+            clip: Maximum absolute value of the noise in each dimension.
         """
         noise = deviation * self._random.normal(self._shape)
         return losses.smoothed_action(outputs, noise, clip)
 
     def differentiable(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the actions `[B, A]` through which the actor's gradient goes."""
+        """Returns the actions `[B, A]` through which the actor's gradient flows."""
         return outputs
 
     def values(self, value: Values, observation: Any, relaxed: tf.Tensor) -> tf.Tensor:
-        """Returns Q(s, a) `[B]` for actions of `relaxed`; its gradient is with respect to them.
+        """Returns Q(s, a) `[B]`, with a gradient with respect to the actions only.
 
         Args:
             value: Q.
-            observation: What it is called with.
-            relaxed: `[B, A]`.
+            observation: The observations to call it with.
+            relaxed: The actions `[B, A]`, from `differentiable`.
         """
 
         @tf.custom_gradient
@@ -73,24 +74,25 @@ class Continuous:
         return values(relaxed)
 
     def penalty(self, outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor | float:
-        """Returns what is added to the actor's loss: nothing."""
+        """Returns 0: continuous actions have no penalty."""
         return 0.0
 
     def saturation(self, relaxed: tf.Tensor) -> tf.Tensor:
-        """Says which columns `[B, A]` of actions are at an end, ±1."""
+        """Returns which action components `[B, A]` are at a bound, ±1."""
         return tf.abs(relaxed) > 0.99
 
 
 class Mixed:
-    """An actor's outputs are continuous actions, if any, then scores of each value of each choice.
+    """Operations for actions with discrete choices.
 
-    Methods are those of `Continuous`.
+    An actor's outputs are continuous actions, if any, followed by the scores of all values of each
+    choice. `Continuous` documents the methods.
 
     Args:
         random: The random numbers of the update.
         shape: `(B, A)`.
-        actions: How actions are laid out.
-        config: Temperature of the softmax backwards, and weight of the penalty of scores.
+        actions: The layout of actions.
+        config: Supplies the softmax temperature of the backward pass and the weight of the penalty.
     """
 
     def __init__(
@@ -104,34 +106,34 @@ class Mixed:
         self._uniform, self._drawn = random.uniform_pairs(shape), set[str]()
 
     def greedy(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Draws the choices of a target actor's outputs `[B, A]`."""
+        """Returns actions, with choices sampled from a target actor's outputs `[B, A]`."""
         self._draw_once("chosen")
         first = self._continuous
         drawn = outputs[:, first:] + _gumbel(self._uniform[0, :, first:])
         return self.hard(tf.concat([outputs[:, :first], drawn], axis=1))
 
     def target_smoothed(self, outputs: tf.Tensor, deviation: float, clip: float) -> tf.Tensor:
-        """Smooths continuous actions, and draws choices."""
+        """Returns target actions, with noise on continuous dimensions and sampled choices."""
         first = self._continuous
         noise = deviation * standard_normal(self._uniform[..., :first])
         box = losses.smoothed_action(outputs[:, :first], noise, clip)
         return self.greedy(tf.concat([box, outputs[:, first:]], axis=1))
 
     def differentiable(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns what carries the gradient: of each choice a softmax, `[B, A]`."""
+        """Returns actions `[B, A]` that carry the gradient, with a softmax for each choice."""
         self._draw_once("relaxed")
         parts = [outputs[:, : self._continuous]]
-        # Independent of the noise for targets.
+        # Independent of the noise of target actions.
         noisy = outputs[:, self._continuous :] + _gumbel(self._uniform[1, :, self._continuous :])
         for segment in self._segments():
             parts.append(tf.nn.softmax(noisy[:, segment] / self._config.gumbel_temperature))
         return tf.concat(parts, axis=1)
 
     def values(self, value: Values, observation: Any, relaxed: tf.Tensor) -> tf.Tensor:
-        """Returns Q(s, a) `[B]` for the likeliest choices.
+        """Returns Q(s, a) `[B]` for the most likely choices.
 
-        A critic is only taught values of whole choices, so its slope between them means nothing:
-        in its place the values of all alternatives of a choice are compared.
+        Critics are trained on one-hot choices only, so their gradient between choices is
+        meaningless. The gradient of a choice compares the values of all its alternatives instead.
         """
 
         @tf.custom_gradient
@@ -151,18 +153,18 @@ class Mixed:
     def _compared(
         self, value: Values, observation: Any, action: tf.Tensor, upstream: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the gradient `[B, A - C]` with respect to choices, given that of values `[B]`."""
+        """Returns the gradient `[B, A - C]` of choices, given that of the values `[B]`."""
         with tf.name_scope("alternatives"):
             alternatives = self.alternatives(action)
             count = alternatives.shape[0] // action.shape[0]
             found = tf.reshape(value(observation, alternatives, count), [count, -1])
-            found -= tf.reduce_mean(found, axis=0)  # what they have in common has no gradient
+            found -= tf.reduce_mean(found, axis=0)  # softmax ignores offsets
             return tf.transpose(found * upstream)
 
     def penalty(self, outputs: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """Returns what is added to the actor's loss, for scores that are far from one another.
+        """Returns the penalty added to the actor's loss for scores that are far apart.
 
-        It is the mean square of the distance of valid ones from their mean, over choices.
+        It is the mean squared distance of valid scores from their mean, averaged over choices.
         """
         total = tf.zeros_like(outputs[:, 0])
         for segment in self._actions.segments():
@@ -175,7 +177,7 @@ class Mixed:
         return self._config.logit_penalty * losses.mean(total / len(self._actions.choices), mask)
 
     def hard(self, relaxed: tf.Tensor) -> tf.Tensor:
-        """Returns actions: of each choice the likeliest value, one-hot."""
+        """Returns actions in which each choice is one-hot, at its most likely value."""
         parts = [relaxed[:, : self._continuous]]
         choices = relaxed[:, self._continuous :]
         for segment in self._segments():
@@ -184,7 +186,7 @@ class Mixed:
         return tf.concat(parts, axis=1)
 
     def alternatives(self, action: tf.Tensor) -> tf.Tensor:
-        """Returns an action with each value of each choice in turn, `[(A - C) · B, A]`."""
+        """Returns `[(A - C) · B, A]`: the actions with each alternative of each choice in turn."""
         made = []
         for segment in self._actions.segments():
             count = segment.stop - segment.start
@@ -196,7 +198,7 @@ class Mixed:
         return tf.concat(made, axis=0)
 
     def saturation(self, relaxed: tf.Tensor) -> tf.Tensor:
-        """Says which columns `[B, A]` are at an end: ±1, or a sure choice, in all its columns."""
+        """Returns which columns `[B, A]` are saturated: at ±1, or of a near-certain choice."""
         parts = [tf.abs(relaxed[:, : self._continuous]) > 0.99]
         for segment in self._actions.segments():
             sure = tf.reduce_max(relaxed[:, segment], axis=1, keepdims=True) > 0.99
@@ -204,13 +206,13 @@ class Mixed:
         return tf.concat(parts, axis=1)
 
     def _draw_once(self, name: str) -> None:
-        """Refuses to draw the same choices for different outputs."""
+        """Raises a ValueError if this noise was used before, for other outputs."""
         if name in self._drawn:
             raise ValueError(f"{name} was called before, and would draw the same numbers again")
         self._drawn.add(name)
 
     def _segments(self) -> Iterator[slice]:
-        """Yields the columns of each choice, counted from the first of all."""
+        """Yields the columns of each choice, counted from the first choice."""
         return choice_segments(0, self._actions.choices)
 
 
@@ -223,8 +225,8 @@ def outputs_of(
     """Returns a function that creates the `ActionHeadOps` of an update from its random numbers.
 
     Args:
-        actions: How actions are laid out.
-        config: Settings of discrete actions.
+        actions: The layout of actions.
+        config: Supplies the settings of discrete actions.
         rows: B.
     """
     shape = rows, actions.size
@@ -236,8 +238,8 @@ def outputs_of(
 def _values_and_slopes(
     value: Values, observation: Any, action: tf.Tensor
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Returns Q(s, a) `[B]`, and what makes of its gradient the one with respect to the action."""
-    # Persistent, for losses of which several modules take the gradient.
+    """Returns Q(s, a) `[B]`, and its vector-Jacobian product with respect to the action."""
+    # Persistent, because several modules may differentiate one loss.
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(action)
         values = value(observation, action)
@@ -245,7 +247,6 @@ def _values_and_slopes(
 
 
 def _none_of(variables: Sequence[Any]) -> list[None]:
-    """Returns the gradients of variables that none reaches."""
     return [None] * len(variables)
 
 

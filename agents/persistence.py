@@ -1,4 +1,4 @@
-"""Saving variables by name, exactly, and nothing that is not finite."""
+"""Exact saving of variables by name, and of agents; values that are not finite are rejected."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DOCUMENT, _FORMAT = "agent.json", 1
 class VariableCheckpoint:
     """A `tf.train.Checkpoint` over named groups of variables, each variable under its path.
 
-    Variables are listed one by one, on purpose: `tf.train.Checkpoint` follows the attributes of
-    an object, does not see the layers that a Keras 3 model keeps in a private list, and neither
-    saving nor restoring mentions what it has not seen.
+    Variables are listed explicitly. `tf.train.Checkpoint` follows the attributes of an object and
+    misses the layers that a Keras 3 model keeps in a private list. Neither saving nor restoring
+    reports the omission.
 
     Args:
-        groups: For each name, Keras variables or `tf.Variable`s.
+        groups: Keras variables or `tf.Variable`s, by group name.
 
     Raises:
         ValueError: If two variables of a group have the same path.
@@ -54,8 +54,7 @@ class VariableCheckpoint:
         """Writes the files `prefix.index` and `prefix.data-*`.
 
         Raises:
-            FloatingPointError: If a variable holds NaN or infinite values, naming it; nothing is
-                written then.
+            FloatingPointError: If a variable is NaN or infinite, naming it; nothing is written.
             OSError: If the files cannot be written.
         """
         for group, variables in self._groups.items():
@@ -68,11 +67,11 @@ class VariableCheckpoint:
             raise os_error(error) from error
 
     def read(self, prefix: str) -> None:
-        """Reads the files back into the variables.
+        """Restores the variables from the files.
 
         Raises:
-            ValueError: If the files hold other variables, or variables of another shape or dtype,
-                naming one; nothing is read then.
+            ValueError: If the files contain other variables, shapes or dtypes, naming one variable;
+                nothing is restored.
         """
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
@@ -98,18 +97,18 @@ class VariableCheckpoint:
 def save_agent(
     path: Path, document: Mapping[str, Any], state: Any, checkpoint: VariableCheckpoint
 ) -> None:
-    """Writes an agent to a directory, which appears once it is complete.
+    """Writes an agent to a directory, which appears only once it is complete.
 
     Args:
-        path: The directory; it is replaced if it holds an agent.
-        document: A description of the agent, which JSON can hold.
+        path: The directory. An agent saved there before is replaced.
+        document: A description of the agent that JSON can represent.
         state: The agent's state.
-        checkpoint: Its variables.
+        checkpoint: The agent's variables.
 
     Raises:
-        FileExistsError: If other files are in the directory.
+        FileExistsError: If the path exists and does not contain an agent.
         FloatingPointError: If a variable is not finite.
-        OSError: If something cannot be written.
+        OSError: If a file cannot be written.
     """
     if path.exists() and not (path / _DOCUMENT).is_file():
         raise FileExistsError(f"{path} exists and holds no agent: choose another directory")
@@ -128,18 +127,18 @@ def save_agent(
 
 
 def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
-    """Reads what `save_agent` wrote.
+    """Reads an agent written by `save_agent`.
 
     Args:
         path: The directory.
-        agent: Name of the agent that it must hold.
+        agent: The expected name of the agent.
 
     Returns:
-        The description, the state, and the prefix of the files of the variables.
+        The description, the state, and the path prefix of the variable files.
 
     Raises:
         OSError: If a file cannot be read.
-        ValueError: If it is not such an agent's.
+        ValueError: If the files do not contain this agent.
     """
     document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
     kinds = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
@@ -160,10 +159,10 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
 
 
 def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
-    """Refuses weights that are not like an agent's own, by name, shape, dtype and being finite.
+    """Validates that weights match the agent's in name, shape and dtype, and are finite.
 
     Raises:
-        ValueError: If a name is missing or unknown, or a shape or dtype is another.
+        ValueError: If a name is missing or unknown, or a shape or dtype differs.
         FloatingPointError: If a value is not finite.
     """
     if not isinstance(given, Mapping):
@@ -190,14 +189,14 @@ def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
 
 
 def check_loadable(acting: Any, another: Any) -> None:
-    """Refuses an acting model whose weights cannot be loaded into another one, by path.
+    """Validates that an acting model's weights can be loaded into another model, by path.
 
     Args:
-        acting: What an algorithm acts with.
-        another: What its `Builder.policy_actor` builds to load a trained policy into.
+        acting: The model that the algorithm acts with.
+        another: The model built by its `Builder.policy_actor`, to load a trained policy into.
 
     Raises:
-        ValueError: Naming what differs.
+        ValueError: If paths repeat, or paths or shapes differ, naming the variables.
     """
     mine, other = ([(v.path, tuple(v.shape)) for v in m.variables] for m in (acting, another))
     if len(dict(mine)) < len(mine):
@@ -210,13 +209,13 @@ def check_loadable(acting: Any, another: Any) -> None:
 
 
 def _key(group: str, path: str) -> str:
-    """Writes the name that `tf.train.Checkpoint` gives to a variable in a dictionary."""
+    """Returns the key that `tf.train.Checkpoint` uses for a variable in a dictionary."""
     escaped = path.replace(".", "..").replace("/", ".S")
     return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def os_error(error: tf.errors.OpError) -> OSError:
-    """Translates what TensorFlow says of a file, so that a full disk is known as one."""
+    """Converts a TensorFlow error to an `OSError`; a full disk becomes `ENOSPC`."""
     full = isinstance(error, tf.errors.ResourceExhaustedError)
     text = re.sub(r"^\{\{.*?\}\} ", "", str(error.message).partition("\n")[0])
     return OSError(errno.ENOSPC if full else errno.EIO, text)

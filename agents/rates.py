@@ -1,4 +1,4 @@
-"""Learning rates that fall with the number of the update, and the optimisers that follow them."""
+"""Learning rates that decay with the update number, and the optimizers that use them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from eagerly.agents.modules import Modules
 
 
 class LearningRates:
-    """Makes the optimisers of an agent, whose learning rates are those of the update under way.
+    """Creates an agent's optimizers, whose learning rates follow the current update.
 
     Args:
-        config: The agent's settings, of which the group of optimizers is read.
-        clock: Says which update that is.
+        config: The agent's settings, which include the optimizer settings.
+        clock: Provides the update count.
     """
 
     def __init__(self, config: AgentConfig, clock: Clock) -> None:
@@ -27,7 +27,7 @@ class LearningRates:
         self._made: list[Adam] = []
 
     def optimizer(self, rate: float, name: str) -> Adam:
-        """Makes an Adam that clips, decays and follows the schedule as the settings say.
+        """Creates an Adam that clips, decays and follows the schedule as configured.
 
         Args:
             rate: The learning rate of the first update.
@@ -48,10 +48,10 @@ class LearningRates:
         return made
 
     def check_reach(self, modules: Modules) -> None:
-        """Refuses settings that do not act on the optimiser of every module.
+        """Validates that changed optimizer settings affect the optimizer of every module.
 
         Raises:
-            ValueError: Naming the module and the settings.
+            ValueError: If an optimizer was not created here, naming the module and the settings.
         """
         declared = self._config.SETTINGS
         changed = ", ".join(n for n in self._config.changed() if declared[n].group is OPTIMIZER)
@@ -70,7 +70,7 @@ class LearningRates:
         return schedules.PolynomialDecay(rate, steps, end_learning_rate=end * rate)
 
     def metrics(self) -> dict[str, tf.Tensor]:
-        """Returns the learning rates of the update that is under way, where they fall."""
+        """Returns the learning rates of the current update, if they follow a schedule."""
         if self._config.schedule == CONSTANT:
             return {}
         return {
@@ -80,7 +80,7 @@ class LearningRates:
 
 
 class _OfUpdate(schedules.LearningRateSchedule):
-    """Follows the number of the update: an optimiser does not count those in which it rests."""
+    """Evaluates a schedule at the update number. Optimizers only count their own steps."""
 
     def __init__(self, clock: Clock, schedule: schedules.LearningRateSchedule) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the settings of replay ask for: samplers, accumulators, and the loss that goes with them."""
+"""Samplers, accumulators and critic losses selected by the replay settings."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from eagerly.buffers import (
 def make_sampler(
     config: AgentConfig, seed: np.random.SeedSequence, *, highest_every: int = 0
 ) -> Sampler:
-    """Makes what draws from the replay buffer.
+    """Returns the sampler selected by `sampling`.
 
     Args:
         config: The settings.
-        seed: Seed of the draws.
-        highest_every: Updates after which the priority of new rows falls back to the highest that
-            is stored, where there are priorities; 0: never.
+        seed: Seed of the sampler.
+        highest_every: Number of updates after which the priority of new rows is reset to the
+            highest stored one, if the sampler uses priorities; 0: never.
     """
     if config.sampling == PRIORITIZED:
         return ProportionalSampler(
@@ -48,18 +48,18 @@ def make_sampler(
 
 
 def make_accumulator(config: AgentConfig) -> Accumulator:
-    """Makes what turns steps into transitions."""
+    """Returns the accumulator selected by `n_step`, which converts steps to transitions."""
     return OneStep() if config.n_step == 1 else NStep(config.n_step)
 
 
 def select_critic_loss(config: AgentConfig) -> Callable[..., Any]:
-    """Returns the loss of critics; arguments as `losses.critic_loss` has them."""
-    is_huber = config.sampling == LAP  # whose priorities belong to this loss
+    """Returns the critic loss selected by `sampling`; arguments as in `losses.critic_loss`."""
+    is_huber = config.sampling == LAP  # LAP's priorities are derived for this loss
     return partial(losses.critic_loss, loss=huber) if is_huber else losses.critic_loss
 
 
 def huber(errors: tf.Tensor) -> tf.Tensor:
-    """Returns Huber losses of errors of any shape: δ²/2 up to 1, |δ| - 1/2 beyond."""
+    """Returns elementwise Huber losses: δ²/2 for |δ| up to 1, |δ| - 1/2 beyond."""
     size = tf.abs(errors)
     quadratic = tf.minimum(size, 1.0)
     return quadratic * (size - 0.5 * quadratic)

@@ -1,4 +1,4 @@
-"""What updates return: metrics, and values for each row of their batch."""
+"""Results of updates: metrics, and values for each row of the batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATEFUL_DRAWS = {
 
 
 def two_dictionaries(results: Any) -> tuple[Tensors, Tensors]:
-    """Returns the results of an update.
+    """Returns the results of an update as metrics and per-row values.
 
     Raises:
         TypeError: If they are not two dictionaries.
@@ -34,10 +34,10 @@ def two_dictionaries(results: Any) -> tuple[Tensors, Tensors]:
 def checked(
     results: tuple[Tensors, Tensors], rows: int, dtype: tf.DType, wanted: Sequence[str]
 ) -> tuple[Tensors, Tensors]:
-    """Returns metrics as `[1]`, and the values for each row that the sampler needs as `[1, B]`.
+    """Returns metrics as `[1]`, and the per-row values that the sampler needs as `[1, B]`.
 
     Raises:
-        ValueError: If a value has another shape, or a wanted one is missing.
+        ValueError: If a value has another shape, or a wanted value is missing.
     """
     metrics, per_row = (
         {name: tf.cast(value, dtype)[tf.newaxis] for name, value in each.items()}
@@ -61,10 +61,10 @@ def checked(
 
 
 def check_names(metrics: Tensors, names: Sequence[str]) -> None:
-    """Refuses metrics that are not those of the first update in the same phase.
+    """Validates that metrics have the same names in all updates of a phase.
 
     Raises:
-        ValueError: Naming both.
+        ValueError: If they differ, naming both sets.
     """
     if set(names) != metrics.keys():
         raise ValueError(
@@ -74,10 +74,12 @@ def check_names(metrics: Tensors, names: Sequence[str]) -> None:
 
 
 def check_draws(graph: tf.Graph) -> None:
-    """Refuses random numbers of TensorFlow's own generator, whose state no checkpoint keeps.
+    """Validates that a graph draws nothing from TensorFlow's own generator.
+
+    No checkpoint contains that generator's state.
 
     Raises:
-        ValueError: Naming the operation.
+        ValueError: If it does, naming the operation.
     """
     functions = graph.as_graph_def().library.function
     names = [node.op for function in functions for node in function.node_def]
@@ -92,15 +94,15 @@ def check_draws(graph: tf.Graph) -> None:
 def check_finite(
     metrics: Tensors, updates: range, names_of: Callable[[int], Sequence[str]]
 ) -> None:
-    """Refuses metrics that are not finite; XLA would silently drop an assertion.
+    """Validates that metrics are finite, in Python because XLA silently drops assertions.
 
     Args:
-        metrics: The values of each metric in the updates that return it.
-        updates: Numbers of the updates.
-        names_of: Returns the metrics of an update.
+        metrics: Each metric's values in the updates that return it.
+        updates: The numbers of the updates.
+        names_of: Returns the metric names of an update.
 
     Raises:
-        FloatingPointError: Naming the first update in which a metric was not finite.
+        FloatingPointError: If a metric is not finite, naming the first such update.
     """
     for values in metrics.values():
         if not np.isfinite(values).all():
@@ -118,7 +120,7 @@ def check_finite(
 
 
 def joined(parts: Iterable[Any], concat: Callable[[list[Any]], Any]) -> tuple[Tensors, Tensors]:
-    """Joins the metrics, and the values for rows, of updates that follow one another."""
+    """Joins the metrics and the per-row values of consecutive updates."""
     found: tuple[dict[str, Any], dict[str, Any]] = {}, {}
     for part in parts:
         for lists, values in zip(found, part, strict=False):

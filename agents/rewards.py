@@ -1,4 +1,4 @@
-"""Rewards as updates see them; the replay buffer and all evaluations keep them as they came."""
+"""Reward scaling for updates; the replay buffer and all evaluations keep the original rewards."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from eagerly.policies.returns import DiscountedReturns
 
 
 class RewardScaling:
-    """Multiplies the rewards of a batch, by a constant and by 1 / deviation of the return.
+    """Multiplies rewards by a constant and by the inverse standard deviation of the return.
 
-    The return is that of exploration so far, discounted and running: G ← γ G + r, from 0 in each
-    episode. Its mean is not subtracted: that would change which policy is best. Statistics
-    change for updates with `sync` alone, so that all updates of a call see the same ones.
+    The return is the running discounted return of exploration so far: G ← γ G + r, starting at 0 in
+    each episode. Its mean is not subtracted, because that would change which policy is optimal.
+    Updates only see new statistics after `sync`, so all updates of a call use the same scale.
 
     Args:
         config: The settings.
         dtype: Dtype of batches.
 
     Attributes:
-        scale: What rewards are multiplied by.
-        moments: Those of the returns that were counted; None unless they normalise.
+        scale: The factor applied to rewards.
+        moments: Running moments of the returns; None if rewards are not normalized.
     """
 
     def __init__(self, config: AgentConfig, dtype: tf.DType) -> None:
         self._constant, self._discount = config.reward_scale, config.discount
         self.moments = RunningMoments("discounted returns", 1) if config.normalize_rewards else None
-        # Not in checkpoints: every call publishes it anew.
+        # Not in checkpoints: `sync` sets it before every call.
         self.scale = tf.Variable(self._constant, trainable=False, dtype=dtype, name="reward_scale")
 
     def __call__(self, rewards: tf.Tensor) -> tf.Tensor:
@@ -38,14 +38,14 @@ class RewardScaling:
         return rewards * self.scale
 
     def returns(self) -> DiscountedReturns | None:
-        """Returns a counter of the discounted returns of episodes; None unless they normalize."""
+        """Returns a tracker of discounted returns, or None if rewards are not normalized."""
         return None if self.moments is None else DiscountedReturns(self.moments, self._discount)
 
     def metrics(self) -> dict[str, tf.Tensor]:
-        """Returns what rewards are multiplied by, where that changes."""
+        """Returns the reward scale, if rewards are normalized."""
         return {} if self.moments is None else {"rewards/scale": self.scale.value()}
 
     def sync(self) -> None:
-        """Lets updates use the statistics so far; before two returns there are none."""
+        """Updates the scale from the statistics so far, which need at least two returns."""
         if self.moments is not None and self.moments.count > 1:
             self.scale.assign(self._constant * self.moments.inverse_deviation()[0])

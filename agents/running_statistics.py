@@ -1,4 +1,4 @@
-"""What an agent counts while it collects, to normalise observations and rewards."""
+"""Statistics collected during acting, to normalize observations and rewards."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eagerly.state import Saved
 
 
 class Statistics(Saved):
-    """Statistics of observations and rewards, saved and restored as one.
+    """Statistics of observations and rewards, saved and restored together.
 
     Args:
-        observations: What normalises observations, or None.
-        rewards: What scales rewards.
+        observations: Normalizes observations, or None.
+        rewards: Scales rewards.
 
     Attributes:
-        moments: The statistics by name, "observations" and "rewards"; those that are normalised.
+        moments: Running moments of normalized quantities, under "observations" and "rewards".
     """
 
     _saved = ("moments",)
@@ -37,10 +37,10 @@ class Statistics(Saved):
         self._syncs = [rewards.sync, *([] if observations is None else [observations.sync])]
 
     def sync(self) -> None:
-        """Lets networks and updates use what was counted so far.
+        """Applies the statistics so far to networks and updates.
 
         Raises:
-            ValueError: If nothing was.
+            ValueError: If nothing has been counted.
         """
         for name, moments in self.moments.items():
             if not moments.count:
@@ -53,10 +53,10 @@ class Statistics(Saved):
             sync()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
+        """Restores the result of `state`.
 
         Raises:
-            ValueError: If it is of something else, or something was not counted then.
+            ValueError: If the state does not match, or lacks statistics that the settings need.
         """
         for name in self.moments:
             if name not in state["moments"]:
@@ -64,7 +64,7 @@ class Statistics(Saved):
         super().restore(state)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns all that was counted, as arrays by `observations/...` and `rewards/...`."""
+        """Returns all statistics as arrays named `observations/...` and `rewards/...`."""
         return {
             f"{group}/{name}": np.array(value)
             for group, moments in self.moments.items()
@@ -72,10 +72,10 @@ class Statistics(Saved):
         }
 
     def restore_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `arrays` returned, of which there may be more.
+        """Restores the result of `arrays`; further arrays are ignored.
 
         Raises:
-            ValueError: If they are of something else.
+            ValueError: If an array does not match; nothing is changed.
         """
         states = {
             group: {
@@ -85,7 +85,7 @@ class Statistics(Saved):
             }
             for group in self.moments
         }
-        for group, moments in self.moments.items():  # all or none
+        for group, moments in self.moments.items():  # validate all before changing any
             RunningMoments(moments.name, len(moments.mean)).restore(states[group])
         for group, moments in self.moments.items():
             moments.restore(states[group])

@@ -1,4 +1,4 @@
-"""What happens in which update, settled while updates are traced: no branch is compiled."""
+"""Update phases: due intervals are decided while tracing, so that no branch is compiled."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-Intervals = tuple[int, ...]  # the intervals that an update completes
-Runs = tuple[tuple[Intervals, int], ...]  # each: what is due, and the number of updates in a row
-# A program holds the runs of a period one after the other.
+Intervals = tuple[int, ...]  # the intervals due in an update
+Runs = tuple[tuple[Intervals, int], ...]  # each: due intervals, consecutive updates
+# Limits the size of programs, which contain the runs of a period one after another.
 MOST_RUNS = 64
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What happens in an update besides that which happens in all of them.
+    """The number of an update, and the intervals due in it.
 
     Attributes:
         update: Scalar int64, the number of the update; the first one has number 1.
@@ -31,10 +31,10 @@ class Phase:
     def is_multiple_of(self, updates: int) -> bool:
         """Returns whether the update number is a multiple of `updates`.
 
-        It is a Python boolean, so an `if` costs nothing in the compiled program.
+        The result is a Python boolean, so an `if` costs nothing in the compiled program.
 
         Raises:
-            ValueError: If the number is not in the algorithm's `intervals`.
+            ValueError: If `updates` is neither 1 nor in the algorithm's `intervals`.
         """
         if updates != 1 and updates not in self._intervals:
             raise ValueError(
@@ -45,7 +45,7 @@ class Phase:
 
 
 def due_in(update: int, intervals: tuple[int, ...]) -> Intervals:
-    """Returns the intervals that divide the number of an update."""
+    """Returns the intervals that divide the update number."""
     return tuple(every for every in intervals if update % every == 0)
 
 
@@ -59,16 +59,16 @@ def _runs_of_period(intervals: tuple[int, ...]) -> Runs:
 def parts_of(
     made: int, updates: int, intervals: tuple[int, ...], most_runs: int = MOST_RUNS
 ) -> Iterator[tuple[Runs, int, int]]:
-    """Divides updates into parts: whole periods of the intervals, and single updates around them.
+    """Divides updates into whole periods of the intervals, and single updates around them.
 
     Args:
-        made: Number of the updates before.
+        made: Number of updates made before.
         updates: Number of updates to divide.
-        intervals: Each at least 1.
-        most_runs: Periods with more runs are divided into single updates; 0 divides every period.
+        intervals: Update intervals, each at least 1.
+        most_runs: Periods with more runs are divided into single updates; 0: all periods.
 
     Yields:
-        The runs of a part, how many updates they are, and how many times they are repeated.
+        The runs of a part, the number of updates per repetition, and the number of repetitions.
     """
     period, end = math.lcm(*intervals), made + updates
     while made < end:

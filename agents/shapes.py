@@ -1,4 +1,4 @@
-"""Checks that keep tensors from broadcasting where they should not: `[B]` against `[B, 1]`."""
+"""Shape checks that prevent accidental broadcasting, such as `[B]` against `[B, 1]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def expect_rank(name: str, tensor: tf.Tensor, rank: int) -> None:
-    """Raises a ValueError unless the tensor has that rank."""
+    """Raises a ValueError unless the tensor has the given rank."""
     if tensor.shape.rank != rank:
         shape = {1: "[B]", 2: "[C, B]" if "values" in name else "[B, A]"}[rank]
         remedy = "drop or add an axis" if tensor.shape.rank else "pass a batch"

@@ -1,8 +1,8 @@
 """Twin Delayed Deep Deterministic policy gradient (TD3).
 
 Fujimoto, van Hoof and Meger 2018, "Addressing Function Approximation Error in Actor-Critic
-Methods", Algorithm 1. Defaults are those of the authors' code today (256-256, learning rates
-3e-4, batch 256), which differ from the paper's appendix.
+Methods", Algorithm 1. Defaults follow the authors' current code (hidden layers 256-256, learning
+rates 3e-4, batch size 256), which differs from the paper's appendix.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from eagerly.agents.update_random import UpdateRandom
 
 
 class TD3(Agent):
-    """A TD3 agent; `Agent` documents its constructor and methods."""
+    """The TD3 agent. `Agent` documents its constructor and methods."""
 
     Config = TD3Config
     config: TD3Config
 
     @property
     def intervals(self) -> tuple[int, ...]:
-        """The actor and all targets move every `policy_delay` updates."""
+        """The actor and all targets are updated every `policy_delay` updates."""
         return (self.config.policy_delay,)
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update: the inner part of Algorithm 1."""
+        """Runs one update: the learning part of the loop in Algorithm 1."""
         outputs = self.outputs(random)
         with tf.name_scope("target"):
             target = self.target(batch, self.next_action(batch, outputs), random)
@@ -46,7 +46,7 @@ class TD3(Agent):
         return metrics, {"td_error": td_error}
 
     def next_action(self, batch: Batch, outputs: ActionHeadOps) -> tf.Tensor:
-        """Returns the target policy's next actions `[B, A]`, smoothed."""
+        """Returns the target policy's smoothed next actions ã, `[B, A]`."""
         # ã = clip(μ'(s') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ) (Eq. 15)
         return outputs.target_smoothed(
             self.actor.target(batch.next_observation),
@@ -55,25 +55,26 @@ class TD3(Agent):
         )
 
     def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
-        """Returns y `[B]`, on which all critics regress."""
+        """Returns the regression target y `[B]`, shared by all critics."""
         # y = r + γ min_i Q'_i(s', ã), the same for all critics (Eq. 10)
         next_values = self.critic.target(batch.next_observation, next_action)
         return losses.clipped_target(batch.reward, batch.discount, next_values)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns metrics, and the largest error of each row `[B]`."""
-        # θ_i ← argmin mean (y - Q_i(s, a))², one step of it
+        """Updates the critics. Returns metrics and each row's largest absolute TD error `[B]`."""
+        # θ_i ← argmin mean (y - Q_i(s, a))², by one gradient step
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             values = self.critic(batch.observation, batch.action, training=True)
             loss = self.critic_loss(values, target, batch.mask, batch.weight)
-            loss = sum(self.critic.losses, start=loss)  # penalties of its layers, if any
+            loss = sum(self.critic.losses, start=loss)  # regularization losses, if any
         self.critic.minimize(loss, tape)
         error = tf.reduce_max(tf.abs(losses.td_error(values, target)), axis=0)
         return critic_metrics(loss, values, target, batch.mask), error
 
     def actor_step(self, batch: Batch, outputs: ActionHeadOps) -> Tensors:
-        """Moves the actor by the deterministic policy gradient; returns its metrics."""
-        # ∇J = mean ∇_a Q_1(s, a) ∇_φ μ(s) at a = μ(s); `values` lets it go through the action alone
+        """Updates the actor by the deterministic policy gradient. Returns its metrics."""
+        # ∇J = mean ∇_a Q_1(s, a) ∇_φ μ(s) at a = μ(s)
+        # `outputs.values` passes gradients to the action only, not to the critic.
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             scores = self.actor(batch.observation, training=True)
             action = outputs.differentiable(scores)
@@ -83,5 +84,5 @@ class TD3(Agent):
         return actor_metrics(loss, outputs.saturation(action), batch.mask)
 
     def value(self, *inputs: Any) -> tf.Tensor:
-        """Returns Q_1(s, a), which the actor follows; arguments as `CriticModel.first` has them."""
+        """Returns Q_1(s, a), which the actor maximizes; arguments as in `CriticModel.first`."""
         return self.critic.first(*inputs)

@@ -10,7 +10,10 @@ from eagerly.settings import setting
 
 
 class TD3Config(AgentConfig):
-    """Settings of TD3; "authors" below is their public code, "paper" Fujimoto et al. 2018."""
+    """Settings of TD3.
+
+    "authors" refers to the TD3 authors' public code, "paper" to Fujimoto et al. 2018.
+    """
 
     n_critics: int = setting(
         2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256, built=True
@@ -34,5 +37,5 @@ class TD3Config(AgentConfig):
     )
 
     def critics(self) -> dict[str, Any]:
-        """What makes the critics differ from the actor."""
+        """Returns the network arguments specific to the critics."""
         return {"n_critics": self.n_critics}

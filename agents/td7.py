@@ -1,10 +1,11 @@
 """TD7: TD3 with state-action embeddings, prioritized replay and policy checkpoints.
 
 Fujimoto, Chang, Smith, Gu, Precup and Meger 2023, "For SALE: State-Action Representation Learning
-for Deep Reinforcement Learning", section 5 and Algorithm 1. Defaults are those of the authors'
-code. There are three generations of the encoder f (states, zs) and g (pairs, zsa): the one that
-learns, the fixed one that actor and critics take, and the previous fixed one that their targets
-take. Policy checkpoints are in `eagerly.training.policy_checkpoints`.
+for Deep Reinforcement Learning", section 5 and Algorithm 1. Defaults follow the authors' code.
+
+There are three generations of the encoder f (states, zs) and g (pairs, zsa): the trained encoder,
+the fixed encoder used by actor and critics, and the previous fixed encoder used by their targets.
+Policy checkpoints are in `eagerly.training.policy_checkpoints`.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ from eagerly.seeding import Stream
 
 
 class TD7Builder(ModelBuilder):
-    """Builds encoders, actors and critics, each one whenever it is asked for with equal weights."""
+    """Builds encoders, actors and critics. Repeated calls return equally initialized networks."""
 
     config: TD7Config
 
     def modules(self) -> Modules:
-        """Builds the modules, whose targets are copied in this order every `copy_every` updates."""
+        """Builds the modules, whose targets are copied in this order every `copy_every` updates.
+
+        The order matters: the fixed encoder is copied to its target before it is overwritten.
+        """
         config, every = self.config, self.config.copy_every
         fixed, actor = self.encoder("fixed_encoder"), self.embedded_actor()
 
@@ -65,7 +69,7 @@ class TD7Builder(ModelBuilder):
         )
 
     def encoder(self, name: str = "encoder") -> StateActionEncoder:
-        """Builds an encoder of states, and of states and actions."""
+        """Builds an encoder of states and of state-action pairs."""
         return StateActionEncoder(
             *self._sizes, seed=self._word(Stream.ENCODER), name=name, **self._embedding()
         )
@@ -88,7 +92,7 @@ class TD7Builder(ModelBuilder):
 
         Args:
             name: Their name.
-            encoder: Not used: TD7 has no encoder of images that critics and actor could share.
+            encoder: Unused: TD7 has no image encoder that actor and critics could share.
         """
         config = self.config
         return EmbeddedCritic(
@@ -102,7 +106,7 @@ class TD7Builder(ModelBuilder):
         )
 
     def policy(self, encoder: StateEncoder, actor: EmbeddedActor) -> EmbeddedPolicy:
-        """Joins an encoder of states and an actor into a policy."""
+        """Combines a state encoder and an actor into a policy."""
         architecture = self.config.actor_architecture(self.observations, self.actions)
         return EmbeddedPolicy(
             encoder, actor, architecture=architecture, normalization=self.normalization
@@ -116,7 +120,7 @@ class TD7Builder(ModelBuilder):
         return self.policy(encoder, self.embedded_actor())
 
     def least_parameters(self, *, actor_alone: bool = False) -> int:
-        """Counts the weights of hidden layers, before any is made."""
+        """Returns a lower bound on the number of weights: those of hidden layers."""
         config = self.config
 
         def products(*sizes: int) -> int:
@@ -148,7 +152,7 @@ class TD7Builder(ModelBuilder):
 
 
 class TD7(Agent):
-    """A TD7 agent; `Agent` documents its constructor and methods."""
+    """The TD7 agent. `Agent` documents its constructor and methods."""
 
     Config = TD7Config
     Builder = TD7Builder
@@ -156,7 +160,7 @@ class TD7(Agent):
 
     @property
     def intervals(self) -> tuple[int, ...]:
-        """The actor moves every `policy_delay` updates."""
+        """The actor is updated every `policy_delay` updates."""
         return (self.config.policy_delay,)
 
     def build(self, builder: TD7Builder) -> Modules:  # type: ignore[override]
@@ -164,7 +168,7 @@ class TD7(Agent):
         return builder.modules()
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update: the inner part of Algorithm 1."""
+        """Runs one update: the learning part of the loop in Algorithm 1."""
         scaled = self.normalization or tf.identity
         state, next_state = scaled(batch.observation), scaled(batch.next_observation)
         metrics = self.encoder_step(state, batch.action, next_state)
@@ -179,13 +183,13 @@ class TD7(Agent):
 
     @property
     def fixed(self) -> Any:
-        """The encoder that actor and critics take, which no loss moves."""
+        """The encoder used by actor and critics, which no loss trains."""
         return self.modules["fixed_encoder"].network
 
     def encoder_step(self, state: tf.Tensor, action: tf.Tensor, next_state: tf.Tensor) -> Tensors:
-        """Moves the encoder, so that zsa predicts the zs that follows."""
+        """Updates the encoder so that zsa predicts the next zs. Returns its metrics."""
         encoder = self.modules["encoder"]
-        # L(f, g) = mean (g(f(s), a) - |f(s')|×)², the latter without a gradient (Eq. 2)
+        # L(f, g) = mean (g(f(s), a) - |f(s')|×)², where |·|× stops the gradient (Eq. 2)
         following = encoder.network.states(next_state)
         with tf.name_scope("encoder_loss"), tf.GradientTape() as tape:
             predicted = encoder(state, action, training=True)
@@ -194,7 +198,7 @@ class TD7(Agent):
         return {"losses/encoder": loss}
 
     def target(self, batch: Batch, next_state: tf.Tensor, random: UpdateRandom) -> tf.Tensor:
-        """Returns y `[B]`, on which all critics regress."""
+        """Returns the critics' regression target y `[B]`, and records it in the value range."""
         encoder, values = self.modules["fixed_encoder"].target, self.modules["value_range"]
         zs = encoder.states(next_state)
         # ã = clip(π'(s', zs') + clip(ε, -c, c), -1, 1), ε ~ N(0, σ)
@@ -213,8 +217,8 @@ class TD7(Agent):
     def critic_step(
         self, batch: Batch, state: tf.Tensor, zs: tf.Tensor, target: tf.Tensor
     ) -> tuple[Tensors, tf.Tensor]:
-        """Moves the critics; returns metrics, and the largest error of each row `[B]`."""
-        # Huber loss of Q_i(s, a, zsa, zs) - y, through the critics alone
+        """Updates the critics. Returns metrics and each row's largest absolute TD error `[B]`."""
+        # Huber loss of Q_i(s, a, zsa, zs) - y, through the critics only
         zsa = self.fixed.pairs(zs, batch.action)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             values = self.critic(state, batch.action, zsa, zs, training=True)
@@ -224,8 +228,8 @@ class TD7(Agent):
         return critic_metrics(loss, values, target, batch.mask), error
 
     def actor_step(self, state: tf.Tensor, zs: tf.Tensor) -> Tensors:
-        """Moves the actor; returns its metrics."""
-        # L(π) = -mean Q_i(s, π(s, zs), g(zs, π(s, zs)), zs), over all critics
+        """Updates the actor. Returns its metrics."""
+        # L(π) = -mean Q_i(s, π(s, zs), g(zs, π(s, zs)), zs), averaged over critics
         with tf.name_scope("actor_loss"), tf.GradientTape() as tape:
             action = self.actor(state, zs, training=True)
             values = self.critic(state, action, self.fixed.pairs(zs, action), zs)

@@ -22,7 +22,10 @@ _TD7 = Group("TD7", _check_layers)
 
 
 class TD7Config(AgentConfig):
-    """Settings of TD7; "authors" is the public code of Fujimoto et al. 2023, "paper" the paper."""
+    """Settings of TD7.
+
+    "authors" refers to the public code of Fujimoto et al. 2023, "paper" to the paper itself.
+    """
 
     RUN_DEFAULTS = MappingProxyType({"warmup_steps": 25_000, "policy_checkpoints": True})
     FROM_ENVIRONMENTS = frozenset({"discount", "warmup_steps"})
@@ -88,7 +91,11 @@ class TD7Config(AgentConfig):
     )
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Checks that there are neither images nor discrete actions."""
+        """Validates the settings against the spaces.
+
+        Raises:
+            ValueError: If observations have images or actions have discrete choices.
+        """
         if observations.images or actions.choices:
             wrong = observations.space if observations.images else actions.space
             raise ValueError(
@@ -97,7 +104,7 @@ class TD7Config(AgentConfig):
         super().check_spaces(observations, actions)
 
     def actor_architecture(self, observations: Observations, actions: Actions) -> ActorArchitecture:
-        """Returns what the actor consists of, with the encoder of states that it takes."""
+        """Returns the actor's architecture, including its state encoder."""
         return ActorArchitecture(
             observation_size=observations.size,
             head=ActionHead(actions.continuous),

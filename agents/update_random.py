@@ -1,9 +1,9 @@
 """Random numbers for the train body that are the same in eager, graph and XLA mode.
 
-TensorFlow's stateless normals differ between a compiled and an uncompiled program, and its Philox
-takes XLA ten times as long as what follows. So the words are made here, by integer operations that
-every mode does alike, and the normals from the words. Nothing is stored: the numbers follow from
-the seed and the number of the update alone.
+TensorFlow's stateless normals differ between compiled and uncompiled programs. Under XLA, its
+Philox takes ten times as long as the code below. Here, random words come from integer operations,
+which are identical in every mode, and normals are computed from the words. Nothing is stored: the
+numbers follow from the seed, the update number and the name of the draw.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PARITY = 0x1BD11BDA
 class UpdateRandom:
     """The random numbers of one update, drawn by name.
 
-    Each name has numbers of its own, independent of those of other names, updates and seeds. They
-    follow from these three alone: they are the same in every mode, and however updates are cut into
-    calls. (The last bits of normals depend on the mode, as those of logarithms do.) Names keep
-    draws apart, so that none can repeat another's numbers by mistake; a single draw needs none.
+    They depend only on seed, update and name, and are independent between different ones. They are
+    therefore the same in every mode and for every division of updates into calls. (The last bits of
+    normals depend on the mode, as do those of logarithms.) Names keep draws from repeating each
+    other's numbers by mistake. A single draw needs no name.
 
     Args:
         seed: Seed of the run, in [0, 2**63).
-        update: Scalar int64, the number of the update; they count modulo 2**32.
-        dtype: Floating dtype of the numbers.
+        update: Scalar int64, the number of the update, used modulo 2**32.
+        dtype: Floating-point dtype of the numbers.
     """
 
     def __init__(self, seed: int, update: tf.Tensor, dtype: tf.DType) -> None:
@@ -37,10 +37,10 @@ class UpdateRandom:
         self._names: set[str] = set()
 
     def uniform_pairs(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
-        """Draws pairs of independent uniforms in (0, 1], `[2, *shape]`, of 24 bits each.
+        """Returns pairs of independent uniforms in (0, 1], `[2, *shape]`, with 24 bits each.
 
         Raises:
-            ValueError: If the update has drawn numbers of this name before.
+            ValueError: If the update has already drawn numbers of this name.
         """
         if name in self._names:
             raise ValueError(
@@ -56,29 +56,29 @@ class UpdateRandom:
         return tf.reshape(uniform, (2, *shape))
 
     def uniform(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
-        """Draws independent uniforms in (0, 1] of a shape."""
+        """Returns independent uniforms in (0, 1] of the given shape."""
         return self.uniform_pairs(shape, name)[0]
 
     def normal(self, shape: Sequence[int], name: str = "") -> tf.Tensor:
-        """Draws independent standard normals of a shape."""
+        """Returns independent standard normals of the given shape."""
         return standard_normal(self.uniform_pairs(shape, name))
 
     def subset(self, count: int, of: int, name: str = "") -> tf.Tensor:
-        """Draws `count` different numbers of 0 to `of - 1`, `[count]` int32, in random order."""
+        """Returns `count` distinct integers in [0, of), `[count]` int32, in random order."""
         return tf.math.top_k(self.uniform((of,), name), count).indices
 
 
 def _number_of(name: str) -> int:
-    """Returns 64 bits of a name; none of the empty one, whose numbers are the seed's own."""
+    """Returns a 64-bit hash of a name; 0 for the empty name, whose key is the seed itself."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest() if name else b""
     return int.from_bytes(digest, "little")
 
 
 def standard_normal(uniform: tf.Tensor) -> tf.Tensor:
-    """Makes independent standard normals `[...]` of pairs of uniforms `[2, ...]` (Box-Muller).
+    """Returns independent standard normals `[...]` from pairs of uniforms `[2, ...]` (Box-Muller).
 
-    To be called for one update at a time: the last bit of a logarithm may depend on where in an
-    array it is taken.
+    Call it for one update at a time: the last bit of a logarithm can depend on its position in an
+    array.
     """
     radius = tf.sqrt(-2.0 * tf.math.log(uniform[0]))
     return radius * tf.cos(2.0 * math.pi * uniform[1])
@@ -87,14 +87,14 @@ def standard_normal(uniform: tf.Tensor) -> tf.Tensor:
 def threefry(
     key: tuple[int, int], left: tf.Tensor, right: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scrambles counters by Threefry-2x32 of 20 rounds.
+    """Scrambles counters with 20-round Threefry-2x32.
 
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4.2.
 
     Args:
         key: Two words below 2**32.
         left: The first word of each counter, uint32.
-        right: The second one, of a shape that broadcasts with the first one's.
+        right: The second word of each counter, uint32, broadcastable with `left`.
 
     Returns:
         Two words for each counter.
