@@ -1,4 +1,4 @@
-"""NumPy replay: transitions, windows, their layouts as packed rows, and their buffers."""
+"""Replay buffers in NumPy: transitions, windows, packed row layouts, buffers and samplers."""
 
 from __future__ import annotations
 
@@ -53,10 +53,11 @@ def replay_buffer(
     seed: int | np.random.SeedSequence = 0,
     sampler: Sampler | None = None,
 ) -> Buffer:
-    """Makes an empty buffer of at most `capacity` rows of a layout; see `Buffer`.
+    """Creates an empty buffer for at most `capacity` rows of the layout; see `Buffer`.
 
     Raises:
-        ValueError: If the sampler needs values per row, and the layout is one of episodes.
+        TypeError: If the sampler needs per-row values and the layout is one of episodes.
+        ValueError: If the capacity is not positive.
     """
     if isinstance(layout, FrameLayout):
         return PixelReplayBuffer(capacity, layout, seed=seed, sampler=sampler)

@@ -1,4 +1,4 @@
-"""Accumulators: which transitions a replay buffer gets of the steps of environments."""
+"""Accumulators, which convert environment steps to transitions for a replay buffer."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ from eagerly.state import Saved, Stateful
 
 
 class Accumulator(Stateful, Protocol):
-    """Makes transitions of steps: of n steps each, for example.
+    """Converts environment steps to transitions, such as n-step transitions.
 
-    If its state is empty nothing is saved, and `restore` is called with `{}`.
+    If its state is empty, nothing is saved, and `restore` is called with `{}`.
     """
 
     @property
     def one_to_one(self) -> bool:
-        """Whether each call returns one transition per environment, in order, for the same step.
+        """True if each call returns one transition per environment, in order, for that same step.
 
-        Buffers that keep episodes need that.
+        Buffers that keep episodes require this.
         """
 
     def accumulate(
         self, transitions: Transition, ended: np.ndarray
     ) -> tuple[Transition, np.ndarray]:
-        """Takes one step of each of N environments and returns M transitions for the buffer.
+        """Accumulates one step of each of N environments and returns M transitions to store.
 
         Args:
-            transitions: The steps, `[N]`, always in the same order of environments. The arrays
-                may be reused: copy what you keep.
-            ended: Which episodes ended with these steps, `[N]` bool, terminated or truncated.
+            transitions: The steps, `[N]`, always in the same environment order. The arrays may be
+                reused: copy what you keep.
+            ended: `[N]` bool, true if the step ended its episode by termination or truncation.
 
         Returns:
-            M >= 0 transitions, and which of them ended an episode, `[M]` bool. A discount is the
-            factor on the value of the next observation, such as γ^n, or 0 after a termination.
+            M >= 0 transitions, and `[M]` bool, true if the transition ended its episode. The
+            discount multiplies the value of the next observation: for example γ^n, or 0 after a
+            termination.
         """
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Drops the kept steps of environments, `[N]` bool, whose episodes cannot go on.
+        """Discards pending steps of environments, `[N]` bool, whose episodes were interrupted.
 
-        If the number of environments has changed it is true for all.
+        If the number of environments has changed, all are true.
         """
 
 
 class OneStep(Saved):
-    """Makes one transition of each step, without a change."""
+    """Returns each step unchanged, as a one-step transition."""
 
     one_to_one = True
 
     def accumulate(
         self, transitions: Transition, ended: np.ndarray
     ) -> tuple[Transition, np.ndarray]:
-        """Returns its arguments."""
+        """Returns its arguments unchanged."""
         return transitions, ended
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Does nothing: no step is kept."""
+        """Does nothing, because no steps are pending."""

@@ -1,4 +1,4 @@
-"""How many environments there are: it changes only where all episodes begin anew."""
+"""Checks of the number of environments, which may change only when all episodes restart."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 
 def check_count(before: int, count: int) -> None:
-    """Refuses steps of another number of environments.
+    """Validates that the number of environments has not changed.
 
     Raises:
-        ValueError: With both numbers.
+        ValueError: If it has. The message contains both numbers.
     """
     if before != count:
         raise ValueError(
@@ -19,14 +19,14 @@ def check_count(before: int, count: int) -> None:
 
 
 def check_began(began: np.ndarray, before: int) -> None:
-    """Refuses what cannot be said to `on_reset`.
+    """Validates the argument of `on_reset`.
 
     Args:
-        began: Which environments begin an episode, `[N]` bool.
-        before: How many environments there were.
+        began: `[N]` bool, the environments that begin an episode.
+        before: Previous number of environments.
 
     Raises:
-        ValueError: If N is another number and not all of them begin.
+        ValueError: If N differs from `before` and not all environments begin an episode.
     """
     if len(began) != before and not np.all(began):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Rows of steps that know the step before them: what buffers of whole episodes are made of."""
+"""Base class of buffers that store episodes as rows linked to their previous steps."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NONE = -1
 
 
 class EpisodeBuffer(Buffer):
-    """Keeps episodes in the order of their steps.
+    """Stores episodes in step order, as linked rows.
 
-    A row is what a step led to: action, reward, discount, the observation that was seen then, and
-    how many rows before it the step before stands. An episode begins with a row for its first
-    observation. So L steps take L + 1 rows, and an observation is kept once.
+    A row holds the outcome of a step: action, reward, discount, the resulting observation, and the
+    distance in rows to the previous step. An episode begins with a row for its first observation.
+    So L steps take L + 1 rows, and each observation is stored once.
     """
 
     layout: StepLayout
@@ -41,8 +41,8 @@ class EpisodeBuffer(Buffer):
                 "images"
             )
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._last = np.zeros(0, np.int64)  # of each environment, its row before
-        self._begins = AscendingNumbers()  # the rows of first observations
+        self._last = np.zeros(0, np.int64)  # previous row of each environment, or NONE
+        self._begins = AscendingNumbers()  # rows of first observations
 
     def _store(self, parts: Transition, ended: Any) -> None:
         count = len(parts.reward)
@@ -71,10 +71,10 @@ class EpisodeBuffer(Buffer):
         self._last = np.where(ended, NONE, numbers[len(begins) :])
 
     def _check_environments(self, parts: Transition, ended: np.ndarray) -> None:
-        """Raises a `ValueError` if the first rows are the steps of one whole episode."""
+        """Raises a `ValueError` if the rows look like the steps of one whole episode."""
         left, reached = parts.observation, parts.next_observation
         continues = np.array_equal(left[1:], reached[:-1]) and (left[1:] != left[:-1]).any()
-        # Two environments may meet by chance; three that also end in this way do not.
+        # Two environments may match by chance, but not three whose `ended` also fits an episode.
         if len(left) > 2 and continues and ended[-1] and not ended[:-1].any():
             raise ValueError(
                 f"add takes one step of each of N environments; got the {len(left)} steps of an "
@@ -82,11 +82,11 @@ class EpisodeBuffer(Buffer):
             )
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns what rows hold of the observations before and after steps, `[N, ...]`.
+        """Returns the packed observations before and after the steps, `[N, ...]` each.
 
         Args:
             parts: The steps.
-            begins: In which environments they are the first of their episode, `[N]` bool.
+            begins: `[N]` bool, true if the step is the first of its episode.
         """
         return parts.observation, parts.next_observation
 
@@ -111,26 +111,30 @@ class EpisodeBuffer(Buffer):
         return different
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
-        """Takes note of rows that have been appended."""
+        """Indexes rows that were just appended."""
         self._begins.append(numbers[self.layout.split(rows).back == 0])
         self._begins.drop_below(self._oldest)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Ends the episodes in progress of environments, so that their next steps begin others."""
-        if not len(self._last):  # nothing was added yet
+        """Ends the current episodes of environments, `[N]` bool; the next steps begin new ones."""
+        if not len(self._last):  # nothing added yet
             return
         check_began(began, len(self._last))
         same = len(began) == len(self._last)
         self._last = np.where(began, NONE, self._last) if same else np.full(len(began), NONE)
 
     def _before(self, row: np.ndarray) -> np.ndarray:
-        """Returns the row before each; the row itself where there is none, or none any more."""
+        """Returns each row's predecessor, or the row itself if there is none in the buffer."""
         back = self.layout.split(self._rows).back[row % self.capacity]
         before = row - back.astype(np.int64)
         return np.where(before >= self._oldest, before, row)
 
     def restore_rows(self, start: int, rows: np.ndarray) -> None:
-        """Puts back rows as `Buffer` does, and refuses those that are no steps of episodes."""
+        """Restores rows as `Buffer` does, and validates their links.
+
+        Raises:
+            ValueError: As in `Buffer`, or if the rows are not episode steps.
+        """
         super().restore_rows(start, rows)
         numbers = np.arange(start, self.added)[-self.capacity :]
         kept = rows[-self.capacity :]
@@ -147,18 +151,18 @@ class EpisodeBuffer(Buffer):
 
 
 class AscendingNumbers:
-    """Ascending numbers, appended at one end and dropped at the other."""
+    """A queue of ascending numbers, appended at one end and dropped at the other."""
 
     def __init__(self) -> None:
         self._array = np.empty(64, np.int64)
         self._start = self._stop = 0
 
     def values(self) -> np.ndarray:
-        """Returns them."""
+        """Returns a view of the numbers."""
         return self._array[self._start : self._stop]
 
     def append(self, numbers: np.ndarray) -> None:
-        """Appends greater ones."""
+        """Appends numbers, which must exceed all existing ones."""
         if self._stop + len(numbers) > len(self._array):
             there = self.values()
             self._array = np.empty(2 * (len(there) + len(numbers)) + 64, np.int64)
@@ -168,5 +172,5 @@ class AscendingNumbers:
         self._stop += len(numbers)
 
     def drop_below(self, least: int) -> None:
-        """Drops those below one."""
+        """Drops numbers below `least`."""
         self._start += int(np.searchsorted(self.values(), least))

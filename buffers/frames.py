@@ -1,4 +1,4 @@
-"""Steps with images, packed into rows as bytes, and stacked frames that are stored once."""
+"""Packed rows for steps with images, in which each frame is stored once, as bytes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Frames:
-    """An image in an observation.
+    """An image, or a stack of frames, in a flat observation.
 
     Attributes:
-        start: The first of its columns there.
-        count: K, how many frames are stacked in it, the newest last.
-        size: Numbers in a frame, each from 0 to 255.
+        start: Its first column in the observation.
+        count: K, the number of stacked frames, newest last.
+        size: Number of values per frame, each from 0 to 255.
     """
 
     start: int
@@ -36,56 +36,58 @@ class Frames:
 
     @property
     def stop(self) -> int:
-        """The column behind its last one."""
+        """The column after its last one."""
         return self.start + self.count * self.size
 
 
 @dataclass(frozen=True)
 class FrameLayout(StepLayout):
-    """Where the parts of a step with images stand in a packed row of `width` floats.
+    """The layout of a step with images in a packed row of `width` floats.
 
-    A row is what a step led to: action, reward, discount, what of the observation is no image, and
-    the newest frame of each image, as bytes, four to a float. Its last number is how many rows
-    before it the step before stands, 0 where an episode begins. Older frames of a stack are those
-    of the rows before; where an episode begins its first frame stands in for them.
+    A row holds the outcome of a step: action, reward, discount, the non-image values of the
+    observation, and the newest frame of each image. Frames are stored as bytes, four per float.
+    The last column is the distance in rows to the previous step, or 0 if an episode begins.
+
+    Older frames of a stack come from the previous rows. Before the start of an episode, its first
+    frame is repeated.
 
     Attributes:
-        images: The images, in the order of their columns.
+        images: The images, in column order.
     """
 
     images: tuple[Frames, ...]
 
     @property
     def steps(self) -> int:
-        """S, how many rows an observation may need."""
+        """S, the number of rows needed to assemble an observation."""
         return max(image.count for image in self.images)
 
     @property
     def plain_size(self) -> int:
-        """P, numbers of an observation that are of no image."""
+        """P, the number of non-image values in an observation."""
         return self.observation_size - sum(image.stop - image.start for image in self.images)
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the newest frames, a multiple of 4."""
+        """Bytes of the newest frames, rounded up to a multiple of 4."""
         return 4 * math.ceil(sum(image.size for image in self.images) / 4)
 
     @property
     def width(self) -> int:
-        """Floats in a row: A + P + 3, and a quarter of the bytes."""
+        """Floats per row: A + P + 3 + `byte_count` / 4."""
         return self.action_size + self.plain_size + 3 + self.byte_count // 4
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of a step with the rows that its two observations need."""
+        """Shape of a sample: all rows needed for both observations of a step."""
         return self.steps + 1, self.width
 
     def least_rows(self, environments: int) -> int:
-        """Returns the least capacity of a buffer for N environments."""
+        """Returns the minimum capacity of a buffer for N environments."""
         return 4 * environments * (self.steps + 1)
 
     def pack(self, observations: np.ndarray) -> np.ndarray:
-        """Packs what a row holds of observations `[N, O]`: their newest frames."""
+        """Packs the non-image values and the newest frames of observations `[N, O]`."""
         plain, place = [], 0
         frames = np.zeros((len(observations), self.byte_count), np.uint8)
         filled = 0
@@ -103,12 +105,12 @@ class FrameLayout(StepLayout):
         bytes_of: Callable[[Any], Any] = _bytes_of,
         join: Callable[[list[Any]], Any] = _joined,
     ) -> Transition:
-        """Splits samples `[..., S + 1, width]` into transitions; observations are copies.
+        """Unpacks samples `[..., S + 1, width]` into transitions; observations are copies.
 
         Args:
-            rows: An array; or a tensor, with functions that take tensors.
-            bytes_of: Turns packed columns `[..., n]` into the numbers of their bytes `[..., 4 n]`,
-                of the dtype of the plain columns.
+            rows: An array, or a tensor if `bytes_of` and `join` accept tensors.
+            bytes_of: Converts packed columns `[..., n]` to byte values `[..., 4 n]`, in the dtype
+                of the plain columns.
             join: Concatenates along the last axis.
         """
         last = self.split(rows[..., -1, :])
@@ -123,7 +125,7 @@ class FrameLayout(StepLayout):
     def _observed(
         self, rows: Any, bytes_of: Callable[[Any], Any], join: Callable[[list[Any]], Any]
     ) -> Any:
-        """Puts observations `[..., O]` together of S rows that follow one another."""
+        """Assembles observations `[..., O]` from S consecutive rows."""
         columns = self.split(rows).observation
         newest = columns[..., -1, : self.plain_size]
         frames = bytes_of(columns[..., self.plain_size :])

@@ -1,4 +1,4 @@
-"""Hindsight experience replay: learning as if the goal had been what was achieved."""
+"""Hindsight experience replay: relabels episodes with goals that they achieved."""
 
 from __future__ import annotations
 
@@ -21,26 +21,31 @@ GoalOutcomes = Callable[[np.ndarray, np.ndarray, Sequence[Any]], tuple[np.ndarra
 
 
 class Hindsight:
-    """Adds, when an episode has ended, its steps with goals that were achieved in it.
+    """Adds relabeled copies of each finished episode's steps, with goals achieved in that episode.
 
-    Andrychowicz et al. 2017, "Hindsight Experience Replay", Algorithm 1 and section 4.5. The steps
-    as they came go to the accumulator inside at once. For each of them `goals` others follow at
-    the end of the episode, with another desired goal before and after, and the rewards and
-    terminations that belong to it; with n steps they are summed up after that, as `NStep` does.
+    Andrychowicz et al. 2017, "Hindsight Experience Replay", Algorithm 1 and section 4.5.
 
-    Strategies: "final" takes what was achieved at the end of the episode, "future" draws from what
-    was achieved in this step or later, "episode" from all of it.
+    Original steps go through the inner accumulator immediately. When an episode ends, `goals`
+    relabeled transitions are added for each of its steps. Their observations contain the new
+    desired goal. Rewards and terminations are recomputed for it, then combined into n-step returns
+    as in `NStep`.
+
+    The strategy "final" uses the goal achieved at the end of the episode. "future" samples goals
+    achieved in the same step or later, and "episode" samples from the whole episode.
 
     Args:
-        inside: Makes transitions of the steps as they came.
-        achieved: Columns of the achieved goal in an observation, G of them.
-        desired: Columns of the desired goal, as many.
-        outcomes: Gives rewards and terminations for other goals.
-        discount: Discount per step, gamma.
-        steps: n.
+        inside: Accumulator of the original steps.
+        achieved: The G observation columns that hold the achieved goal.
+        desired: The G observation columns that hold the desired goal.
+        outcomes: Computes rewards and terminations for other goals.
+        discount: Discount per step, γ.
+        steps: n, the number of steps per return.
         strategy: One of `STRATEGIES`.
-        goals: Goals for each step; with "final" there is one.
-        seed: Seed of the draws, an int or a `numpy.random.SeedSequence`.
+        goals: Number of goals per step; always 1 with "final".
+        seed: Seed of the goal sampling, an int or a `numpy.random.SeedSequence`.
+
+    Raises:
+        ValueError: If the strategy is unknown.
     """
 
     one_to_one = False
@@ -64,13 +69,13 @@ class Hindsight:
         self._outcomes, self._discount, self._steps = outcomes, discount, steps
         self._strategy, self._goals = strategy, 1 if strategy == FINAL else goals
         self._generator = np.random.Generator(np.random.PCG64(seed))
-        # Of each environment the steps of its episode: observation, action, next one, info.
+        # Per environment, the steps of its episode: observation, action, next observation, info.
         self._episodes: list[list[tuple[Any, ...]]] = []
 
     def accumulate(
         self, transitions: Transition, ended: np.ndarray, infos: Sequence[Any] | None = None
     ) -> tuple[Transition, np.ndarray]:
-        """Takes one step of each of N environments; `infos` are what `outcomes` is to be given.
+        """Accumulates one step of each of N environments; `infos` are passed to `outcomes`.
 
         Raises:
             ValueError: If the number of environments changed without `on_reset`.
@@ -95,7 +100,7 @@ class Hindsight:
         return together, np.concatenate([ends, np.zeros(len(together.reward) - len(ends), bool)])
 
     def _relabelled(self, episode: list[tuple[Any, ...]]) -> Transition:
-        """Returns the transitions `[T * goals]` of an episode of T steps with other goals."""
+        """Returns the relabeled transitions `[T * goals]` of an episode of T steps."""
         columns = list(zip(*episode, strict=True))
         observation, action, reached = (np.stack(part) for part in columns[:3])
         infos, count = columns[3], len(episode)
@@ -103,7 +108,7 @@ class Hindsight:
         goal = reached[self._chosen(step, count), self._achieved]
         reward, discount = np.zeros(len(step)), np.ones(len(step))
         for ahead in range(self._steps):
-            # Steps beyond the end add nothing; what terminated adds nothing any more.
+            # A return stops at the end of the episode, and at a termination for its goal.
             rows = np.flatnonzero((step + ahead < count) & (discount > 0))
             if not len(rows):
                 break
@@ -119,16 +124,16 @@ class Hindsight:
         return Transition(before, action[step], reward, discount, after)
 
     def _chosen(self, step: np.ndarray, count: int) -> np.ndarray:
-        """Returns for each of these steps the step whose achieved goal it gets."""
+        """Returns, for each step, the index of the step that provides its goal."""
         if self._strategy == FINAL:
             return np.full(len(step), count - 1)
         first = step if self._strategy == "future" else 0
         return self._generator.integers(first, count, size=len(step))
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Drops the episodes of environments, `[N]` bool, that cannot go on: they have no end."""
+        """Discards the current episodes of environments, `[N]` bool, that were interrupted."""
         self._inside.on_reset(began)
-        if not self._episodes:  # no step was taken yet
+        if not self._episodes:  # no steps yet
             return
         check_began(began, len(self._episodes))
         if len(began) == len(self._episodes):
@@ -138,7 +143,7 @@ class Hindsight:
             self._episodes = []
 
     def state(self) -> dict[str, Any]:
-        """Returns the episodes in progress, the draws, and the state of the accumulator inside."""
+        """Returns the current episodes, the generator state and the inner accumulator's state."""
         episodes = []
         for episode in self._episodes:
             columns: list[Any] = list(zip(*episode, strict=True)) or [()] * 4
@@ -151,10 +156,11 @@ class Hindsight:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` returned.
+        """Restores what `state` returned.
 
         Raises:
-            ValueError: If it is the state of another accumulator.
+            ValueError: If the state is empty, or does not fit the inner accumulator.
+            KeyError: If it is the state of another kind of accumulator.
         """
         if not state:
             raise ValueError("hindsight has a state of its own; got none")

@@ -10,7 +10,7 @@ import numpy as np
 from eagerly.buffers.counts import check_began, check_count
 from eagerly.buffers.transition import Transition
 
-# The parts of a waiting step, with their dtype and rank in a state.
+# The parts of a pending step, with their dtype and rank in a saved state.
 _PARTS = {
     "observation": (np.float32, 2),
     "action": (np.float32, 2),
@@ -20,15 +20,15 @@ _PARTS = {
 
 
 class NStep:
-    """Makes of each step a transition that looks n steps ahead, fewer where the episode ends.
+    """Converts each step to an n-step transition, which is shorter if the episode ends earlier.
 
-    The reward of the step at t is r_t + γ r_{t+1} + ... + γ^{m-1} r_{t+m-1}, its discount γ^m, or 0
-    if the episode terminated on the way, and the next observation is that m steps later, where
-    m = n, or less if the episode ended before. Where it was truncated that is the real last one
-    (Sutton and Barto 2018, "Reinforcement Learning: An Introduction", section 7.1). Actions after
-    the first are those of the policy that collected them; nothing corrects for that.
+    The reward of the step at t is r_t + γ r_{t+1} + ... + γ^{m-1} r_{t+m-1}, where m is n, or less
+    if the episode ends before (Sutton and Barto 2018, "Reinforcement Learning: An Introduction",
+    section 7.1). The discount is γ^m, or 0 if the episode terminates within these steps. The next
+    observation is the one m steps later; after a truncation, it is the episode's true last one.
+    Actions after the first come from the collecting policy, without off-policy correction.
 
-    A transition is returned n - 1 steps late. Steps that `on_reset` drops give none.
+    Transitions are returned n - 1 steps late. Steps that `on_reset` discards produce none.
 
     Args:
         steps: n, at least 1.
@@ -43,16 +43,16 @@ class NStep:
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}")
         self._steps = steps
-        self._waiting: Transition | None = None  # `[n, N]`, sums so far; a ring over the first axis
-        self._ages = np.zeros(0, np.int64)  # of each environment, steps that wait
-        self._newest = 0  # its place in the ring
+        self._waiting: Transition | None = None  # `[n, N]`, partial sums; first axis is a ring
+        self._ages = np.zeros(0, np.int64)  # pending steps per environment
+        self._newest = 0  # ring position of the newest step
 
     def accumulate(
         self, transitions: Transition, ended: np.ndarray
     ) -> tuple[Transition, np.ndarray]:
-        """Takes one step of each of N environments; returns those that have their n steps.
+        """Accumulates one step of each of N environments and returns the completed transitions.
 
-        Of an environment whose episode ended all that wait are returned, the oldest first.
+        If an episode ends, all pending transitions of its environment are returned, oldest first.
 
         Raises:
             ValueError: If the number of environments changed without `on_reset`.
@@ -60,14 +60,15 @@ class NStep:
         count, steps = len(ended), self._steps
         waiting = self._room(transitions, count)
         self._newest = newest = (self._newest + 1) % steps
-        # What is summed up is complete for those that left; they are overwritten one by one.
+        # The sums below also change in slots that are no longer pending, which are overwritten
+        # before they are used again.
         waiting.reward[newest], waiting.discount[newest] = 0.0, 1.0
         waiting.observation[newest] = transitions.observation
         waiting.action[newest] = transitions.action
         self._ages += 1
         waiting.reward[...] += waiting.discount * transitions.reward
         waiting.discount[...] *= transitions.discount
-        order = (newest + 1 + np.arange(steps)) % steps  # the oldest first
+        order = (newest + 1 + np.arange(steps)) % steps  # oldest first
         age = np.arange(steps, 0, -1)[:, np.newaxis]
         leaves = (age <= self._ages) & ((age == steps) | ended)
         place, environment = np.nonzero(leaves)
@@ -78,7 +79,7 @@ class NStep:
         return Transition(observation, action, reward, discount, reached), ended[environment]
 
     def _room(self, transitions: Transition, count: int) -> Transition:
-        """Returns the steps that wait; makes room for them at first."""
+        """Returns the ring of pending steps, allocating it on the first call."""
         if self._waiting is None:
             shape = (self._steps, count)
             self._ages = np.zeros(count, np.int64)
@@ -98,7 +99,7 @@ class NStep:
         return self._waiting
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Drops the steps that wait in environments, `[N]` bool, whose episodes cannot go on."""
+        """Discards pending steps of environments, `[N]` bool, whose episodes were interrupted."""
         if self._waiting is None:
             return
         check_began(began, len(self._ages))
@@ -108,11 +109,11 @@ class NStep:
             self._waiting = None
 
     def state(self) -> dict[str, Any]:
-        """Returns the waiting steps, the oldest first; `{}` if there are none.
+        """Returns the pending steps, oldest first, or `{}` if none are pending.
 
-        Nothing in it depends on the ring position, so equal steps have equal states. Under "ages"
-        stands how many steps of each environment wait, `[N]`; the other arrays are `[S, ...]`, S
-        steps in the order of time, then of environments.
+        The state does not depend on ring positions, so equal steps have equal states. "ages" holds
+        the number of pending steps per environment, `[N]`. The other arrays are `[S, ...]`: S
+        steps, ordered by time, then by environment.
         """
         if self._waiting is None or not self._ages.any():
             return {}
@@ -121,7 +122,7 @@ class NStep:
         return {"ages": self._ages} | {name: part[place, environment] for name, part in parts}
 
     def _places(self, ages: np.ndarray, newest: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ring positions and environments, `[S]` each, of the waiting steps."""
+        """Returns the ring positions and environments of the pending steps, `[S]` each."""
         age = np.arange(self._steps, 0, -1)
         slot, environment = np.nonzero(age[:, np.newaxis] <= ages)
         return (newest - age[slot] + 1) % self._steps, environment
@@ -130,7 +131,8 @@ class NStep:
         """Restores what `state` returned.
 
         Raises:
-            ValueError: If it is the state of another accumulator, or of another n.
+            ValueError: If the state is invalid for this n.
+            KeyError: If it is the state of another kind of accumulator.
         """
         self._waiting, self._ages, self._newest = None, np.zeros(0, np.int64), 0
         if not state:
@@ -148,7 +150,7 @@ class NStep:
         self._ages = ages.copy()
 
     def _check(self, ages: np.ndarray, parts: Mapping[str, np.ndarray]) -> None:
-        """Raises a `ValueError` unless these are waiting steps as `state` returns them."""
+        """Raises a `ValueError` unless these are pending steps as `state` returns them."""
         most = self._steps - 1
         if ages.dtype != np.int64 or ages.ndim != 1 or ((ages < 0) | (ages > most)).any():
             raise ValueError(

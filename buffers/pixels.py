@@ -1,4 +1,4 @@
-"""A replay buffer for images: frames as bytes, each of them stored once."""
+"""A replay buffer for images, which stores each frame once, as bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from eagerly.buffers.transition import Transition
 
 
 class PixelReplayBuffer(EpisodeBuffer):
-    """Keeps the newest frame of each step as bytes, and samples transitions uniformly.
+    """Stores the newest frame of each step as bytes, and samples transitions uniformly.
 
-    A stack of K frames and the one after it share all frames but one, so that a transition takes
-    its newest frame alone: 4 KiB for a grey picture of 64 by 64, where two stacks of three
-    frames in float32 take 96 KiB.
+    Consecutive stacks of K frames share all frames but one, so each transition stores only its
+    newest frame. A 64×64 grayscale frame takes 4 KiB, compared with 96 KiB for two stacks of three
+    frames in float32.
     """
 
     layout: FrameLayout
@@ -29,7 +29,7 @@ class PixelReplayBuffer(EpisodeBuffer):
         sampler: Sampler | None = None,
     ) -> None:
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._widest = (NONE, 0)  # the last of the rows that look back furthest, and how far
+        self._widest = (NONE, 0)  # the latest row with the longest link back, and its length
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for image in self.layout.images:
@@ -53,7 +53,7 @@ class PixelReplayBuffer(EpisodeBuffer):
         return self.layout.pack(parts.observation), self.layout.pack(parts.next_observation)
 
     def _differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        # As words: what is read as a float can be NaN here.
+        # Compare bit patterns, because packed bytes may form a NaN.
         words = (np.ascontiguousarray(part).view(np.uint32) for part in (one, other))
         left, right = words
         different: np.ndarray = (left != right).any(axis=1)
@@ -63,7 +63,7 @@ class PixelReplayBuffer(EpisodeBuffer):
         super()._link(numbers, rows)
         self._look_back(numbers, self.layout.split(rows).back)
         if self._widest[0] < self._oldest:
-            # There were more environments; of these no row is left.
+            # The longest link was overwritten, for example because there were more environments.
             numbers = np.arange(self._oldest, self.added)
             self._widest = (NONE, 0)
             self._look_back(numbers, self.layout.split(self._rows).back[numbers % self.capacity])
@@ -75,26 +75,26 @@ class PixelReplayBuffer(EpisodeBuffer):
 
     @property
     def _least(self) -> int:
-        """The first row that does not look back to rows that are gone."""
-        # In as many rows each environment has made all the steps that a sample looks back.
+        """The first row whose sample needs no overwritten rows."""
+        # Within this many rows, each environment makes all the steps that a sample looks back.
         widest = max(2 * len(self._last), self._widest[1])
         return self._oldest and self._oldest + widest * (self.layout.steps + 1)
 
     def _drawable(self) -> tuple[int, np.ndarray]:
-        """Returns the first row to draw from, and how far behind it first observations stand."""
+        """Returns the first row to draw from, and the offsets of first observations from it."""
         least = min(self._least, self.added - 1)
         begins = self._begins.values()
         return least, begins[np.searchsorted(begins, least) :] - least
 
     def _choices(self) -> int:
-        """Counts the steps, without the very oldest of a full buffer."""
+        """Returns the number of steps to draw from, without the oldest ones of a full buffer."""
         least, begins = self._drawable()
         return max(self.added - least - len(begins), 1)
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
-        """Gathers steps with the rows that their two observations need, `[K, B, S + 1, width]`."""
+        """Gathers steps with the rows that both observations need, `[K, B, S + 1, width]`."""
         least, begins = self._drawable()
-        # The draw-th row that is a step: those of first observations before it are passed over.
+        # The row of the draw-th step: rows of first observations are skipped.
         row = least + draw + np.searchsorted(begins - np.arange(len(begins)), draw, side="right")
         numbers = np.empty((*row.shape, self.layout.steps + 1), np.int64)
         for place in range(self.layout.steps, -1, -1):

@@ -1,4 +1,4 @@
-"""Samplers that draw rows more often whose temporal-difference errors were large."""
+"""Samplers that prioritize rows with large temporal-difference errors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from eagerly.buffers.sum_tree import SumTree
 from eagerly.state import Saved
 
-_FIRST_GROUP = 1024  # rows whose priorities are written at once, at least
-# Of float32: a row of the least priority can still be drawn, and no sum of them overflows.
+_FIRST_GROUP = 1024  # number of `added` calls after which their priorities are written
+# The float32 range: the lowest priority can still be drawn, and float64 sums cannot overflow.
 _LEAST, _GREATEST = (float(end) for end in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 class _ByPriority(Saved):
-    """Draws a row with a probability proportional to its priority.
+    """Draws rows with probabilities proportional to their priorities.
 
-    A new row has the highest priority so far, so that it is drawn soon. All draws of a call are
-    made with the priorities at its start; the new ones are written in the order of its updates, so
-    that of a row that was drawn twice the last one counts.
+    A new row gets the highest priority so far, so that it is drawn soon. All draws of a call use
+    the priorities at its start. New priorities are written in update order, so if a row was drawn
+    twice, the last one counts.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
-        highest_every: After every so many updates the highest priority falls back to the highest of
-            all rows that are stored then; 0: never, it is the highest that any row ever had.
+        highest_every: Updates between resets of the highest priority to the maximum over all stored
+            rows; 0: never, so that it is the maximum over all rows ever stored.
 
     Raises:
         ValueError: If `highest_every` is below 0.
@@ -40,21 +40,21 @@ class _ByPriority(Saved):
         self._highest_every, self._fed_back = highest_every, 0
         self._generator = np.random.Generator(np.random.PCG64(seed))
         self._tree, self._count, self._highest = SumTree(), 0, 1.0
-        # Places of new rows whose priorities are not in the tree yet, with these.
+        # Ring positions of new rows, with their priorities, which are not in the tree yet.
         self._new: list[tuple[np.ndarray, float]] = []
 
     @property
     def highest(self) -> float:
-        """The highest priority so far, or since it fell back; new rows get it."""
+        """The highest priority so far, or since its last reset; new rows get it."""
         return self._highest
 
     def priorities(self) -> np.ndarray:
-        """Copies the priority of each place of the ring, `[n]` float32."""
+        """Returns a copy of all priorities by ring position, `[n]` float32."""
         self._write_new()
         return self._tree.values(slice(self._count)).astype(np.float32)
 
     def priority_of(self, td_error: np.ndarray) -> np.ndarray:
-        """Returns the priority of absolute temporal-difference errors, of the same shape."""
+        """Maps temporal-difference errors to priorities of the same shape."""
         raise NotImplementedError
 
     def _uniform(self, shape: tuple[int, int]) -> np.ndarray:
@@ -62,10 +62,10 @@ class _ByPriority(Saved):
         return self._generator.random(shape)
 
     def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
-        """Draws places `[K, B]` in [0, count).
+        """Draws ring positions `[K, B]` in [0, count).
 
         Raises:
-            ValueError: If the highest priority is to fall back in the middle of the K updates.
+            ValueError: If the highest priority would be reset in the middle of the K updates.
         """
         self._check_call(shape[0])
         self._write_new()
@@ -73,7 +73,7 @@ class _ByPriority(Saved):
         return self._tree.find(sums.reshape(-1)).reshape(shape)
 
     def added(self, places: np.ndarray) -> None:
-        """Gives new rows the highest priority; it stands in the tree when it is next needed."""
+        """Assigns the highest priority to new rows; the tree is updated when it is next needed."""
         self._new.append((places, self._highest))
         if len(self._new) >= _FIRST_GROUP:
             self._write_new()
@@ -88,15 +88,15 @@ class _ByPriority(Saved):
         self._count = max(self._count, int(places.max()) + 1)
 
     def weights(self, places: np.ndarray) -> np.ndarray | None:
-        """Returns None: all rows count alike."""
+        """Returns None, because all rows have the same weight."""
         return None
 
     def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
-        """Takes over the priorities of what was drawn.
+        """Updates the priorities of the drawn rows, unless an error is raised.
 
         Raises:
-            ValueError: If the highest priority is to fall back in the middle of these updates.
-            FloatingPointError: If an error is NaN or infinite. Nothing is taken over in both cases.
+            ValueError: If the highest priority would be reset in the middle of these updates.
+            FloatingPointError: If a temporal-difference error is NaN or infinite.
         """
         self._check_call(len(places))
         td_error = np.asarray(per_row["td_error"], np.float64)
@@ -116,7 +116,7 @@ class _ByPriority(Saved):
             self._highest = float(self._tree.values(slice(self._count)).max())
 
     def _check_call(self, updates: int) -> None:
-        """Refuses calls that would go past the update after which the highest priority falls."""
+        """Raises a `ValueError` if the updates of a call extend beyond the next reset."""
         every = self._highest_every
         if every and updates > (left := every - self._fed_back % every):
             raise ValueError(
@@ -140,21 +140,21 @@ class _ByPriority(Saved):
 
 
 class ProportionalSampler(_ByPriority):
-    """Proportional prioritisation: P(i) = p_i^α / Σ p_j^α with p = abs(δ) + 10⁻⁶.
+    """Proportional prioritization: P(i) = p_i^α / Σ p_j^α with p = abs(δ) + 10⁻⁶.
 
     Schaul, Quan, Antonoglou and Silver 2016, "Prioritized Experience Replay", section 3.3, Eq. 1,
-    and Algorithm 1. Each batch is drawn in strata, one row from each of B equal parts of the sum
-    (appendix B.2.1). What sampling distorts is corrected by importance weights w = (N P(i))^-β,
-    divided by the largest one in the batch (section 3.4). β rises to 1 linearly, in a number of
-    updates of its own; in the paper it does so by the end of learning.
+    and Algorithm 1. Batches are stratified: one row is drawn from each of B equal parts of the
+    priority sum (appendix B.2.1). The sampling bias is corrected by importance weights
+    w = (N P(i))^-β, divided by the largest in the batch (section 3.4). β rises linearly to 1 over
+    `correction_updates`; in the paper it reaches 1 at the end of training.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
-        exponent: α, at least 0; 0 is uniform.
-        correction: β at first, in [0, 1].
-        correction_updates: Updates until β is 1.
-        highest_every: After every so many updates the priority of new rows falls back to the
-            highest that is stored; 0: never.
+        exponent: α, at least 0; 0 samples uniformly.
+        correction: Initial β, in [0, 1].
+        correction_updates: Number of updates until β is 1.
+        highest_every: Updates between resets of the priority of new rows to the highest stored
+            priority; 0: never.
     """
 
     _saved = (*_ByPriority._saved, "_updates")
@@ -182,13 +182,13 @@ class ProportionalSampler(_ByPriority):
         return (np.arange(size) + self._generator.random(shape)) / size
 
     def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
-        """Draws places `[K, B]` in [0, count), and counts the updates that they are for."""
+        """Draws ring positions `[K, B]` in [0, count), and advances the schedule of β."""
         places = super().draw(count, shape)
         self._updates += shape[0]
         return places
 
     def weights(self, places: np.ndarray) -> np.ndarray:
-        """Returns importance weights `[K, B]`, of which the largest of each batch is 1."""
+        """Returns importance weights `[K, B]`, with a maximum of 1 in each batch."""
         numbers = np.arange(self._updates - len(places), self._updates)
         progress = np.minimum(numbers / self._correction_updates, 1.0)
         beta = self._correction + (1.0 - self._correction) * progress
@@ -200,17 +200,17 @@ class ProportionalSampler(_ByPriority):
 
 
 class LAPSampler(_ByPriority):
-    """Loss-adjusted prioritisation: P(i) ∝ max(abs(δ_i), 1)^α, for a Huber loss, no weights.
+    """Loss-adjusted prioritization: P(i) ∝ max(abs(δ_i), 1)^α, for an unweighted Huber loss.
 
     Fujimoto, Meger and Precup 2020, "An Equivalence between Loss Functions and Non-Uniform Sampling
-    in Experience Replay". Where abs(δ) < 1 the Huber loss is quadratic and rows are drawn
-    uniformly; beyond, its gradient has one size and rows are drawn by their error.
+    in Experience Replay". If abs(δ) < 1, the Huber loss is quadratic and rows are drawn uniformly.
+    Otherwise its gradient has constant magnitude, and rows are drawn according to their error.
 
     Args:
         seed: An int or a `numpy.random.SeedSequence`.
         exponent: α, at least 0.
-        highest_every: After every so many updates the priority of new rows falls back to the
-            highest that is stored; 0: never.
+        highest_every: Updates between resets of the priority of new rows to the highest stored
+            priority; 0: never.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Packed rows in a ring, which every replay buffer keeps its data in, and the buffer of rows.
+"""The ring of packed rows that underlies all replay buffers, and the transition buffer.
 
-`RowWriter` packs transitions into rows and checks them.
+`RowWriter` validates transitions and packs them into rows.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ _ALIGNMENT = 64
 
 
 class Buffer(Saved):
-    """Keeps the last `capacity` rows of float32 in one preallocated array, and samples them.
+    """Stores the last `capacity` float32 rows in one preallocated array, and samples them.
 
-    The array is reserved at once but memory is touched only as rows are filled. How rows are made
-    of transitions, and which of them are sampled, is up to the buffers that derive from it.
+    The array is allocated at once, but memory is only touched as rows are filled. Subclasses define
+    how transitions are packed into rows, and which rows form a sample.
 
     Args:
-        capacity: Most rows kept; the oldest is overwritten.
-        layout: Where the parts of a step stand in a row.
+        capacity: Maximum number of rows; the oldest are overwritten.
+        layout: Layout of a row.
         seed: Seed of the uniform sampling, an int or a `numpy.random.SeedSequence`.
-        sampler: Draws in place of uniform sampling, with a seed of its own.
+        sampler: Replaces uniform sampling. It has its own seed.
 
     Attributes:
-        capacity: As given.
-        layout: The layout.
-        sampler: What decides which rows are sampled.
-        added: How many rows were ever added.
+        capacity: Maximum number of rows.
+        layout: Layout of a row.
+        sampler: Selects the rows to sample.
+        added: Total number of rows ever added.
         keeps_episodes: Whether every step of each environment must be added, in order.
 
     Raises:
         ValueError: If the capacity is not positive.
+        TypeError: If `per_row` of the sampler is not a tuple.
     """
 
     layout: Layout
     keeps_episodes = False
     _saved: ClassVar[tuple[str, ...]] = ("sampler",)
-    _compared: tuple[str, ...] = ("added",)  # rows are put back before
+    _compared: tuple[str, ...] = ("added",)  # rows are restored first
 
     def __init__(
         self,
@@ -60,17 +61,17 @@ class Buffer(Saved):
         self._rows = np.empty((capacity, layout.width), np.float32)
         self._incoming = RowWriter(RowLayout(layout.observation_size, layout.action_size))
         self.sampler = UniformSampler(seed) if sampler is None else sampler
-        # Uniform sampling needs no `added` and no checks.
+        # Uniform sampling needs neither `added` nor checks.
         self._custom_sampler = type(self.sampler) is not UniformSampler
-        if self._custom_sampler:  # its places are those of a ring of this capacity
+        if self._custom_sampler:  # ring positions depend on the capacity
             self._compared = ("added", "capacity")
         if not isinstance(self.sampler.per_row, tuple):
             raise TypeError(f"per_row must be a tuple of names; got {self.sampler.per_row!r}")
-        self._places: np.ndarray | None = None  # of the last draw, `[K, B]`
+        self._places: np.ndarray | None = None  # the last draw, `[K, B]`
         self._sampled = np.empty(0, np.float32)
 
     def __len__(self) -> int:
-        """Counts the filled rows."""
+        """Returns the number of filled rows."""
         return min(self.added, self.capacity)
 
     @property
@@ -78,27 +79,28 @@ class Buffer(Saved):
         return self.added - len(self)
 
     def add(self, transitions: Transition, ended: np.ndarray | None = None) -> None:
-        """Appends a step of each of N environments, in order; overwrites the oldest rows once full.
+        """Appends one step of each of N environments, overwriting the oldest rows once full.
+
+        Nothing is stored if an error is raised.
 
         Args:
             transitions: Arrays with one leading axis `[N]`, one row per environment, always in the
                 same order. Values are stored as float32.
-            ended: Which episodes ended with these steps, `[N]` bool; the next step of such an
-                environment begins another. Only buffers that keep episodes need it.
+            ended: `[N]` bool, true if the step ended its episode. The environment's next step then
+                begins a new one. Required only by buffers that keep episodes.
 
         Raises:
-            ValueError: If a part has the wrong shape, an action is beyond [-1, 1], or N is too
-                large for the capacity. If the buffer keeps episodes, also if N has changed, the
-                rows are steps of one episode, or an observation is not the one that the step
-                before led to.
-            FloatingPointError: If a part holds NaN or infinite values, after the cast to float32.
-            Nothing is stored then.
+            ValueError: If a part has the wrong shape, an action is outside [-1, 1], or N is too
+                large for the capacity. Buffers that keep episodes also raise it if N has changed,
+                the rows are steps of one episode, or an observation differs from the previous
+                step's next observation.
+            FloatingPointError: If a value is NaN or infinite as float32.
         """
         self._incoming.pack(transitions)
         self._store(self._incoming.parts, ended)
 
     def _store(self, parts: Transition, ended: Any) -> None:
-        """Appends the rows of checked transitions `[N]`."""
+        """Appends the rows of validated transitions `[N]`."""
         self._append(self._incoming.rows)
 
     def _append(self, rows: np.ndarray) -> None:
@@ -113,22 +115,22 @@ class Buffer(Saved):
         self._announce(len(rows))
 
     def _announce(self, count: int) -> None:
-        """Tells the sampler the places of the newest rows."""
+        """Notifies the sampler of the newest rows."""
         if self._custom_sampler:
             self.sampler.added(np.arange(self.added - count, self.added) % self.capacity)
 
     def on_reset(self, began: np.ndarray) -> None:
-        """Says which environments, `[N]` bool, begin an episode though none was said to end."""
+        """Called when environments, `[N]` bool, are reset without ending their episodes."""
 
     def draw(self, updates: int, batch_size: int) -> Sample:
-        """Gathers samples `[updates, batch_size, *layout.sample_shape]`, with their weights.
+        """Draws samples `[updates, batch_size, *layout.sample_shape]`, with their weights.
 
-        The array of rows is reused by the next call with the same sizes: copy what you keep. It
-        begins at a multiple of 64 bytes, so that TensorFlow can read it where it is.
+        The next call with the same sizes reuses the array of rows: copy what you keep. It is
+        aligned to 64 bytes, so that TensorFlow can read it without copying.
 
         Raises:
-            ValueError: If the buffer is empty, a size is not positive, or a sampler of your own
-                returns places or weights that do not fit.
+            ValueError: If the buffer is empty, a size is not positive, or a custom sampler returns
+                invalid indices or weights.
         """
         if updates < 1 or batch_size < 1:
             raise ValueError(
@@ -146,13 +148,13 @@ class Buffer(Saved):
         return Sample(self._gather(places), weights)
 
     def feedback(self, per_row: Mapping[str, np.ndarray]) -> None:
-        """Hands values for the rows of the last draw to the sampler.
+        """Passes values for the rows of the last draw to the sampler.
 
-        Call it before more rows are added: they may stand at the same places.
+        Call it before adding more rows, which may overwrite the drawn ones.
 
         Args:
-            per_row: A value for each row, `[updates, batch_size]`, under each name that
-                `sampler.per_row` has; further names are handed on, too.
+            per_row: Values `[updates, batch_size]` for each name in `sampler.per_row`. Values of
+                other names are passed on, too.
 
         Raises:
             ValueError: If nothing was drawn, a name is missing, or a shape differs.
@@ -173,41 +175,41 @@ class Buffer(Saved):
         self.sampler.feedback(self._places, per_row)
 
     def sample_rows(self, updates: int, batch_size: int) -> np.ndarray:
-        """Gathers samples as `draw` does, without their weights.
+        """Draws samples as `draw` does, without their weights.
 
-        Of uniform samples, how many updates are asked for at once does not change which rows an
-        update gets.
+        With uniform sampling, the number of updates per call does not change the rows of an update.
         """
         return self.draw(updates, batch_size).rows
 
     def sample(self, updates: int, batch_size: int) -> Any:
-        """Samples transitions, or windows of steps, as arrays `[updates, batch_size, ...]`.
+        """Samples transitions or windows as arrays `[updates, batch_size, ...]`.
 
-        `sample_rows`, split by `layout.unpack`: a `Transition`, or a `Window`.
+        Returns:
+            A `Transition` or a `Window`: `sample_rows`, split by `layout.unpack`.
         """
         return self.layout.unpack(self.sample_rows(updates, batch_size))
 
     def _choices(self) -> int:
-        """Counts what there is to draw from; here every row is a sample."""
+        """Returns the number of distinct samples; here, every row is one."""
         return len(self)
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
-        """Gathers samples `[K, B, *layout.sample_shape]` of numbers less than `_choices()`."""
+        """Gathers samples `[K, B, *layout.sample_shape]` for draws in [0, `_choices()`)."""
         return self._taken(draw)
 
     def _taken(self, places: np.ndarray) -> np.ndarray:
-        """Gathers rows by their place in the ring into an array that the next call uses again."""
+        """Gathers rows by ring position, into an array that the next call reuses."""
         shape = (*places.shape, self._rows.shape[1])
         if self._sampled.shape != shape:
             self._sampled = aligned(shape)
-        # mode="clip" lets take() write straight into out; the places are always in range.
+        # mode="clip" lets take() write straight into out; positions are always in range.
         return self._rows.take(places, axis=0, out=self._sampled, mode="clip")
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Copies the rows `[stop - start, width]` of the start-th up to the stop-th addition.
+        """Returns copies of rows `[stop - start, width]`, numbered in the order of addition.
 
         Raises:
-            ValueError: If some of them were never added or are overwritten already.
+            ValueError: If some rows were never added or have been overwritten.
         """
         if not self._oldest <= start <= stop <= self.added:
             raise ValueError(
@@ -217,11 +219,11 @@ class Buffer(Saved):
         return self._rows[np.arange(start, stop) % self.capacity]
 
     def restore_rows(self, start: int, rows: np.ndarray) -> None:
-        """Puts back rows `[n, width]` that `rows(start, start + n)` returned; in order.
+        """Restores rows `[n, width]` that `rows(start, start + n)` returned, in order.
 
         Raises:
-            ValueError: If the width is wrong, rows before `start` are missing, or they are no rows
-                of such a buffer.
+            ValueError: If the dtype or shape is wrong, `start` does not continue the previous rows,
+                or the rows are invalid for this kind of buffer.
         """
         width = self._rows.shape[1]
         if rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32:
@@ -238,10 +240,10 @@ class Buffer(Saved):
 
 
 class RowWriter:
-    """Takes transitions in, checked, as rows of a layout; its arrays are used again and again.
+    """Validates transitions and packs them into rows, in arrays that are reused.
 
     Attributes:
-        rows: `[N, width]`, those of the last transitions.
+        rows: `[N, width]`, the rows of the last transitions.
         parts: Views of their parts.
     """
 
@@ -251,18 +253,18 @@ class RowWriter:
         self.parts = layout.unpack(self.rows)
 
     def pack(self, transitions: Transition) -> None:
-        """Takes transitions `[N]`.
+        """Validates transitions `[N]` and writes them to `rows`.
 
         Raises:
-            ValueError: If a part has the wrong shape, or an action is beyond [-1, 1].
-            FloatingPointError: If a value is NaN or infinite in float32.
+            ValueError: If a part has the wrong shape, or an action is outside [-1, 1].
+            FloatingPointError: If a value is NaN or infinite as float32.
         """
         count = len(transitions.reward) if np.ndim(transitions.reward) else 0
         if count != len(self.rows):
             self.rows = np.empty((count, self._layout.width), np.float32)
             self.parts = self._layout.unpack(self.rows)
-        # What overflows in the cast becomes infinite and is found. One sum is cheaper than five
-        # checks; it may overflow, too: it only raises suspicion.
+        # Values that overflow in the cast become infinite and are detected. One sum is cheaper than
+        # five checks. It may overflow itself, so it only triggers them.
         with np.errstate(over="ignore", invalid="ignore"):
             for name, target, value in zip(
                 Transition._fields, self.parts, transitions, strict=True
@@ -281,7 +283,7 @@ class RowWriter:
             self._check_actions()
 
     def _check_finite(self) -> None:
-        """Refuses NaN and infinite values, naming the part that the first stands in."""
+        """Raises a `FloatingPointError` that names the first NaN or infinite value."""
         for name, value in zip(Transition._fields, self.parts, strict=True):
             finite = np.isfinite(value)
             if not finite.all():
@@ -292,7 +294,7 @@ class RowWriter:
                 )
 
     def _check_actions(self) -> None:
-        """Raises a `ValueError` that names the first action beyond [-1, 1]."""
+        """Raises a `ValueError` that names the first action outside [-1, 1]."""
         actions = self.parts.action
         environment, dimension = (int(i) for i in np.argwhere(np.abs(actions) > 1.0)[0])
         raise ValueError(
@@ -303,16 +305,16 @@ class RowWriter:
 
 
 class ReplayBuffer(Buffer):
-    """Keeps the last `capacity` transitions as packed float32 rows and samples them.
+    """Stores the last `capacity` transitions as packed float32 rows, and samples them.
 
-    A HalfCheetah transition takes 168 bytes, a million of them 168 MB.
+    A HalfCheetah transition takes 168 bytes, so a million take 168 MB.
 
     Args:
-        capacity: Most transitions kept; the oldest is overwritten.
+        capacity: Maximum number of transitions; the oldest are overwritten.
         observation_size: O.
         action_size: A.
         seed: Seed of the uniform sampling, an int or a `numpy.random.SeedSequence`.
-        sampler: Draws in place of uniform sampling, with a seed of its own.
+        sampler: Replaces uniform sampling. It has its own seed.
 
     Raises:
         ValueError: If a size is not positive.
@@ -332,7 +334,7 @@ class ReplayBuffer(Buffer):
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
-    """Reserves a float32 array that begins at a multiple of 64 bytes."""
+    """Allocates an uninitialized float32 array, aligned to 64 bytes."""
     size = 4 * math.prod(shape)
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT

@@ -1,4 +1,4 @@
-"""Samplers: which rows of a replay buffer are drawn, and how much each of them counts."""
+"""Samplers, which select rows of a replay buffer and return their importance weights."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from eagerly.state import Saved, Stateful
 
 
 class Sample(NamedTuple):
-    """What a replay buffer hands over for K updates.
+    """Samples for K updates.
 
     Attributes:
         rows: `[K, B, *layout.sample_shape]`; the next draw of the same sizes reuses the array.
-        weights: Importance weights `[K, B]` float32, or None where all samples count alike.
+        weights: Importance weights `[K, B]` float32, or None if all are equal.
     """
 
     rows: np.ndarray
@@ -23,35 +23,35 @@ class Sample(NamedTuple):
 
 
 class Sampler(Stateful, Protocol):
-    """Decides which rows are sampled.
+    """Selects the rows to sample.
 
-    In a `ReplayBuffer` it draws places in the ring. A row keeps its place until it is overwritten,
-    so a sampler can store a priority for each place. In buffers of episodes it draws the numbers of
-    steps or windows, which change as steps are added: they take no sampler with `per_row`.
+    In a `ReplayBuffer`, it draws ring positions. A row keeps its position until it is overwritten,
+    so a sampler can store one priority per position. In buffers of episodes, it draws indices of
+    steps or windows, which change as steps are added. These buffers reject samplers with `per_row`.
     """
 
     @property
     def per_row(self) -> tuple[str, ...]:
-        """Names of the values per row that `feedback` needs, such as "td_error", or none."""
+        """Names of the per-row values that `feedback` needs, such as "td_error"; may be empty."""
 
     def draw(self, count: int, shape: tuple[int, int]) -> np.ndarray:
-        """Draws integers of `shape`, `[K, B]`, in [0, count)."""
+        """Draws integers in [0, count), of shape `[K, B]`."""
 
     def added(self, places: np.ndarray) -> None:
-        """Is told that rows were written at these places `[n]` of the ring, the oldest row first.
+        """Called after rows are written to ring positions `[n]`, oldest first.
 
-        So are rows that are put back when a run is restored; `restore` is called after that.
+        Also called for rows that are restored from a checkpoint, before `restore`.
         """
 
     def weights(self, places: np.ndarray) -> np.ndarray | None:
         """Returns the importance weights `[K, B]` of a draw, float32, or None if all are equal."""
 
     def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
-        """Is given the values that the updates of a call returned for the rows they drew.
+        """Called with the values that the updates of a call computed for their rows.
 
         Args:
-            places: As drawn, `[K, B]`, in the order of the updates; places can repeat.
-            per_row: A value for each row, `[K, B]`, under each name of `per_row`.
+            places: The draw `[K, B]`, in update order; its entries can repeat.
+            per_row: Values `[K, B]` for each name in `per_row`.
         """
 
 
@@ -62,7 +62,7 @@ class UniformSampler(Saved):
         seed: An int or a `numpy.random.SeedSequence`.
 
     Attributes:
-        generator: The source of its random numbers.
+        generator: The random number generator.
     """
 
     per_row: tuple[str, ...] = ()
@@ -76,10 +76,10 @@ class UniformSampler(Saved):
         return self.generator.integers(count, size=shape)
 
     def added(self, places: np.ndarray) -> None:
-        """Does nothing: a row is as likely to be drawn as any other."""
+        """Does nothing, because all rows are equally likely."""
 
     def weights(self, places: np.ndarray) -> np.ndarray | None:
-        """Returns None: all rows count alike."""
+        """Returns None, because all rows have the same weight."""
         return None
 
     def feedback(self, places: np.ndarray, per_row: Mapping[str, np.ndarray]) -> None:
@@ -87,10 +87,10 @@ class UniformSampler(Saved):
 
 
 def check_places(places: np.ndarray, count: int, shape: tuple[int, int]) -> None:
-    """Refuses what a sampler must not draw.
+    """Validates a sampler's draw.
 
     Raises:
-        ValueError: If these are not integers of that shape in [0, count).
+        ValueError: If it does not consist of integers of the given shape in [0, count).
     """
     if np.shape(places) != shape or not np.issubdtype(places.dtype, np.integer):
         raise ValueError(
@@ -104,10 +104,10 @@ def check_places(places: np.ndarray, count: int, shape: tuple[int, int]) -> None
 
 
 def check_weights(weights: np.ndarray, shape: tuple[int, int]) -> None:
-    """Refuses weights that a sampler must not return.
+    """Validates a sampler's weights.
 
     Raises:
-        ValueError: If these are not float32 of that shape, finite and not negative.
+        ValueError: If they are not float32 of the given shape, finite and non-negative.
     """
     if weights.shape != shape or weights.dtype != np.float32:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A replay buffer that keeps episodes whole and samples windows of their steps."""
+"""A replay buffer that stores episodes and samples windows of consecutive steps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from eagerly.buffers.window import BURN_IN, LEARNED, PADDING, SequenceLayout
 
 
 class SequenceReplayBuffer(EpisodeBuffer):
-    """Keeps episodes in the order of their steps and samples windows that never cross an end.
+    """Stores episodes in step order, and samples windows that never cross the end of an episode.
 
-    A window has up to `burn_in` steps that only warm a memory, then up to `length - burn_in` that
-    are learned from, then padding. Its place is drawn uniformly among all that hold at least one
-    step to be learned from, also such as would begin before an episode or end after it: each step
-    of the buffer is learned from with the same probability, the first and the last of an episode
-    too; less often only the oldest steps of one whose beginning was overwritten.
+    A window has up to `burn_in` steps that only warm up the recurrent state, then up to
+    `length - burn_in` steps to learn from, then padding. Its position is drawn uniformly from all
+    with at least one step to learn from, even if they extend beyond the start or end of an episode.
+
+    So all steps are learned from with the same probability, including the first and last of an
+    episode. Only the oldest steps of an episode whose beginning was overwritten are learned from
+    less often.
     """
 
     layout: SequenceLayout
@@ -30,7 +32,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
         sampler: Sampler | None = None,
     ) -> None:
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._after = np.full(capacity, NONE, np.int64)  # of each row, the step after it
+        self._after = np.full(capacity, NONE, np.int64)  # next row of each row
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         super()._link(numbers, rows)
@@ -42,20 +44,20 @@ class SequenceReplayBuffer(EpisodeBuffer):
 
     @property
     def _before_first(self) -> int:
-        """Places of windows before an episode, without the one that its first row stands for."""
+        """Window positions before an episode, except the one represented by its first row."""
         return self.layout.length - self.layout.burn_in - 2
 
     def _choices(self) -> int:
-        """Counts the places of windows."""
-        # A window may begin at any step, or before an episode's first one. The row of a first
-        # observation stands for one of these, the rest is drawn beyond the rows.
+        """Returns the number of window positions."""
+        # A window may begin at any step, or before the first step of an episode. The row of a first
+        # observation represents one of the latter; the others have indices beyond the rows.
         return len(self) + self._before_first * len(self._begins.values())
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
         """Gathers windows `[K, B, T + 1, width]`.
 
-        In place of what it has in the buffer the last number of a row says what the step is for:
-        `PADDING`, `BURN_IN` or `LEARNED`. What stands in padding beside it means nothing.
+        The last column holds the role of the step: `PADDING`, `BURN_IN` or `LEARNED`. The other
+        columns of padding are arbitrary.
         """
         row, learned = self._first_learned(draw)
         row, warmed = self._warmed(row)
@@ -73,7 +75,7 @@ class SequenceReplayBuffer(EpisodeBuffer):
         return rows
 
     def _first_learned(self, draw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the row before the first step to be learned from, and how many are at most."""
+        """Returns the row before the first learned step, and the maximum number of these."""
         most = self.layout.length - self.layout.burn_in
         begins, before = self._begins.values(), self._before_first
         inside = draw < len(self)
@@ -84,13 +86,13 @@ class SequenceReplayBuffer(EpisodeBuffer):
             beyond = np.where(inside, 0, draw - len(self))
             row = np.where(inside, row, begins[beyond // before])
             learned = np.where(inside, learned, 1 + beyond % before)
-        # What is left of an episode may be a single row, with no step to learn from.
+        # A partly overwritten episode may be a single row, with no step to learn from.
         alone = self._after[row % self.capacity] == NONE
         newest = np.array(self.added - 1)
         return np.where(alone, self._before(newest), row), np.where(alone, 1, learned)
 
     def _warmed(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Goes back over the steps of burn-in that are there; returns their number, too."""
+        """Moves back over the available burn-in steps; returns the row and their number."""
         warmed = np.zeros(row.shape, np.int64)
         for _ in range(self.layout.burn_in):
             before = self._before(row)

@@ -1,4 +1,4 @@
-"""A sum tree: numbers in the leaves of a binary tree, and in every node the sum of those below."""
+"""A sum tree: a binary tree whose leaves hold numbers, and whose nodes sum their children."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import numpy as np
 
 
 class SumTree:
-    """Keeps non-negative numbers by place, and finds the place where their running sum is reached.
+    """Stores non-negative numbers by index, and looks up indices by cumulative sum.
 
-    Both take O(log n) for each number, for many numbers at once. A node is always computed anew as
-    the sum of its two children, never corrected by a difference: so the tree is a function of its
-    leaves, and equal leaves give equal bits however they came about.
+    Both operations are vectorized and take O(log n) per number. A node is always recomputed as the
+    sum of its two children, never updated by a difference. So the tree is a function of its leaves,
+    to the bit, regardless of the history of writes.
 
-    The tree grows as places are written. It has a power of two of leaves and takes 16 bytes for
-    each.
+    The tree grows as indices are written. Its number of leaves is a power of two, and each takes
+    16 bytes.
     """
 
     def __init__(self) -> None:
-        self._nodes = np.zeros(2)  # node i has the children 2 i and 2 i + 1; node 0 is not used
+        self._nodes = np.zeros(2)  # node i has children 2 i and 2 i + 1; node 0 is unused
 
     @staticmethod
     def bytes_of(count: int) -> int:
-        """Returns the memory that a tree of so many places takes."""
+        """Returns the memory of a tree for `count` numbers, in bytes."""
         return 16 << (count - 1).bit_length()
 
     @property
@@ -34,15 +34,15 @@ class SumTree:
         return float(self._nodes[1])
 
     def values(self, places: np.ndarray | slice) -> np.ndarray:
-        """Returns the numbers at these places, float64; 0 where none was written."""
+        """Returns the float64 numbers at the given indices, 0 by default."""
         return self._nodes[self._size :][places]
 
     def write(self, places: np.ndarray, values: np.ndarray | float) -> None:
-        """Writes numbers.
+        """Writes numbers and updates all sums above them.
 
         Args:
-            places: `[n]` integers, at least 0. Of those that repeat, the last one counts.
-            values: `[n]`, or one for all, at least 0 and finite.
+            places: `[n]` integers, at least 0. If an index repeats, its last value counts.
+            values: `[n]` or a scalar, non-negative and finite.
         """
         if not len(places):
             return
@@ -52,20 +52,20 @@ class SumTree:
         level = self._size
         while level > 1:
             level //= 2
-            if len(parents) >= level:  # all nodes of a level are fewer
+            if len(parents) >= level:  # the level has no more nodes than that
                 self._sum_level(level)
                 continue
             parents = parents >> 1
             nodes[parents] = nodes[2 * parents] + nodes[2 * parents + 1]
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """Finds the first place up to which the numbers add up to more than `sums`.
+        """Finds the first indices whose cumulative sums exceed `sums`.
 
         Args:
             sums: `[n]` float64 in [0, total).
 
         Returns:
-            `[n]` places. None of them holds 0, however sums are rounded.
+            `[n]` indices. Their numbers are never 0, even if sums are rounded.
         """
         nodes, left = self._nodes, sums.copy()
         node = np.ones(len(sums), np.int64)
@@ -78,7 +78,7 @@ class SumTree:
         return node - self._size
 
     def _grow(self, count: int) -> None:
-        """Makes room for the places below `count`."""
+        """Grows the tree to at least `count` leaves."""
         size = self._size
         if count <= size:
             return
@@ -92,6 +92,6 @@ class SumTree:
             self._sum_level(level)
 
     def _sum_level(self, level: int) -> None:
-        """Computes all nodes of a level, which are `level` many, from those below."""
+        """Recomputes the `level` nodes of a level from their children."""
         children = self._nodes[2 * level : 4 * level].reshape(-1, 2)
         self._nodes[level : 2 * level] = children.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What one step of an environment is to an agent, and how steps are packed into rows."""
+"""Transitions, and the layouts of packed rows that store them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Transition(NamedTuple):
-    """One step, or an array or tensor of steps with the same leading axes `[...]`.
+    """One step, or arrays or tensors of steps with the same leading axes `[...]`.
 
     Attributes:
-        observation: `[..., O]`, what the agent saw.
-        action: `[..., A]` in [-1, 1], what it did.
-        reward: `[...]`, what it got.
-        discount: `[...]` in [0, 1], the factor on the value of the next observation: γ, or 0
-            where the episode terminated. Where an episode was only truncated it is γ.
-        next_observation: `[..., O]`, what it saw then; at an episode's end the real last one.
+        observation: `[..., O]`.
+        action: `[..., A]` in [-1, 1].
+        reward: `[...]`.
+        discount: `[...]` in [0, 1], the factor on the value of the next observation: γ, also after
+            a truncation, or 0 after a termination.
+        next_observation: `[..., O]`. At the end of an episode, this is its last observation, not
+            the first of the next episode.
     """
 
     observation: Any
@@ -27,7 +28,7 @@ class Transition(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a step stand in a packed row of `width` floats.
+    """The layout of a step in a packed row of `width` floats.
 
     Attributes:
         observation_size: O.
@@ -49,21 +50,21 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Floats in a row."""
+        """Number of floats per row."""
         raise NotImplementedError
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Shape of one sample of a buffer."""
+        """Shape of one sample."""
         return (self.width,)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that a row takes in a buffer."""
+        """Bytes per row in a buffer."""
         return 4 * self.width
 
     def least_rows(self, environments: int) -> int:
-        """Returns the least capacity of a buffer for N environments."""
+        """Returns the minimum capacity of a buffer for N environments."""
         return environments
 
     def unpack(self, rows: Any) -> Any:
@@ -73,11 +74,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class RowLayout(Layout):
-    """A row is a whole transition, observations before and after included."""
+    """The layout of a complete transition in a row, with both observations."""
 
     @property
     def width(self) -> int:
-        """Floats in a row: 2 O + A + 2."""
+        """Floats per row: 2 O + A + 2."""
         return 2 * self.observation_size + self.action_size + 2
 
     def unpack(self, rows: Any) -> Transition:
@@ -94,14 +95,14 @@ class RowLayout(Layout):
 
 
 class StepColumns(NamedTuple):
-    """The columns of rows `[..., width]`, views of an array or slices of a tensor.
+    """The columns of rows `[..., width]`, as array views or tensor slices.
 
     Attributes:
-        action: `[..., A]`, what led to the observation.
-        reward: `[...]`, what came with it.
+        action: `[..., A]`, the action that led to the observation.
+        reward: `[...]`, the reward of that action.
         discount: `[...]`.
-        observation: `[..., n]`, in whatever way the layout packs it.
-        back: `[...]`, how many rows before it the step before stands, 0 where an episode begins.
+        observation: `[..., n]`, packed according to the layout.
+        back: `[...]`, the distance in rows to the previous step, or 0 if an episode begins.
     """
 
     action: Any
@@ -112,7 +113,7 @@ class StepColumns(NamedTuple):
 
 
 class StepLayout(Layout):
-    """A row is what a step led to, and says where the row of the step before stands."""
+    """The layout of the outcome of a step, with a link to the row of the previous step."""
 
     def split(self, rows: Any) -> StepColumns:
         """Splits rows `[..., width]`, an array or a tensor, into views or slices."""

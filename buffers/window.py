@@ -1,4 +1,4 @@
-"""A window of steps of one episode, and how it is packed into rows."""
+"""Windows of consecutive steps of an episode, and their layout in packed rows."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, ClassVar, NamedTuple
 
 from eagerly.buffers.transition import StepLayout
 
-# What a step of a window is for.
+# Roles of the steps of a window.
 PADDING, BURN_IN, LEARNED = 0.0, 1.0, 2.0
 
 
 class Window(NamedTuple):
-    """T consecutive steps of an episode, or an array or tensor of such windows `[...]`.
+    """T consecutive steps of an episode, or arrays or tensors of windows `[...]`.
 
-    Fewer steps than T are followed by padding, whatever stands there.
+    If there are fewer than T steps, padding with arbitrary values follows.
 
     Attributes:
-        observation: `[..., T + 1, O]`, what the agent saw before each step, and after the last.
-        previous_action: `[..., T + 1, A]`, the action that led to each of these, in [-1, 1]; 0
-            where the episode began.
-        previous_reward: `[..., T + 1]`, the reward that came with each of them; 0 where the
-            episode began.
+        observation: `[..., T + 1, O]`, the observations before each step and after the last one.
+        previous_action: `[..., T + 1, A]` in [-1, 1], the action that led to each observation; 0 at
+            the beginning of the episode.
+        previous_reward: `[..., T + 1]`, the reward received with each observation; 0 at the
+            beginning of the episode.
         discount: `[..., T]`, as in `Transition`.
-        role: `[..., T]`, what each step is for: `PADDING`, `BURN_IN` or `LEARNED`.
+        role: `[..., T]`, the role of each step: `PADDING`, `BURN_IN` or `LEARNED`.
     """
 
     observation: Any
@@ -34,26 +34,26 @@ class Window(NamedTuple):
 
     @property
     def action(self) -> Any:
-        """`[..., T, A]`, what the agent did in each step."""
+        """`[..., T, A]`, the action of each step."""
         return self.previous_action[..., 1:, :]
 
     @property
     def reward(self) -> Any:
-        """`[..., T]`, what it got."""
+        """`[..., T]`, the reward of each step."""
         return self.previous_reward[..., 1:]
 
 
 @dataclass(frozen=True)
 class SequenceLayout(StepLayout):
-    """Where the parts of a step stand in a packed row, and what a window is.
+    """The layout of a step in a packed row, and the length of windows.
 
-    A row is what a step led to: action, reward, discount, observation. Its last number is, in a
-    buffer, how many rows before it the step before stands, 0 where an episode begins; in a
-    window it is the role of the step.
+    A row holds the outcome of a step: action, reward, discount and observation. In a buffer, the
+    last column is the distance in rows to the previous step, or 0 if an episode begins. In a
+    window, it is the role of the step.
 
     Attributes:
-        length: T, steps in a window.
-        burn_in: How many of them only warm the memory, at most T - 2.
+        length: T, the number of steps per window.
+        burn_in: Number of steps that only warm up the recurrent state, at most T - 2.
     """
 
     length: int
@@ -70,7 +70,7 @@ class SequenceLayout(StepLayout):
 
     @property
     def width(self) -> int:
-        """Floats in a row: A + O + 3."""
+        """Floats per row: A + O + 3."""
         return self.action_size + self.observation_size + 3
 
     @property
@@ -80,11 +80,11 @@ class SequenceLayout(StepLayout):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that a row takes, with the number of the row after it."""
+        """Bytes per row, including the number of the next row."""
         return 4 * self.width + 8
 
     def least_rows(self, environments: int) -> int:
-        """Returns the least capacity of a buffer for N environments."""
+        """Returns the minimum capacity of a buffer for N environments."""
         return 4 * environments
 
     def unpack(self, rows: Any) -> Window:

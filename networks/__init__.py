@@ -1,4 +1,4 @@
-"""Keras models: the actor, the critic ensemble, and what surrounds them."""
+"""Keras models: actors, critic ensembles, encoders and observation normalization."""
 
 from eagerly.networks.acting import KerasPolicy, acting_policy
 from eagerly.networks.actor import Actor

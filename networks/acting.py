@@ -1,4 +1,4 @@
-"""How an actor is called at every environment step, cheaply."""
+"""Efficient actor calls, for acting at every environment step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from eagerly.networks.tracing import traced
 
 
 class _SnapshotCache:
-    """Keeps a snapshot of an actor in NumPy, where it offers one.
+    """Caches the NumPy snapshot of an actor that supports it.
 
-    Without weights from `refresh` it is taken when it is needed. Whether there is one is decided
-    here, once.
+    Unless `refresh` supplies the weights, the snapshot is taken when it is first needed.
 
     Attributes:
-        version: How many times `refresh` was called: while it stays, so does the snapshot.
+        version: Number of `refresh` calls. The snapshot only changes with it.
     """
 
     def __init__(self, actor: keras.Model) -> None:
@@ -30,30 +29,30 @@ class _SnapshotCache:
         self._concrete: Callable[..., Any] | None = None
 
     def weights(self) -> tuple[tf.Tensor, ...]:
-        """Reads what `refresh` takes; to be called inside the compiled function that changes it."""
+        """Returns the weights for `refresh`. Call it inside the compiled update function."""
         if not self._has_snapshot:
             return ()
         return tuple(tf.convert_to_tensor(variable.value) for variable in self._actor.variables)
 
     def refresh(self, weights: Sequence[np.ndarray] = ()) -> None:
-        """Says that the actor's weights have changed, and to what, where `weights` were read."""
+        """Invalidates the snapshot. `weights` optionally supplies the actor's new weights."""
         self._taken = self._actor.snapshot(weights) if weights else None
         self.version += 1
 
     def snapshot(self) -> Any:
-        """Returns the actor in NumPy as it is now, or None where there is none.
+        """Returns a NumPy copy of the current actor, or None if the actor does not support it.
 
-        Later updates do not change it.
+        Later updates do not change the copy.
         """
         if self._taken is None and self._has_snapshot:
             self._taken = self._actor.snapshot()
         return self._taken
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuses to be pickled or copied.
+        """Prevents pickling and copying.
 
         Raises:
-            TypeError: Always, saying what to do instead.
+            TypeError: Always, with an alternative in the message.
         """
         raise TypeError(
             "what acts through TensorFlow belongs to its process and cannot be pickled or copied. "
@@ -63,10 +62,10 @@ class _SnapshotCache:
 
 
 class KerasPolicy(_SnapshotCache):
-    """Calls an actor on NumPy observations, through its snapshot where it offers one.
+    """Calls an actor on NumPy observations, through its snapshot if it supports one.
 
-    An actor without `snapshot()` is called through one compiled function instead, at about ten
-    times the cost.
+    An actor without `snapshot()` is called through a compiled function instead, at about ten times
+    the cost.
     """
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
@@ -76,7 +75,7 @@ class KerasPolicy(_SnapshotCache):
         return cast(np.ndarray, self.snapshot()(observations))
 
     def _called(self, observations: np.ndarray) -> np.ndarray:
-        # Models that compute in less round their inputs themselves, once these are scaled.
+        # Models with lower compute precision cast their inputs themselves, after normalization.
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:
             rows = tf.TensorSpec((None, *observations.shape[1:]), dtype)
@@ -85,10 +84,10 @@ class KerasPolicy(_SnapshotCache):
 
 
 class MemoryPolicy(_SnapshotCache):
-    """Calls an actor with a memory on NumPy arrays, one step at a time.
+    """Calls a recurrent actor on NumPy arrays, one step at a time.
 
-    It is an `EpisodePolicy`: `Episodes` keeps its state. An actor without `snapshot()` is called
-    through one compiled function.
+    It is an `EpisodePolicy`, whose state `Episodes` keeps. An actor without `snapshot()` is called
+    through a compiled function.
 
     Args:
         actor: A model with `step` and `initial_state`, such as `networks.MemoryActor`.
@@ -100,7 +99,7 @@ class MemoryPolicy(_SnapshotCache):
         self.action_size = action_size
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Refuses to act on observations alone.
+        """Raises an error, because a recurrent policy needs more than observations.
 
         Raises:
             ValueError: Always.
@@ -111,7 +110,7 @@ class MemoryPolicy(_SnapshotCache):
         )
 
     def initial_state(self, count: int) -> list[np.ndarray]:
-        """Returns the state in which N episodes begin; it is all zeros."""
+        """Returns the initial state of N episodes, all zeros."""
         return list(self._actor.initial_state(count))
 
     def step(
@@ -121,7 +120,7 @@ class MemoryPolicy(_SnapshotCache):
         previous_rewards: np.ndarray,
         state: list[np.ndarray],
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Chooses actions, as `policies.EpisodePolicy` says."""
+        """Returns actions and the next state; see `policies.EpisodePolicy`."""
         given = [observations, previous_actions, previous_rewards, *state]
         if self._has_snapshot:
             found: tuple[np.ndarray, list[np.ndarray]] = self.snapshot().step(*given[:3], state)
@@ -140,7 +139,7 @@ class MemoryPolicy(_SnapshotCache):
 
 
 def acting_policy(actor: keras.Model, action_size: int) -> KerasPolicy | MemoryPolicy:
-    """Makes what calls an actor at every step: one that remembers is handed its state."""
+    """Creates the policy that calls the actor: a `MemoryPolicy` if the actor is recurrent."""
     if hasattr(actor, "initial_state"):
         return MemoryPolicy(actor, action_size)
     return KerasPolicy(actor)

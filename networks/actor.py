@@ -1,4 +1,4 @@
-"""The actor: a policy from observations to actions in [-1, 1], and to scores of choices."""
+"""The actor, which maps observations to actions in [-1, 1] and to scores of discrete choices."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from eagerly.spaces.actions import INVALID
 
 
 class NumpySnapshot:
-    """What an actor has that can act in NumPy.
+    """Mixin for actors that can act in NumPy.
 
     Attributes:
-        architecture: What it consists of.
+        architecture: Description of the network.
     """
 
     architecture: ActorArchitecture
     variables: Sequence[Any]
 
     def snapshot(self, weights: Sequence[np.ndarray] = ()) -> NumpyActor | NumpyMemoryActor:
-        """Copies the current weights into an actor in NumPy.
+        """Copies the current weights into a NumPy actor.
 
-        One call of it costs about a tenth of a call into TensorFlow, which is what makes acting
-        at every environment step cheap. Later updates of the actor do not change it.
+        Calling it costs about a tenth of a TensorFlow call, which makes acting at every environment
+        step cheap. Later updates do not change the copy.
 
         Args:
-            weights: The values of `variables`, in order, where they are at hand already.
+            weights: The values of `variables`, in order, if they were already read.
         """
         values = weights or [variable.numpy() for variable in self.variables]
         return acting_in_numpy(
@@ -48,7 +48,7 @@ class NumpySnapshot:
 
     @cached_property
     def _names(self) -> list[str]:
-        """The names of the variables in an `ActorNetwork`."""
+        """The variables' names in an `ActorNetwork`."""
         weights = named({variable.path: variable.numpy() for variable in self.variables})
         check_weights(self.architecture, weights)
         return list(weights)
@@ -57,18 +57,18 @@ class NumpySnapshot:
 class Actor(MLP, NumpySnapshot):
     """Maps observations to actions in [-1, 1] through an MLP that ends in a tanh.
 
-    Of discrete choices it gives scores, see `ActionHead`. The weights exist once the object does.
+    For discrete choices, it returns scores; see `ActionHead`. The constructor creates all weights.
 
     Args:
-        observation_size: O, the length of an observation, with its mask.
+        observation_size: O, the length of an observation, including its mask.
         action_size: A, the length of an action.
-        head: What makes actions of the last layer; None: a tanh for each of the A dimensions.
-        quantization: The grids that it computes on, if it is to be quantised.
-        name: Name under which the graph shows the model.
-        **network: `hidden_sizes` and what else `MLP` takes.
+        head: Maps the last layer's outputs to actions; None: a tanh for each of the A dimensions.
+        quantization: The quantization grids, if the actor is quantized.
+        name: Name of the model in graphs.
+        **network: `hidden_sizes` and other arguments of `MLP`.
 
     Raises:
-        ValueError: If it is to be quantised, and is no float32 MLP of relus without layer_norm.
+        ValueError: If it is quantized, but not a float32 ReLU network without layer_norm.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Actor(MLP, NumpySnapshot):
         )
 
     def scalars(self) -> dict[str, float]:
-        """Returns what curves show of it: if it is quantised, the ends of its ranges."""
+        """Returns metrics of the actor: the ends of its ranges if it is quantized."""
         if self._quantization is None:
             return {}
         parts = {"action": self._head.continuous, "logits": self._head.choices}
@@ -116,7 +116,7 @@ class Actor(MLP, NumpySnapshot):
     def call(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps `[B, O]` to actions `[B, A]` in [-1, 1], or scores.
 
-        In training the ranges of its grids follow the batch, where it is quantised.
+        In training, the ranges of a quantized actor track the batch.
         """
         if self._quantization is None:
             return scores(self._head, self._outputs(observation), observation)
@@ -130,9 +130,9 @@ def _norm(units: int, **layer: str) -> keras.layers.Layer:
 
 
 def scores(head: ActionHead, outputs: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
-    """Maps the last layer's `[B, A]` to scores, with observations `[B, O]` and their mask.
+    """Maps the last layer's outputs `[B, A]` to scores, using the mask in observations `[B, O]`.
 
-    What `ActionHead.scores` does in NumPy.
+    Equivalent to `ActionHead.scores`, which uses NumPy.
     """
     squashed = tf.tanh if head.squashes else tf.identity
     if not head.choices:
@@ -145,7 +145,7 @@ def scores(head: ActionHead, outputs: tf.Tensor, observation: tf.Tensor) -> tf.T
             lowest = tf.where(valid, logits, logits.dtype.min)
             logits = logits - tf.stop_gradient(tf.reduce_max(lowest, axis=1, keepdims=True))
             powers = tf.where(valid, tf.exp(tf.where(valid, logits, 0.0)), 0.0)
-            # At least 1, but in padding, where nothing is valid and no gradient may be NaN.
+            # At least 1, except in padding, where nothing is valid and gradients could become NaN.
             total = tf.maximum(tf.reduce_sum(powers, axis=1, keepdims=True), 0.5)
             parts.append(tf.where(valid, logits - tf.math.log(total), INVALID))
         else:

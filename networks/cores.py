@@ -1,8 +1,8 @@
-"""What remembers: LSTM, GRU and causal self-attention, over whole sequences and step by step.
+"""Recurrent cores (LSTM, GRU and causal self-attention) for whole sequences and single steps.
 
-Each core maps a sequence of features to a sequence of what is known at each step, from the steps
-up to it. `call` does it at once, `step` for the next step alone, from a state; both give the same
-outputs. A state is a list of arrays `[N, ...]`, zeros at the beginning of an episode.
+Each core maps a sequence of features to a sequence of outputs, which depend only on the steps so
+far. `call` processes whole sequences. `step` processes the next step, given a state. Both return
+the same outputs. A state is a list of arrays `[N, ...]`, all zeros at the beginning of an episode.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from eagerly.policies.operations import LAYER_NORM_EPSILON
 
 
 class RecurrentCore(keras.layers.Layer):
-    """An LSTM or a GRU; weights, their order and first values are those of Keras' layers.
+    """An LSTM or GRU with the weights of the Keras layers, in the same order.
 
-    Glorot's uniform draws for the inputs, an orthogonal matrix for the state, biases of 0 and, at
-    an LSTM's forget gate, 1 (Jozefowicz et al. 2015).
+    Initial values are also those of Keras: Glorot uniform for the input kernel and orthogonal for
+    the recurrent kernel. Biases are 0, or 1 for an LSTM's forget gate (Jozefowicz et al. 2015).
 
     Args:
         kind: "lstm" or "gru".
-        inputs: Length of the features.
-        units: H, length of the outputs.
+        inputs: Number of features.
+        units: H, the number of outputs.
         seed: Seed of the weights.
         dtype: Dtype of weights and products.
     """
@@ -51,7 +51,7 @@ class RecurrentCore(keras.layers.Layer):
         self.bias = self.add_weight(
             first.shape, lambda shape, dtype: tf.constant(first, dtype), name="bias"
         )
-        # Keras' GRU has one for the state, too, because the reset gate acts on it.
+        # Keras' GRU has a separate recurrent bias, because the reset gate acts on it.
         self.recurrent_bias = (
             self.add_weight(name="recurrent_bias", shape=first.shape, initializer="zeros")
             if kind == "gru"
@@ -62,7 +62,7 @@ class RecurrentCore(keras.layers.Layer):
     def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Maps features `[B, S, I]` to outputs `[B, S, H]`.
 
-        `valid` `[B, S]` makes no difference: padding comes behind, and nothing goes backwards.
+        `valid` `[B, S]` is ignored: padding comes last and cannot affect earlier steps.
         """
         inputs = tf.transpose(tf.matmul(features, self.kernel) + self.bias, [1, 0, 2])
         size = features.shape[0] or tf.shape(features)[0]
@@ -91,16 +91,16 @@ class RecurrentCore(keras.layers.Layer):
 
 
 class AttentionCore(keras.layers.Layer):
-    """Causal self-attention over the last T steps, added to what it is fed.
+    """Causal self-attention over the last T steps, with a residual connection.
 
-    x + W softmax(q k / √d + b) v, with q, k and v of the normalised x (Vaswani et al. 2017, in
-    the order of Xiong et al. 2020), and b a number for each head and distance in time (Raffel et
-    al. 2020), so that what is seen does not depend on when an episode began.
+    Computes x + W softmax(q k / √d + b) v, where q, k and v are projections of the normalized x
+    (Vaswani et al. 2017, in the order of Xiong et al. 2020). The bias b is learned for each head
+    and time lag (Raffel et al. 2020), so outputs do not depend on when the episode began.
 
     Args:
-        units: H, length of features and outputs.
-        heads: Heads, a divisor of H.
-        length: T, how many steps are seen, the current one among them.
+        units: H, the number of features and of outputs.
+        heads: Number of heads, a divisor of H.
+        length: T, the number of visible steps, including the current one.
         seed: Seed of the weights.
         dtype: Dtype of weights and products.
     """
@@ -124,17 +124,17 @@ class AttentionCore(keras.layers.Layer):
         self.built = True
 
     def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-        """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]`: no padding."""
+        """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]` masks padding."""
         query, key, value = self._projected(features)
         return features + self._out(self._weights(query, key, *self._looks(valid)), value)
 
     def attention(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-        """Returns the weights of each step's look at each, `[B, heads, S, S]`."""
+        """Returns the attention weights between all steps, `[B, heads, S, S]`."""
         query, key, _ = self._projected(features)
         return self._weights(query, key, *self._looks(valid))
 
     def _looks(self, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what distances add to scores, and which of `[B, S]` steps each one sees."""
+        """Returns the biases `[heads, S, S]` and the mask of visible steps, `[B, S, S]`."""
         steps = valid.shape[1]
         ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
         seen = tf.constant((ago >= 0) & (ago < self._length)) & valid[:, tf.newaxis, :]
@@ -157,7 +157,7 @@ class AttentionCore(keras.layers.Layer):
         return features + self._out(weights, self._apart(values))[:, 0], [keys, values, count]
 
     def _projected(self, features: tf.Tensor) -> list[tf.Tensor]:
-        """Returns query, key and value of `[B, S, H]`, `[B, heads, S, d]` each."""
+        """Returns the queries, keys and values of `[B, S, H]`, `[B, heads, S, d]` each."""
         normal = self._norm(features)
         return [self._apart(layer(normal)) for layer in self._linear[:3]]
 
@@ -168,16 +168,16 @@ class AttentionCore(keras.layers.Layer):
         return tf.transpose(split, [0, 2, 1, 3])
 
     def _together(self, features: tf.Tensor) -> tf.Tensor:
-        """Joins heads again: `[B, heads, S, d]` to `[B, S, H]`."""
+        """Merges heads: `[B, heads, S, d]` to `[B, S, H]`."""
         size, steps = tf.shape(features)[0], features.shape[2]
         return tf.reshape(tf.transpose(features, [0, 2, 1, 3]), [size, steps, self.units])
 
     def _offsets(self, steps: int) -> tf.Tensor:
-        """Returns what distances in time of S steps add to scores, `[heads, S, S]`.
+        """Returns the biases for all pairs of S steps, `[heads, S, S]`.
 
-        Step q sees step s at distance q - s: one row for all, moved by one from step to step, which
-        is 2 S numbers laid out S times and read again in rows of 2 S - 1. So its gradient is a sum
-        over rows, in the same order on every device, and no gather.
+        The bias between steps q and s depends on q - s, so each row is the previous one shifted by
+        one. A row of 2 S numbers is repeated S times and reshaped to rows of 2 S - 1. Unlike with a
+        gather, the gradient is a sum over rows, in the same order on every device.
         """
         near = min(steps, self._length)
         row = tf.pad(self.distances[:, :near][:, ::-1], [[0, 0], [steps - near, steps]])
@@ -196,19 +196,19 @@ class AttentionCore(keras.layers.Layer):
 
 
 def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Returns weights over the last axis that are exactly 0 where the mask is false.
+    """Returns a softmax over the last axis that is exactly 0 where the mask is false.
 
-    Over the rest they add up to 1; where nothing is left all are 0. Adding a large negative number
-    to the scores instead leaves weight on padding where all scores are small, and spreads it
-    evenly where everything is padding.
+    The other weights add up to 1. If the mask is false everywhere, all weights are 0. Adding a
+    large negative number to masked scores is not equivalent: padding gets weight if all scores are
+    very low, and uniform weights if everything is padding.
 
     Args:
         scores: `[..., S]`.
-        mask: bool, of a shape that broadcasts to that of `scores`.
+        mask: bool, broadcastable to the shape of `scores`.
     """
     lowest = tf.constant(scores.dtype.min, scores.dtype)
     highest = tf.reduce_max(tf.where(mask, scores, lowest), axis=-1, keepdims=True)
-    # The inner choice keeps the exponential, and its gradient, of what is masked finite.
+    # The inner `where` keeps exponentials of masked scores, and their gradients, finite.
     raised = tf.exp(tf.where(mask, scores - tf.stop_gradient(highest), 0.0))
     raised = tf.where(mask, raised, tf.zeros_like(raised))
     total = tf.reduce_sum(raised, axis=-1, keepdims=True)
@@ -218,9 +218,9 @@ def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 def memory_core(
     kind: str, units: int, *, heads: int, length: int, seed: int, dtype: str
 ) -> RecurrentCore | AttentionCore:
-    """Makes the core of a kind, "lstm", "gru" or "attention", on features `[..., units]`.
+    """Creates an "lstm", "gru" or "attention" core for features `[..., units]`.
 
-    Heads and length are those of `AttentionCore`.
+    Only `AttentionCore` uses `heads` and `length`.
     """
     if kind == "attention":
         return AttentionCore(units, heads, length, seed=seed, dtype=dtype)

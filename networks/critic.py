@@ -18,18 +18,18 @@ from eagerly.networks.models import repeated
 class Critic(MLP):
     """Maps (observation, action) to the action values of `n_critics` independent networks.
 
-    Each member is an MLP over the observation, which the action joins at one of its layers; all
-    members run as one batched matrix product per layer. The weights exist once the object does;
-    the members begin with different ones.
+    Each member is an MLP over the observation, and the action is an additional input of one of its
+    layers. All members run as one batched matrix product per layer. The constructor creates all
+    weights, which differ between members.
 
     Args:
-        observation_size: O, the length of an observation, with its mask.
+        observation_size: O, the length of an observation, including its mask.
         action_size: A, the length of an action.
-        masked: M, how many columns at the end of an observation are a mask, which critics ignore.
+        masked: M, the number of mask columns at the end of an observation, which critics ignore.
         n_critics: Number of members; TD3 uses two.
-        l2: Penalty c: `losses` holds c/2 Σw² of every kernel and bias.
-        name: Name under which the graph shows the model.
-        **network: `hidden_sizes`, `action_layer` and what else `MLP` takes.
+        l2: Penalty factor c: `losses` holds c/2 Σw² for every kernel and bias.
+        name: Name of the model in graphs.
+        **network: `hidden_sizes`, `action_layer` and other arguments of `MLP`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Critic(MLP):
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
         """Maps `[B, O]` and actions to the values of member 0, at the cost of one member.
 
-        Arguments as `CriticModel` has them.
+        See `CriticModel.first` for the arguments.
         """
         with tf.name_scope(f"{self.name}_first"):
             observation = repeated(observation, alternatives)

@@ -1,4 +1,4 @@
-"""Custom models: adapters that let an agent use any callable that owns its variables."""
+"""Adapters for custom models, which can be any callable that owns its variables."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from eagerly.networks.normalization import ObservationNormalization
 from eagerly.networks.tracing import traced
 from eagerly.policies.heads import ActionHead
 
-# How many rows a model is tried with: numbers of critics that nobody has.
+# Batch sizes of trial calls: numbers that are unlikely to be a number of critics.
 _ROWS = 17, 19
 
 
 class CustomModel:
-    """Adapts a user's model to what an agent asks of an actor or a critic.
+    """Adapts a user's model to the interface of actors and critics.
 
     Args:
         model: The model.
         observations: O.
-        head: What makes scores of an actor's logits. It knows A, the length of an action, and M,
-            how many columns at the end of an observation are a mask, of which the model gets none.
-        name: Name under which the graph shows it.
-        dtype: Dtype of what it returns.
-        normalization: What observations go through first.
+        head: Maps an actor's logits to scores. It determines A, the length of an action, and M, the
+            number of mask columns at the end of an observation, which the model does not receive.
+        name: Name of the model in graphs.
+        dtype: Dtype of the outputs.
+        normalization: Applied to observations first.
 
     Raises:
-        ValueError: If it is not called as a model of its role, owns no variables, creates some in
-            every call, uses some that it does not own, or has some that its output does not
-            depend on; if what it returns has another shape, or is out of bounds.
+        ValueError: If the model cannot be called in its role, owns no trainable variables, creates
+            variables in every call, or uses variables that it does not own. Also if the outputs do
+            not depend on a variable or an input, have the wrong shape, or are out of bounds.
     """
 
     role: ClassVar[str]
@@ -72,21 +72,21 @@ class CustomModel:
 
     @property
     def needs_autograph(self) -> bool:
-        """Whether the model may branch on tensors in Python. In Keras models that never works."""
+        """True if the model may branch on tensors in Python, which never works in Keras models."""
         return not type(self._model).__call__.__module__.startswith("keras.")
 
     @property
     def trainable_variables(self) -> list[CustomVariable]:
-        """Those that are learned."""
+        """The trainable variables."""
         return [variable for variable in self.variables if variable.trainable]
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Penalties that a Keras model declares."""
+        """Penalties declared by a Keras model."""
         return list(getattr(self._model, "losses", ()))
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps `[B, O]` to scores `[B, A]`, or beside actions `[B, A]` to `[n_critics, B]`."""
+        """Maps `[B, O]` to scores `[B, A]`, or with actions `[B, A]` to values `[n_critics, B]`."""
         return self._shaped(self._called(*inputs, training=training), inputs[0])
 
     def _called(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -101,34 +101,34 @@ class CustomModel:
         return tf.cast(found, self.variable_dtype)
 
     def _shaped(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
-        """Checks the shape of what the model returned, and makes of it what an agent asks for."""
+        """Validates the shape of the model's output and converts it to scores or values."""
         raise NotImplementedError
 
     def _check_values(self, output: tf.Tensor) -> None:
-        """Refuses outputs that are not finite, or out of bounds."""
+        """Raises a `ValueError` if outputs are not finite or out of bounds."""
         raise NotImplementedError
 
     @property
     def said(self) -> str:
-        """How messages name the model: its role, its class, and its name if it has one."""
+        """The model in messages: its role, its class, and its name if it has one."""
         name = getattr(self._model, "name", None)
         return f"the {self.role} {type(self._model).__name__}" + (f" {name!r}" if name else "")
 
     def _prepared(self, *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Scales observations, and takes their mask away."""
+        """Normalizes observations and removes their mask."""
         observation, *more = inputs
         if self._normalization is not None:
             observation = self._normalization(observation)
         return self._head.visible(observation), *more
 
     def _examined(self) -> list[tf.Tensor]:
-        """Tries the model with rows of random numbers, and looks at its variables.
+        """Calls the model with random inputs and validates its variables.
 
         Returns:
-            What it gave for small and for large numbers.
+            The outputs for small and for large inputs.
         """
         draws, outputs = np.random.default_rng(0), []
-        # Variables may come to be in the first call.
+        # The first call may create variables.
         for rows, scale in ((_ROWS[0], 1), (_ROWS[0], 1), (_ROWS[1], 100)):
             inputs = [
                 tf.constant(draws.uniform(-scale, scale, (rows, size)), self.variable_dtype)
@@ -156,7 +156,7 @@ class CustomModel:
         return outputs
 
     def _tried(self, inputs: list[tf.Tensor]) -> tuple[tf.Tensor, tf.GradientTape, list[str]]:
-        """Calls the model; returns its output, and names of the variables that it created."""
+        """Calls the model; returns its output, the tape, and names of variables it created."""
         created: list[str] = []
 
         def spy(make: Callable[..., Any], **given: Any) -> Any:
@@ -174,7 +174,7 @@ class CustomModel:
 
     @contextmanager
     def _told(self, problem: str) -> Iterator[None]:
-        """Names the model and the problem in whatever the user's model raises."""
+        """Converts exceptions of the user's model to a `ValueError` that names the problem."""
         try:
             yield
         except Exception as error:
@@ -210,16 +210,16 @@ class CustomModel:
                 )
 
     def _tells_apart(self, inputs: list[tf.Tensor]) -> bool:
-        """Whether other observations give something else; a gradient nobody asks for."""
+        """Returns whether outputs depend on the observation, for which no gradient is needed."""
         observation, *more = inputs
         one, other = (self(rows, *more).numpy() for rows in (observation, observation[::-1]))
         return not np.array_equal(one, other)
 
     def check_mode(self, mode: str) -> None:
-        """Compiles a call, as training in `mode` will, and as acting does in every mode.
+        """Compiles a call as training in `mode` does, and as acting does in every mode.
 
         Raises:
-            ValueError: If that is impossible.
+            ValueError: If the model cannot be compiled.
         """
         if mode == "xla" and not getattr(self._model, "compiles", True):
             raise ValueError(
@@ -239,14 +239,14 @@ class CustomModel:
         specs = [tf.TensorSpec((rows, size), self.variable_dtype) for size in sizes]
         with self._told(f"cannot be called {problem}."):
             call = traced(self, *specs, jit_compile=jit_compile)
-            if jit_compile:  # it is done in the first call
+            if jit_compile:  # XLA compiles in the first call
                 call(*(tf.zeros(spec.shape, spec.dtype) for spec in specs))
 
 
 class CustomActor(CustomModel):
-    """Adapts a user's actor; the arguments are those of `CustomModel`.
+    """Adapts a user's actor; see `CustomModel` for the arguments.
 
-    The model maps `[B, O - M]` to `[B, A]`: actions in [-1, 1], then a logit for each value of
+    The model maps `[B, O - M]` to `[B, A]`: actions in [-1, 1], then one logit for each value of
     each discrete choice.
     """
 
@@ -254,7 +254,7 @@ class CustomActor(CustomModel):
 
     def _examined(self) -> list[tf.Tensor]:
         outputs = super()._examined()
-        # An output that is small because its weights are is not bounded.
+        # Outputs may be in bounds only because the weights are small, so try large ones.
         weights = [(variable, variable.numpy()) for variable in self.trainable_variables]
         try:
             for variable, values in weights:
@@ -291,10 +291,10 @@ class CustomActor(CustomModel):
 
 
 class CustomCritic(CustomModel):
-    """Adapts a user's critics; the arguments are those of `CustomModel`.
+    """Adapts a user's critics; see `CustomModel` for the arguments.
 
-    The model maps `[B, O - M]` and `[B, A]` to values `[n_critics, B]`, or to `[B]` or `[B, 1]`,
-    which is one critic.
+    The model maps `[B, O - M]` and `[B, A]` to values `[n_critics, B]`. A single critic may also
+    return `[B]` or `[B, 1]`.
     """
 
     role = "critic"
@@ -317,14 +317,14 @@ class CustomCritic(CustomModel):
         return found
 
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps `[B, O]` and actions to the values of member 0, as `CriticModel` says."""
+        """Maps `[B, O]` and actions to the values of member 0; see `CriticModel.first`."""
         return self(repeated(observation, alternatives), action)[0]
 
     def with_members(self, count: int) -> CustomCritic:
-        """Returns itself.
+        """Returns the adapter itself after checking its number of members.
 
         Raises:
-            ValueError: If it has not as many members.
+            ValueError: If it does not have `count` members.
         """
         if self.n_critics != count:
             raise ValueError(
@@ -335,16 +335,16 @@ class CustomCritic(CustomModel):
 
 
 class CustomCritics:
-    """Several models of one critic each, side by side; a `CriticModel`.
+    """Combines several single critics into one `CriticModel`.
 
     Args:
-        members: Them.
+        members: The critics.
     """
 
     def __init__(self, members: Sequence[CustomCritic]) -> None:
         self._members = members
         self.name, self.variable_dtype = members[0].name, members[0].variable_dtype
-        self.check_mode = members[0].check_mode  # one speaks for all
+        self.check_mode = members[0].check_mode  # members are alike
         self.variables = [
             CustomVariable(f"{index}/{variable.path}", variable.value, variable.trainable)
             for index, member in enumerate(members)
@@ -354,12 +354,12 @@ class CustomCritics:
 
     @property
     def needs_autograph(self) -> bool:
-        """Whether a member may branch on tensors."""
+        """True if a member may branch on tensors in Python."""
         return any(member.needs_autograph for member in self._members)
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Penalties that Keras models declare."""
+        """Penalties declared by Keras models."""
         return [loss for member in self._members for loss in member.losses]
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -367,21 +367,21 @@ class CustomCritics:
         return tf.concat([member(*inputs, training=training) for member in self._members], axis=0)
 
     def first(self, observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps `[B, O]` and actions to the values of member 0, as `CriticModel` says."""
+        """Maps `[B, O]` and actions to the values of member 0; see `CriticModel.first`."""
         return self._members[0].first(observation, action, alternatives)
 
 
 def custom_critics(
     member: Callable[[int], CustomCritic], count: int
 ) -> CustomCritic | CustomCritics:
-    """Makes critics; a factory that makes a single one is called for each.
+    """Creates critics, calling a factory of single critics once for each.
 
     Args:
-        member: Makes what the factory makes when it is called for the critic of that index.
+        member: Calls the factory for the critic of the given index.
         count: n_critics.
 
     Raises:
-        ValueError: If there are others than one or `count` in what it makes.
+        ValueError: If the factory returns neither one nor `count` critics.
     """
     first = member(0)
     if first.n_critics == 1 < count:
@@ -390,18 +390,18 @@ def custom_critics(
 
 
 def _brief(error: Exception) -> str:
-    """Names an error, with what it says but for the code that led there."""
-    # Traced code raises an error that tells where, in the place of the error itself.
+    """Returns the type of an error and the first lines of its message, without source locations."""
+    # Errors in traced code are replaced by ones that add the location; use the original.
     told = error.__context__ if hasattr(error, "ag_error_metadata") else None
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(told or error))  # Keras writes in bold
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(told or error))  # Keras prints in bold
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return f"{type(told or error).__name__}: {' '.join(lines[:3])}"
 
 
 def _training_argument(model: Any) -> str:
-    """Names the argument that says whether a model is being trained, or "" if there is none."""
+    """Returns the name of the model's training flag, or "" if it has none."""
     if isinstance(model, keras.layers.Layer):
-        return "training"  # Keras hands it on to the layers inside, whether or not `call` takes it
+        return "training"  # Keras passes it to inner layers, whether or not `call` accepts it
     try:
         names = inspect.signature(model).parameters
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Actor and critic behind an encoder: what reads rows of observations, images or histories."""
+"""Actor and critic on top of an encoder of observation rows, images or histories."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from eagerly.networks.critic import Critic
 
 
 class _Encoded(keras.Model):
-    """A network behind an encoder, which it may share.
+    """A network on top of an encoder, which may be shared with other networks.
 
     Args:
-        encoder: A layer from inputs to features `[M, F]`, whose `features` is F.
+        encoder: A layer that maps inputs to features `[M, F]`. Its attribute `features` is F.
         action_size: A.
-        name: Name under which the graph shows the model.
+        name: Name of the model in graphs.
         dtype: Precision of the network.
-        **network: What else the network takes.
+        **network: Other arguments of the network.
     """
 
     behind: ClassVar[type[keras.Model]]
@@ -37,7 +37,7 @@ class _Encoded(keras.Model):
 
 
 class EncodedActor(_Encoded, NumpySnapshot):
-    """An `Actor` behind an encoder."""
+    """An `Actor` on top of an encoder."""
 
     behind = Actor
 
@@ -51,21 +51,21 @@ class EncodedActor(_Encoded, NumpySnapshot):
         )
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """Maps what the encoder takes to actions `[M, A]` in [-1, 1], or scores."""
+        """Maps encoder inputs to actions `[M, A]` in [-1, 1], or scores."""
         return self._network(self._encoder(inputs))
 
 
 class EncodedCritic(_Encoded):
-    """A `Critic` behind an encoder that its members share."""
+    """A `Critic` on top of an encoder that its members share."""
 
     behind = Critic
 
     def call(self, inputs: Any, action: tf.Tensor) -> tf.Tensor:
-        """Maps what the encoder takes and actions `[M, A]` to values `[n_critics, M]`."""
+        """Maps encoder inputs and actions `[M, A]` to values `[n_critics, M]`."""
         return self._network(self._encoder(inputs), action)
 
     def first(self, inputs: Any, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        """Maps what the encoder takes, and actions, to values of member 0; see `CriticModel`."""
+        """Maps encoder inputs and actions to the values of member 0; see `CriticModel.first`."""
         with tf.name_scope(self.name):
             features = self._encoder(inputs)
         with tf.name_scope(f"{self.name}_first"):

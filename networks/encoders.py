@@ -1,4 +1,4 @@
-"""Encoders of observations that are more than one vector: one for each entry, joined."""
+"""Encoders of composite observations: one per entry, with their features concatenated."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from eagerly.spaces.observations import IMAGE
 
 
 class ImageEncoder(keras.layers.Layer):
-    """Maps images to features: convolutions, then one layer, normalised, through a tanh.
+    """Maps images to features: convolutions, a linear layer, layer normalization and a tanh.
 
     The order is that of Yarats et al. 2021, "Improving Sample Efficiency in Model-Free
-    Reinforcement Learning from Images", section 4.2; the strides are larger, for processors, and
-    small images have fewer layers, see `convolutions`.
+    Reinforcement Learning from Images", section 4.2. The strides are larger, to be fast on CPUs,
+    and small images have fewer layers; see `convolutions`.
 
     Args:
         entry: The image.
-        units: How many features.
-        initializer, seed, dtype, name: As of a `Linear` layer.
+        units: Number of features.
+        initializer, seed, dtype, name: As in `Linear`.
 
     Raises:
         ValueError: If the image is too small for the convolutions.
@@ -75,12 +75,12 @@ class ImageEncoder(keras.layers.Layer):
         self.built = True
 
     def call(self, columns: tf.Tensor) -> tf.Tensor:
-        """Maps the numbers of images, `[B, K · H · W · C]` from 0 to 255, to `[B, units]`."""
+        """Maps flat images `[B, K · H · W · C]`, with values from 0 to 255, to `[B, units]`."""
         count, height, width, channels = self._frames
         images = tf.reshape(tf.cast(columns, self.compute_dtype), [-1, *self._frames])
         images = tf.transpose(images, [0, 2, 3, 1, 4])
         hidden = tf.reshape(images, [-1, height, width, count * channels]) / 255.0
-        # A background that fills a picture would drown what stands before it.
+        # A background that fills the image would otherwise dominate the foreground.
         hidden -= tf.reduce_mean(hidden, axis=[1, 2, 3], keepdims=True)
         for layer in self._convolutions:
             hidden = tf.nn.relu(layer(hidden))
@@ -89,22 +89,22 @@ class ImageEncoder(keras.layers.Layer):
 
 
 class Encoder(keras.layers.Layer):
-    """Maps rows of observations to features: an encoder for each entry, joined, and the mask.
+    """Maps observation rows to the concatenated features of all entries, and the mask.
 
-    Images have an `ImageEncoder`, the columns of vectors and choices one layer with its activation.
+    Images have an `ImageEncoder`; vectors and choices have one linear layer with an activation.
 
     Args:
-        observations: How they are laid out.
-        units: Features of each entry.
-        activation: Activation of the layers of vectors.
-        normalization: What rows go through first.
-        initializer, seed, dtype: As of a `Linear` layer.
+        observations: Layout of the observations.
+        units: Number of features per entry.
+        activation: Activation of the linear layers.
+        normalization: Applied to rows first.
+        initializer, seed, dtype: As in `Linear`.
 
     Attributes:
         observation_size: O.
-        features: How many features there are, with the mask.
-        normalization: What rows go through first.
-        architecture: What it consists of.
+        features: F, the number of features, including the mask.
+        normalization: Applied to rows first.
+        architecture: Description of the encoder.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Encoder(keras.layers.Layer):
         for index, (entry, own) in enumerate(
             zip(entries, weight_seeds(seed, len(entries)), strict=True)
         ):
-            # Names of entries may have any letters, those of layers may not.
+            # Entry names may contain any characters, layer names may not.
             name = f"entry_{index}"
             if entry.kind == IMAGE:
                 encoder: Any = ImageEncoder(entry, units, seed=own, name=name, **parts)

@@ -1,4 +1,4 @@
-"""Factories of custom models: found by name, and called with a seed."""
+"""Imports factories of custom models by name, and calls them with a seed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Factory = Callable[[gymnasium.Space, gymnasium.Space], Any]
 
 
 def factory_of(given: str | Factory, role: str) -> Factory:
-    """Finds the factory that a setting names.
+    """Returns the factory that a setting names.
 
     Raises:
-        ValueError: If it cannot be imported, or is the name of a factory from a Python program.
+        ValueError: If it cannot be imported or is not callable, or if the run used a factory object
+            from a Python program, which has no importable name.
     """
     if not isinstance(given, str):
         return given
@@ -35,7 +36,7 @@ def factory_of(given: str | Factory, role: str) -> Factory:
         found: Any = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:  # whatever the user's module raises
+    except Exception as error:  # the user's module may raise anything
         advice = "Run from the directory that holds it, or put that on PYTHONPATH"
         if not isinstance(error, ModuleNotFoundError):
             advice = "Mend it, or name another one"
@@ -50,9 +51,9 @@ def factory_of(given: str | Factory, role: str) -> Factory:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Lets the global generators of Python, NumPy, TensorFlow and PyTorch begin at `seed`.
+    """Temporarily seeds the global generators of Python, NumPy and PyTorch.
 
-    All but TensorFlow's are put back afterwards.
+    TensorFlow's generator is seeded, too, but not restored afterwards.
     """
     python, array = random.getstate(), np.random.get_state()
     random.seed(seed)
@@ -77,16 +78,16 @@ def made(
     """Calls the user's factory.
 
     Args:
-        given: What the setting `role` holds.
+        given: Value of the setting `role`.
         role: "actor", "critic" or "models".
-        spaces: Of observations and of actions, as the environment has them.
+        spaces: The environment's observation and action space.
         seed: Seed of the global generators while the factory runs.
 
     Returns:
-        What it made; of models a pair.
+        The model, or for "models" the pair (actor, critic).
 
     Raises:
-        ValueError: If the factory is not found, fails, or makes something else.
+        ValueError: If the factory is not found, fails, or returns something else.
     """
     factory = factory_of(given, role)
     known = "torch" in sys.modules
@@ -94,7 +95,7 @@ def made(
     with seeded(seed), imported_for(module):
         try:
             found = factory(*spaces)
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # the user's code may raise anything
             raise ValueError(
                 f"the factory of the {role}, {given if isinstance(given, str) else factory!r}, "
                 f"failed when it was called with {spaces[0]} and {spaces[1]}: "
@@ -106,7 +107,7 @@ def made(
             f"the factory of the {role} returned the PyTorch module {type(found).__name__}: let it "
             "return TorchModule(module), of eagerly.networks.torch_module"
         )
-    if not known and torch:  # it was the first to import PyTorch, whose generator had no seed
+    if not known and torch:  # the factory was the first to import PyTorch, so it was not seeded
         return made(given, role, spaces, seed)
     if role == "models" and not (isinstance(found, tuple) and len(found) == 2):
         raise ValueError(

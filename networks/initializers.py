@@ -1,8 +1,8 @@
-"""Initial weights of one linear layer, by name.
+"""Weight initializers of linear layers, by name.
 
-Every name is a Keras initialiser, except `torch_linear`, which draws weights *and* biases as
-PyTorch's `Linear` does: uniformly from ±1/sqrt(fan_in) (its `reset_parameters`). With a Keras
-initialiser biases start at zero, as in `keras.layers.Dense`.
+Every name is a Keras initializer, except `torch_linear`, which draws weights *and* biases uniformly
+from ±1/sqrt(fan_in), as `reset_parameters` of PyTorch's `Linear` does. With a Keras initializer,
+biases start at zero, as in `keras.layers.Dense`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ INITIALIZERS = (*_KERAS, "torch_linear")
 def linear_initializers(
     name: str, fan_in: int, seed: int, *, limit: float = 0.0
 ) -> tuple[keras.initializers.Initializer, keras.initializers.Initializer]:
-    """Returns the initialisers of a kernel `[fan_in, units]` and of its bias `[units]`.
+    """Returns the initializers of a kernel `[fan_in, units]` and its bias `[units]`.
 
     Args:
         name: One of `INITIALIZERS`.
-        fan_in: Inputs of the layer; the limit of `torch_linear` needs it for the bias too.
-        seed: Two calls with the same seed give the same weights.
+        fan_in: Number of inputs; `torch_linear` also needs it for the bias.
+        seed: Calls with the same seed give the same weights.
         limit: Unless 0, kernel and bias are drawn uniformly from ±`limit`, whatever the name.
 
     Raises:
@@ -52,5 +52,5 @@ def linear_initializers(
 
 
 def weight_seeds(seed: int, count: int) -> list[int]:
-    """Derives `count` independent seeds in [0, 2**31) from one."""
+    """Derives `count` independent seeds in [0, 2**31) from one seed."""
     return [int(word >> 1) for word in np.random.SeedSequence(seed).generate_state(count)]

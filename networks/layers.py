@@ -1,4 +1,4 @@
-"""Linear layers, alone and as members side by side that are evaluated in one product."""
+"""Linear and normalization layers, for single networks and for batched ensembles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eagerly.policies.operations import LAYER_NORM_EPSILON
 def elu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """Maps x to itself above 0 and to exp(x) - 1 below (Clevert et al. 2016, Eq. 15).
 
-    `tf.nn.elu` computes expm1, which takes XLA twice as long. The difference is rounding: at most
-    6e-8 in float32, the spacing of numbers just below 1.
+    `tf.nn.elu` computes expm1, which takes twice as long with XLA. The difference is a rounding
+    error of at most 6e-8 in float32, the spacing of numbers just below 1.
     """
     y = tf.maximum(x, tf.exp(tf.minimum(x, 0.0)) - 1.0)
     return y, lambda upstream: upstream * (tf.minimum(y, 0.0) + 1.0)
 
 
-# For tensors what `policies.numpy_actor` has in NumPy.
+# TensorFlow versions of the activations in `policies.operations`.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "relu": tf.nn.relu,
     "tanh": tf.nn.tanh,
@@ -37,7 +37,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 class L2Half(keras.regularizers.Regularizer):
     """The penalty c/2 Σw², whose gradient is c w.
 
-    `keras.regularizers.L2` rounds its factor to float32, also for float64 weights.
+    `keras.regularizers.L2` rounds its factor to float32, even for float64 weights.
     """
 
     def __init__(self, factor: float) -> None:
@@ -48,19 +48,18 @@ class L2Half(keras.regularizers.Regularizer):
         return self._factor / 2 * tf.reduce_sum(tf.square(weights))
 
 
-# Columns that `product` adds, and the widths at which it does: see there.
+# `product` pads inputs with the first number of columns if their width is a multiple of the second.
 _SPARE_COLUMNS = 8
 _CONFLICTING_WIDTH = 128
 
 
 def product(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Multiplies `[..., B, I]` by `[..., I, units]`; its gradient makes good use of caches.
+    """Multiplies `[..., B, I]` by `[..., I, units]`, with a cache-friendly gradient.
 
-    The gradient of the kernel, inputs' x gradient, walks down the columns of the inputs. Rows whose
-    length is a multiple of 512 bytes put a column into a few sets of the processor's cache, which
-    do not hold it: on a CPU that product takes a third longer. A few columns of zeros beside the
-    inputs, cut off again from the result, put an end to it. No number changes but by the order of
-    additions.
+    The gradient of the kernel, inputsᵀ × upstream, reads the inputs by column. If the row length is
+    a multiple of 512 bytes, all entries of a column compete for a few cache sets, and the product
+    takes a third longer on a CPU. To avoid this, the inputs are padded with a few columns of zeros,
+    which are cut off from the result. Results only change by the order of additions.
     """
     inputs, kernel = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel)
     width, units = kernel.shape[-2], kernel.shape[-1]
@@ -83,7 +82,7 @@ def _product_of_wide_rows(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tens
 
 
 class Linear(keras.layers.Dense):
-    """A Keras `Dense` layer that `linear_initializers` draw, and whose product is `product`."""
+    """A Keras `Dense` layer that uses `linear_initializers` and `product`."""
 
     def __init__(
         self,
@@ -106,19 +105,19 @@ class Linear(keras.layers.Dense):
 
 
 def built(layer: Any, *shape: int) -> Any:
-    """Makes the variables of a layer on inputs `[B, *shape]`, outside the names of a model."""
+    """Builds a layer for inputs `[B, *shape]`, outside a model's name scope, and returns it."""
     layer.build((None, *shape))
     return layer
 
 
 class Scalar:
-    """A learned number as the network of a `Module`, such as the logarithm of SAC's temperature.
+    """A learned scalar as the network of a `Module`, such as the logarithm of SAC's temperature.
 
-    Keras layers cannot be called without an input.
+    It is not a Keras layer, because these cannot be called without an input.
 
     Args:
-        name: Name of its variable.
-        value: Its initial value.
+        name: Name of the variable.
+        value: Initial value.
         dtype: Dtype of the variable.
     """
 
@@ -129,7 +128,7 @@ class Scalar:
         self.variables = self.trainable_variables = [keras.Variable(value, dtype=dtype, name=name)]
 
     def __call__(self, *, training: bool = False) -> tf.Tensor:
-        """Returns the number, a scalar tensor."""
+        """Returns the value as a scalar tensor."""
         return tf.convert_to_tensor(self.variables[0].value)
 
 
@@ -137,9 +136,9 @@ class EnsembleDense(keras.layers.Layer):
     """Applies `members` independent linear layers as one batched matrix product.
 
     The input is `[B, I]`, shared by all members, or `[members, B, I]`; the output is
-    `[members, B, units]`. Each member is drawn by itself, with its own seed: given the stacked
-    kernel, Keras would read it as a convolution and shrink every draw by sqrt(members). With `l2`
-    the layer declares the penalty l2/2 Σw² of its weights and biases, whose gradient is l2 w.
+    `[members, B, units]`. Each member is initialized separately, with its own seed: Keras would
+    treat the stacked kernel as a convolution and scale initial weights down by sqrt(members). With
+    `l2`, the layer declares the penalty l2/2 Σw² for its weights and biases, with gradient l2 w.
 
     Args:
         members: C, the number of members.
@@ -149,9 +148,9 @@ class EnsembleDense(keras.layers.Layer):
         seed: Seed of the initial weights.
         name: Name of the layer.
         dtype: Dtype policy, such as "float32" or "mixed_bfloat16".
-        limit: Unless 0, weights are drawn uniformly from ± this.
+        limit: Unless 0, weights and biases are drawn uniformly from ±`limit`.
         l2: Factor of the penalty.
-        use_bias: Whether a bias is added. Omit it before a normalization, which subtracts it.
+        use_bias: Whether to add a bias. Omit it before a normalization, which would cancel it.
     """
 
     def __init__(
@@ -197,13 +196,13 @@ class EnsembleDense(keras.layers.Layer):
         return outputs if self.bias is None else outputs + self.bias[:, tf.newaxis, :]
 
     def first(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, I]` to `[B, units]` through member 0 alone."""
+        """Maps `[B, I]` to `[B, units]`, using only member 0."""
         outputs = product(inputs, tf.cast(self.kernel[0], self.compute_dtype))
         return outputs if self.bias is None else outputs + tf.cast(self.bias[0], self.compute_dtype)
 
 
 class EnsembleLayerNormalization(keras.layers.Layer):
-    """Layer normalisation (Ba et al. 2016) with a scale and an offset for each member."""
+    """Layer normalization (Ba et al. 2016) with a scale and an offset for each member."""
 
     def __init__(self, members: int, units: int, *, name: str, dtype: str) -> None:
         super().__init__(name=name, dtype=dtype)
@@ -212,12 +211,12 @@ class EnsembleLayerNormalization(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Normalises `[members, B, units]` over its last axis."""
+        """Normalizes `[members, B, units]` over its last axis."""
         scale, offset = self.gamma[:, tf.newaxis, :], self.beta[:, tf.newaxis, :]
         return standardize(inputs) * scale + offset
 
     def first(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Normalises `[B, units]` with the scale and offset of member 0."""
+        """Normalizes `[B, units]` with the scale and offset of member 0."""
         gamma, beta = (tf.cast(v[0], self.compute_dtype) for v in (self.gamma, self.beta))
         return standardize(inputs) * gamma + beta
 
@@ -225,8 +224,8 @@ class EnsembleLayerNormalization(keras.layers.Layer):
 class EnsembleBatchNormalization(keras.layers.Layer):
     """Batch normalization (Ioffe and Szegedy 2015) with statistics for each member.
 
-    In training mode, `[members, B, units]` is normalized by its own mean and variance over B, and
-    running averages follow them by 1 - `momentum`. Otherwise, it is normalized by these averages.
+    In training mode, `[members, B, units]` is normalized by its mean and variance over B, and the
+    running averages move toward these by 1 - `momentum`. Otherwise, the running averages are used.
 
     Args:
         members: C, the number of members.

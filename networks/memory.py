@@ -1,4 +1,4 @@
-"""Memory: the encoder of histories, and an actor behind it that also acts step by step."""
+"""Recurrent networks: an encoder of histories, and an actor that can also act step by step."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from eagerly.policies.architecture import MemoryCore
 
 
 class History(NamedTuple):
-    """What agents have seen over S steps; padding comes behind, and holds zeros.
+    """Sequences of up to S steps, padded with zeros at the end.
 
     Attributes:
         observation: `[B, S, O]`.
-        previous_action: `[B, S, A]`, the action that led to each; 0 where an episode began.
-        previous_reward: `[B, S]`, the reward that came with each; 0 where an episode began.
+        previous_action: `[B, S, A]`, the action that led to each observation; 0 at the beginning of
+            an episode.
+        previous_reward: `[B, S]`, the reward received with each observation; 0 at the beginning of
+            an episode.
         valid: `[B, S]` bool, false in padding.
-        asked: `[B, S']`, the last S' columns of `valid`: for these steps networks return outputs,
-            those before are context alone.
+        asked: `[B, S']`, the last S' columns of `valid`. Networks return outputs for these steps;
+            earlier steps only provide context.
     """
 
     observation: Any
@@ -36,27 +38,27 @@ class History(NamedTuple):
 
 
 class HistoryEncoder(keras.layers.Layer):
-    """Maps histories to features: what a memory makes of them, and the observation itself.
+    """Maps histories to features: the outputs of a recurrent core, and the observation itself.
 
-    Observation, previous action and previous reward go through one layer into the memory; a mask
-    behind the observation does not, and stands behind the features again. All of it is computed in
-    the dtype of the weights, also with mixed precision.
+    Observation, previous action and previous reward pass through one layer to the core. A mask at
+    the end of the observation bypasses the core, but is part of the features. All computations use
+    the dtype of the weights, even with mixed precision.
 
     Args:
-        observation_size: O, with its mask.
+        observation_size: O, including the mask.
         action_size: A.
-        masked: M, the columns of a mask.
-        units: H, the length of the memory.
-        activation, initializer: Of the layer before the memory.
-        normalization: What observations go through first.
-        seed, dtype: Of all weights.
-        **memory: What else `memory_core` takes.
+        masked: M, the number of mask columns.
+        units: H, the number of outputs of the core.
+        activation, initializer: For the layer before the core.
+        normalization: Applied to observations first.
+        seed, dtype: For all weights.
+        **memory: Other arguments of `memory_core`.
 
     Attributes:
         observation_size: O.
-        features: How many features there are, with the mask.
-        normalization: What observations go through first.
-        architecture: What it consists of.
+        features: H + O, the number of features, including the mask.
+        normalization: Applied to observations first.
+        architecture: Description of the core.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class HistoryEncoder(keras.layers.Layer):
 
 
 class MemoryActor(EncodedActor):
-    """An `Actor` behind a `HistoryEncoder`, which also acts step by step."""
+    """An `Actor` on top of a `HistoryEncoder` that can also act step by step."""
 
     def step(
         self,
@@ -131,7 +133,7 @@ class MemoryActor(EncodedActor):
         return self._network(features), state
 
     def initial_state(self, count: int) -> list[np.ndarray]:
-        """Returns the state in which N episodes begin."""
+        """Returns the initial state of N episodes, all zeros."""
         dtype = tf.dtypes.as_dtype(self.variable_dtype).as_numpy_dtype
         return [
             np.zeros((count, *shape), dtype) for shape in self._encoder.architecture.state_shapes()

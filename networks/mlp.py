@@ -1,4 +1,4 @@
-"""What actor and critics have in common: an MLP over scaled observations."""
+"""The base class of actors and critics: an MLP over normalized observations."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from eagerly.networks.normalization import ObservationNormalization
 
 
 class MLP(keras.Model):
-    """The base of actor and critics, whose constructors take these arguments as keywords.
+    """Base class of actors and critics, whose constructors take these arguments as keywords.
 
     Args:
-        sizes: Inputs and outputs.
-        linear: Makes a linear layer of the arguments of `Linear`.
-        norm: Makes the normalisation of a hidden layer of its units, a name and a dtype.
+        sizes: Numbers of inputs and outputs.
+        linear: Creates a linear layer; called with the arguments of `Linear`.
+        norm: Creates a normalization layer; called with its units, name and dtype.
         last: Name of the last layer.
-        masked: M, how many columns at the end of an observation are a mask, which no layer sees.
-        action_layer: The layer whose input an action joins.
-        action_size: A; 0 if none does.
+        masked: M, the number of mask columns at the end of an observation, which no layer sees.
+        action_layer: Index of the layer that takes the action as an additional input.
+        action_size: A, or 0 if there is no action input.
         hidden_sizes: Units of the hidden layers.
         activation: One of `networks.layers.ACTIVATIONS`.
-        layer_norm: Whether hidden layers are normalised before their activation.
+        layer_norm: Whether hidden layers are normalized before their activation.
         initializer: One of `networks.initializers.INITIALIZERS`.
-        last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this.
-        normalization: What observations go through first.
+        last_layer_limit: Unless 0, the last layer is drawn uniformly from ± this limit.
+        normalization: Applied to observations first.
         seed: Seed of the initial weights.
         dtype: "float32", "float64" or "mixed_bfloat16".
-        name: Name under which the graph shows the model.
+        name: Name of the model in graphs.
 
     Raises:
-        ValueError: If activation or initializer are unknown, or there is no such `action_layer`.
+        ValueError: If the activation or initializer is unknown, or `action_layer` is out of range.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MLP(keras.Model):
         dtype: str = "float32",
         name: str,
     ) -> None:
-        # Observations are scaled in full precision: models would round them when they are called.
+        # Observations are normalized in full precision; autocast would round them first.
         super().__init__(name=name, dtype=dtype, autocast=normalization is None)
         count = len(hidden_sizes)
         if activation not in ACTIVATIONS:
@@ -99,7 +99,7 @@ class MLP(keras.Model):
                 built(layer, width)
 
     def _inputs(self, observation: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, O]` to scaled observations `[B, V]`, without their mask."""
+        """Maps `[B, O]` to normalized observations `[B, V]`, without their mask."""
         if self._normalization is not None:
             observation = self._normalization(observation)
         if self._masked:
@@ -112,9 +112,10 @@ class MLP(keras.Model):
         part: Callable[[Any], Any] = lambda layer: layer,
         joined: Callable[[tf.Tensor], tf.Tensor] = lambda hidden: hidden,
     ) -> tf.Tensor:
-        """Maps `[B, O]` to outputs of the last layer.
+        """Maps `[B, O]` to the outputs of the last layer.
 
-        `part` takes what is called out of each layer, `joined` adds an action to its inputs.
+        `part` selects the function to call from each layer. `joined` appends an action to the
+        inputs of `action_layer`.
         """
         hidden = self._inputs(observation)
         for index, linear in enumerate(self._linear):

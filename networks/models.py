@@ -1,4 +1,4 @@
-"""What an agent asks of its models, and the variables of those that are not Keras'."""
+"""Interfaces of actors and critics, and access to the variables of Keras and custom models."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import tensorflow as tf
 
 @runtime_checkable
 class Model(Protocol):
-    """What an agent asks of an actor and of critics; Keras models have it.
+    """The interface of actors and critics, which Keras models implement.
 
-    An actor maps observations `[B, O]` to scores `[B, A]`, critics observations and actions
-    `[B, A]` to values `[n_critics, B]`. Observations may be what an encoder takes.
+    An actor maps observations `[B, O]` to scores `[B, A]`. Critics map observations and actions
+    `[B, A]` to values `[n_critics, B]`. Observations may also be encoder inputs.
 
     Attributes:
-        name: Its name in messages and graphs.
-        variable_dtype: Dtype of what it returns.
+        name: Name in messages and graphs.
+        variable_dtype: Dtype of the outputs.
     """
 
     name: str
@@ -31,52 +31,53 @@ class Model(Protocol):
 
     @property
     def variables(self) -> Sequence[Any]:
-        """All its variables; `path` names each, `value` is the `tf.Variable`."""
+        """All variables. Each has a name, `path`, and a `tf.Variable`, `value`."""
 
     @property
     def trainable_variables(self) -> Sequence[Any]:
-        """Those that are learned."""
+        """The trainable variables."""
 
     def __call__(self, *inputs: Any, training: bool = False) -> tf.Tensor:
-        """Calls the model; running statistics follow what it is called with in training."""
+        """Calls the model; in training, running statistics track its inputs."""
 
 
 @runtime_checkable
 class CriticModel(Model, Protocol):
-    """What an agent asks of critics besides."""
+    """The additional interface of critics."""
 
     @property
     def losses(self) -> Sequence[tf.Tensor]:
-        """Penalties that are added to their loss."""
+        """Penalties that are added to the loss."""
 
     def first(self, observation: Any, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
         """Maps observations and actions to the values `[n B]` of member 0.
 
         Args:
-            observation: `[B, O]`, or what an encoder takes.
-            action: `[n B, A]`, one action for each observation, then another one for each.
-            alternatives: n.
+            observation: `[B, O]`, or encoder inputs.
+            action: `[n B, A]`, one action for each observation, then a second one for each, and so
+                on.
+            alternatives: n, the number of actions per observation.
         """
 
 
 def repeated(features: tf.Tensor, alternatives: int) -> tf.Tensor:
-    """Repeats features `[B, ...]` for several actions each, as `CriticModel.first` takes them."""
+    """Repeats features `[B, ...]` to match several actions each; see `CriticModel.first`."""
     if alternatives == 1:
         return features
     return tf.tile(features, [alternatives] + [1] * (features.shape.rank - 1))
 
 
 def copy_variables(source: Model, target: Model) -> None:
-    """Gives the variables of one model the values of another one's, in their order."""
+    """Copies all variables from one model to another, in order."""
     for own, other in zip(target.variables, source.variables, strict=True):
         own.assign(other.value)
 
 
 def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
-    """Gives a model the weights that were saved by path.
+    """Sets the weights of a model by path.
 
     Raises:
-        ValueError: If a name or a shape differs; the model is unchanged then.
+        ValueError: If a path or a shape differs. The model is then unchanged.
     """
     shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
     given = {path: values.shape for path, values in weights.items()}
@@ -87,23 +88,24 @@ def assign_weights(model: Model, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def weights_by_path(model: Model) -> dict[str, np.ndarray]:
-    """Copies the weights of a model, as `assign_weights` takes them."""
+    """Returns copies of a model's weights by path, as `assign_weights` expects them."""
     return {variable.path: variable.numpy() for variable in model.variables}
 
 
 def count_parameters(model: Model) -> int:
-    """Counts the numbers in the variables of a model."""
+    """Returns the number of parameters of a model, including non-trainable ones."""
     return sum(math.prod(variable.shape) for variable in model.variables)
 
 
 @dataclass(frozen=True)
 class CustomVariable:
-    """A variable of a custom model, under a name that is the same in every process.
+    """A variable of a custom model, with a name that is the same in every process.
 
     Attributes:
-        path: Its name, see `named_variables`.
-        value: The variable, whose `shape`, `numpy` and `assign` it has, too.
-        trainable: Whether it is learned.
+        path: The name; see `named_variables`.
+        value: The variable. Its attributes, such as `shape`, `numpy` and `assign`, are also
+            available on this object.
+        trainable: Whether it is trainable.
     """
 
     path: str
@@ -115,10 +117,10 @@ class CustomVariable:
 
 
 def named_variables(model: Any) -> list[CustomVariable]:
-    """Lists the variables of a Keras model or layer, a `tf.Module`, or what has `variables`.
+    """Lists the variables of a Keras model or layer, a `tf.Module`, or an object with `variables`.
 
-    Keras numbers layers through a process: these numbers go. TensorFlow repeats names: the second
-    variable of a name gets "#2".
+    Keras numbers layers throughout a process, so these numbers are removed. Names can be repeated,
+    so the second variable of a name gets the suffix "#2".
     """
     found: Counter[str] = Counter()
     named = []
@@ -142,18 +144,18 @@ def _raw(variable: Any) -> tf.Variable:
 
 
 def build_optimizer(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any]) -> None:
-    """Creates the slots of an optimiser for the variables that it moves."""
-    # Keras names slots after its own variables, and takes TensorFlow's without their names.
+    """Creates the slot variables of an optimizer for the learned variables."""
+    # Keras names slots only after Keras variables. It accepts others, but ignores their names.
     optimizer.build([v.value if isinstance(v, CustomVariable) else v for v in learned])
 
 
 def optimizer_variables(optimizer: keras.optimizers.Optimizer, learned: Sequence[Any]) -> list[Any]:
-    """Lists what an optimiser keeps, with names that are the same in every process."""
+    """Lists the variables of an optimizer, with names that are the same in every process."""
     custom = any(isinstance(variable, CustomVariable) for variable in learned)
     is_adam = isinstance(optimizer, keras.optimizers.Adam)
     if not (custom and is_adam and len(optimizer.variables) == 2 + 2 * len(learned)):
         return list(named_variables(optimizer))
-    # Adam's two slots per variable are named after variables that Keras does not name.
+    # Keras cannot name Adam's slots after custom variables: use their paths for the two slots.
     kept = [
         CustomVariable("iterations", optimizer.iterations.value, False),
         CustomVariable("learning_rate", optimizer._learning_rate.value, False),

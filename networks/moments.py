@@ -1,4 +1,4 @@
-"""The running mean and deviation of everything that was counted."""
+"""The running mean and standard deviation of a stream of rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 from eagerly.state import Saved
 
-# A dimension whose deviation is a smaller part of its mean is constant, as far as float32 can say.
+# Below this ratio of standard deviation to mean, a dimension is constant up to float32 precision.
 _CONSTANT = 1e-6
 
 
 class RunningMoments(Saved):
-    """Mean and deviation of rows of numbers, dimension by dimension.
+    """The running mean and standard deviation of each dimension of rows.
 
     Args:
-        name: What the rows are, in the plural, for messages.
+        name: Plural noun for the rows, used in messages.
         size: Length of a row.
 
     Attributes:
-        count: How many rows were counted.
+        count: Number of rows so far.
         mean: Their mean, `[size]`, float64.
     """
 
@@ -29,15 +29,17 @@ class RunningMoments(Saved):
 
     def __init__(self, name: str, size: int) -> None:
         self.name, self.count = name, 0
-        # In float64: a million additions to a float32 lose more than they add.
+        # In float64, because a million additions in float32 lose more than they add.
         self.mean, self._squares = np.zeros(size), np.zeros(size)
 
     def update(self, rows: np.ndarray) -> None:
-        """Counts rows `[N, size]`, by the pairwise update of Chan, Golub and LeVeque 1983.
+        """Adds rows `[N, size]`, by the pairwise update of Chan, Golub and LeVeque 1983.
+
+        If an error is raised, nothing changes.
 
         Raises:
-            ValueError: If they have another shape; nothing is counted then.
-            FloatingPointError: If one is not finite: it would stay for ever.
+            ValueError: If the shape is wrong.
+            FloatingPointError: If a value is not finite, which would corrupt the moments forever.
         """
         new = np.asarray(rows, np.float64)
         if new.ndim != 2 or not len(new) or new.shape[1:] != self.mean.shape:
@@ -57,10 +59,10 @@ class RunningMoments(Saved):
         self.count = total
 
     def inverse_deviation(self, moves: Any = True) -> np.ndarray:
-        """Returns 1 / deviation `[size]`, and 1 for what has not moved.
+        """Returns 1 / standard deviation, `[size]`, or 1 for constant dimensions.
 
         Args:
-            moves: `[size]` bool, which dimensions may have a deviation at all.
+            moves: `[size]` bool, false for dimensions to treat as constant.
         """
         variance = self._squares / max(self.count, 1)
         moving = (np.sqrt(variance) > _CONSTANT * np.abs(self.mean)) & moves

@@ -1,4 +1,4 @@
-"""Observations scaled by their running mean and deviation."""
+"""Normalization of observations by their running mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from eagerly.policies.numpy_actor import CLIP
 
 
 class ObservationNormalization(keras.layers.Layer):
-    """Maps observations o to (o - mean) / deviation, cut off at ±10 deviations.
+    """Maps observations o to (o - mean) / standard deviation, clipped to ±10.
 
-    Mean and deviation are those of all observations that `observe` was told of. What the networks
-    use changes with `sync` alone: acting, evaluation and training see the same numbers until
-    then. One such layer serves actor, critics and targets.
+    Mean and standard deviation are those of all observations passed to `update`. The networks only
+    see changes after `sync`, so acting, evaluation and training use the same values in between.
+    Actor, critics and target networks share one such layer.
 
     Args:
         size: O, the length of an observation.
-        scalable: Which of its columns are scaled, `[O]` bool; None: all of them.
+        scalable: `[O]` bool, the columns to normalize; None: all.
         dtype: Dtype of the networks' variables.
 
     Attributes:
-        moments: What was observed.
+        moments: Moments of all observations so far.
     """
 
     def __init__(
@@ -44,26 +44,26 @@ class ObservationNormalization(keras.layers.Layer):
         """Maps `[..., O]` to `[..., O]`."""
         given = tf.cast(observations, self.variable_dtype)
         scaled = tf.clip_by_value((given - self.mean) * self.scale, -CLIP, CLIP)
-        # Pixels, zeros and ones have no deviations to be cut off at.
+        # Pixels and binary columns are not clipped.
         return scaled if self._scalable.all() else tf.where(self._scalable, scaled, given)
 
     @property
     def count(self) -> int:
-        """How many observations it was told of."""
+        """Number of observations so far."""
         return self.moments.count
 
     def update(self, observations: np.ndarray) -> None:
-        """Counts observations `[N, O]`.
+        """Adds observations `[N, O]` to the moments. If an error is raised, nothing changes.
 
         Raises:
-            ValueError: If they have another shape; nothing is counted then.
-            FloatingPointError: If one is not finite.
+            ValueError: If the shape is wrong.
+            FloatingPointError: If a value is not finite.
         """
         self.moments.update(observations)
 
     def sync(self) -> None:
-        """Lets the networks use what was observed so far; nothing happens before two are."""
+        """Updates the networks' values from the moments, once there are two observations."""
         if self.count > 1:
             self.mean.assign(np.where(self._scalable, self.moments.mean, 0.0))
-            # What is constant is only shifted.
+            # Constant columns are only shifted.
             self.scale.assign(self.moments.inverse_deviation(self._scalable))

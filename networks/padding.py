@@ -1,7 +1,7 @@
-"""Sequences of unequal length: to and from padded form, and statistics that leave padding out.
+"""Sequences of unequal length: padding, unpadding, and statistics that ignore padding.
 
-Shapes: N sequences, T_max steps of the longest, S the sum of all lengths. All of it is
-differentiable and works in eager, graph and XLA mode.
+Shapes: N sequences, T_max steps in the longest, S the sum of all lengths. All functions are
+differentiable and work in eager, graph and XLA mode.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import tensorflow as tf
 
 
 def pad(flat: Any, lengths: Any, *, max_length: int | None = None) -> tf.Tensor:
-    """Lays sequences that stand one behind the other side by side, zeros behind each.
+    """Splits concatenated sequences and right-pads them with zeros.
 
     Args:
-        flat: `[S, ...]`: the steps of the first sequence, then those of the second, and so on.
-        lengths: `[N]`, integers, at least 0; their sum is S.
-        max_length: T_max; None for the longest of `lengths`. XLA has to know it while it
-            compiles: give it there.
+        flat: `[S, ...]`, the steps of the first sequence, then those of the second, and so on.
+        lengths: `[N]` integers, at least 0; their sum is S.
+        max_length: T_max; None for the longest of `lengths`. Required with XLA, which must know it
+            at compile time.
 
     Returns:
         `[N, T_max, ...]`.
 
     Raises:
         ValueError: If a rank is wrong.
-        tf.errors.InvalidArgumentError: If a length is negative or longer than `max_length`, or
-            their sum is not S; a program that XLA compiled checks nothing.
+        tf.errors.InvalidArgumentError: If a length is negative or exceeds `max_length`, or their
+            sum is not S. Programs compiled by XLA do not check this.
     """
     flat, lengths = _with_rank(flat, 1, "flat"), _with_rank(lengths, 1, "lengths")
     lengths = tf.cast(lengths, tf.int32)
@@ -38,21 +38,21 @@ def pad(flat: Any, lengths: Any, *, max_length: int | None = None) -> tf.Tensor:
 
 
 def unpad(padded: Any, lengths: Any, *, total: int | None = None) -> tf.Tensor:
-    """Puts sequences that lie side by side one behind the other, without what is behind each.
+    """Concatenates padded sequences without their padding.
 
     Args:
         padded: `[N, T_max, ...]`.
-        lengths: `[N]`, integers in [0, T_max].
-        total: S; None for the sum of `lengths`. XLA has to know it while it compiles: give it
-            there.
+        lengths: `[N]` integers in [0, T_max].
+        total: S; None for the sum of `lengths`. Required with XLA, which must know it at compile
+            time.
 
     Returns:
         `[S, ...]`. Its gradient with respect to padding is exactly 0.
 
     Raises:
         ValueError: If a rank is wrong.
-        tf.errors.InvalidArgumentError: If a length is negative or longer than T_max, or their sum
-            is not `total`; a program that XLA compiled checks nothing.
+        tf.errors.InvalidArgumentError: If a length is negative or exceeds T_max, or their sum is
+            not `total`. Programs compiled by XLA do not check this.
     """
     padded, lengths = _with_rank(padded, 2, "padded"), _with_rank(lengths, 1, "lengths")
     lengths = tf.cast(lengths, tf.int32)
@@ -63,31 +63,30 @@ def unpad(padded: Any, lengths: Any, *, total: int | None = None) -> tf.Tensor:
 
 
 def sequence_mask(lengths: Any, max_length: Any) -> tf.Tensor:
-    """Says what is a step and what is padding: `[N, T_max]` bool of lengths `[N]`."""
+    """Returns a mask `[N, T_max]` for lengths `[N]`: true for steps, false for padding."""
     return tf.range(max_length) < tf.cast(lengths, tf.int32)[..., tf.newaxis]
 
 
 def masked_sum(values: Any, mask: Any, axis: Any = None, keepdims: bool = False) -> tf.Tensor:
-    """Adds up values where the mask is true.
+    """Sums values where the mask is true.
 
     Args:
-        values: `[...]`, floating.
-        mask: bool, of a shape that broadcasts to that of `values`.
+        values: `[...]`, floating-point.
+        mask: bool, broadcastable to the shape of `values`.
         axis: As in `tf.reduce_sum`.
         keepdims: As in `tf.reduce_sum`.
 
     Returns:
-        The sum. Whatever stands where the mask is false, NaN too, neither moves it nor gets a
-        gradient.
+        The sum. Values where the mask is false, even NaN, neither affect it nor get a gradient.
     """
     values = tf.convert_to_tensor(values)
     return tf.reduce_sum(tf.where(mask, values, tf.zeros_like(values)), axis, keepdims)
 
 
 def masked_mean(values: Any, mask: Any, axis: Any = None, keepdims: bool = False) -> tf.Tensor:
-    """Averages values where the mask is true: their sum over their number, not over all places.
+    """Averages values where the mask is true, dividing by their number.
 
-    Arguments as in `masked_sum`; where nothing is true the mean is 0.
+    See `masked_sum` for the arguments. If the mask is false everywhere, the mean is 0.
     """
     values = tf.convert_to_tensor(values)
     count = masked_sum(tf.ones_like(values), mask, axis, keepdims)
@@ -95,16 +94,16 @@ def masked_mean(values: Any, mask: Any, axis: Any = None, keepdims: bool = False
 
 
 def masked_variance(values: Any, mask: Any, axis: Any = None) -> tf.Tensor:
-    """Returns the variance, over n and not n - 1, of values where the mask is true.
+    """Returns the biased variance (over n, not n - 1) of values where the mask is true.
 
-    Arguments as in `masked_sum`; where nothing is true it is 0.
+    See `masked_sum` for the arguments. If the mask is false everywhere, the variance is 0.
     """
     mean = masked_mean(values, mask, axis, keepdims=True)
     return masked_mean(tf.square(tf.where(mask, values, mean) - mean), mask, axis)
 
 
-# Both ways are one gather, and so are their gradients, each the other way: a gather copies rows,
-# and reads each place of a result once, so that nothing depends on the order of threads.
+# Padding and unpadding are one gather each, and each is the gradient of the other. A gather writes
+# every row of its result once, so results do not depend on the order of threads.
 
 
 def _pad(flat: tf.Tensor, lengths: tf.Tensor, longest: Any) -> tf.Tensor:
@@ -126,7 +125,7 @@ def _unpad(padded: tf.Tensor, lengths: tf.Tensor, total: Any) -> tf.Tensor:
     @tf.custom_gradient
     def flat(padded: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         longest, steps = _size(padded, 1), tf.range(total)
-        # A step's sequence: how many have ended by then. One of length 0 has ended as it begins.
+        # The sequence of a step is the number of sequences that ended before, including empty ones.
         ends = tf.cumsum(lengths)
         sequence = tf.searchsorted(ends, steps, side="right")
         behind = longest * sequence - tf.gather(tf.concat([[0], ends], 0), sequence)
@@ -137,7 +136,7 @@ def _unpad(padded: tf.Tensor, lengths: tf.Tensor, total: Any) -> tf.Tensor:
 
 
 def _size(values: tf.Tensor, axis: int) -> Any:
-    """Returns the length of an axis, as a number where it is known: XLA needs those of results."""
+    """Returns the length of an axis, as an int if it is static. XLA needs static result shapes."""
     known = values.shape[axis]
     return tf.shape(values)[axis] if known is None else known
 

@@ -1,11 +1,10 @@
-"""Fake quantisation: rounds an actor to the grids of 8-bit integers while it trains.
+"""Fake quantization: rounds an actor to the grids of 8-bit integers during training.
 
 See Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-
-Arithmetic-Only Inference", section 3. `policies.quantization` defines the grids, and
+Arithmetic-Only Inference", section 3. `policies.integer_grids` defines the grids, and
 `policies.network` computes the same in NumPy; docs/quantization.md explains both.
 
-Numbers are rounded half to even, to the same bits in eager mode, graphs and XLA: `_divided` shows
-what that takes.
+Numbers are rounded half to even, to the same bits in eager, graph and XLA mode; see `_divided`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from eagerly.policies.integer_grids import (
 )
 from eagerly.policies.numpy_actor import CLIP
 
-# What the names of ranges begin with, among the weights of an actor.
+# Prefix of the names of ranges among the weights of an actor.
 RANGES = "quantization/"
-# How far a range goes towards the least and the greatest number of a batch.
+# Fraction by which a range moves toward the minimum and maximum of a batch.
 STEP = 0.01
 # Minimum width of a range, so that a constant 0 still has a grid.
 WIDTH = 2.0**-10
@@ -40,9 +39,9 @@ WIDTH = 2.0**-10
 
 @tf.custom_gradient
 def fake_quantized(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
-    """Rounds activations to a grid; those outside are clipped to its ends.
+    """Rounds activations to a grid and clips them to its ends.
 
-    The gradient is straight-through: it leaves the rounding out. Outside the grid it is 0.
+    The gradient is straight-through: it ignores the rounding. Outside the grid it is 0.
 
     Args:
         x: Any shape.
@@ -84,10 +83,10 @@ def rounded_kernel(kernel: tf.Tensor, scales: tf.Tensor, ends: tf.Tensor) -> Any
 
 @tf.custom_gradient
 def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any:
-    """Rounds numbers to a grid, and their tanh to multiples of 1/128, at most 127/128.
+    """Rounds values to a grid, and their tanh to multiples of 1/128, at most 127/128.
 
-    The gradient is that of the tanh of x itself, even outside the grid. If it were 0 there, an
-    action beyond an end in all rows of a batch could never return.
+    The gradient is that of tanh(x) without rounding, even outside the grid. If it were 0 there, an
+    action outside the grid in all rows of a batch could never return.
 
     Args:
         x: Any shape.
@@ -103,7 +102,7 @@ def quantized_tanh(x: tf.Tensor, scale: tf.Tensor, zero_point: tf.Tensor) -> Any
 
 
 def grid(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns scale and zero point of ranges that contain 0, see `policies.quantization.grid`.
+    """Returns scale and zero point of ranges that contain 0; see `policies.integer_grids.grid`.
 
     Args:
         low: Any shape, at most 0.
@@ -118,7 +117,7 @@ def grid(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def quantized_weights(
     kernel: tf.Tensor, bias: tf.Tensor, input_scale: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rounds kernel and bias of a layer to their grids, as `quantized_layer` does in NumPy.
+    """Rounds the kernel and bias of a layer to their grids, as `quantized_layer` does in NumPy.
 
     Args:
         kernel: `[I, units]`.
@@ -128,8 +127,8 @@ def quantized_weights(
     largest = tf.reduce_max(tf.abs(tf.stop_gradient(kernel)), axis=0)
     of_kernel = _divided(tf.where(largest >= LEAST_WEIGHT, largest, 1.0), MOST)
     size = tf.cast(tf.abs(tf.stop_gradient(bias)), tf.float64)
-    # A product with a power of two is exact. The quotient is rounded twice, which is once: see
-    # `_divided`; that of two float32 does not lie that close to a half, either.
+    # A product with a power of two is exact. Rounding the quotient to float64 and then to float32
+    # is the same as rounding once: as in `_divided`, it cannot lie close enough to a midpoint.
     of_bias = size * INVERSE_BIAS_STEPS / tf.cast(input_scale, tf.float64)
     of_bias = tf.cast(of_bias, largest.dtype)
     scales = tf.maximum(of_kernel, of_bias)
@@ -138,7 +137,7 @@ def quantized_weights(
 
 
 def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
-    """Applies a linear layer with its weights rounded to their grids."""
+    """Applies a linear layer with quantized weights."""
     if not layer.built:
         layer.build(inputs.shape)
     kernel, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
@@ -149,28 +148,29 @@ def _linear(layer: Any, inputs: tf.Tensor, input_scale: tf.Tensor) -> tf.Tensor:
 def _divided(x: tf.Tensor, whole: int) -> tf.Tensor:
     """Divides by a constant, correctly rounded in every mode.
 
-    Graphs and XLA turn x / n into a product with the inverse of n. In float64 its relative error is
-    2⁻⁵². No quotient by an odd n < 256 lies within 2⁻³⁴ of the middle between two float32 numbers,
-    so the cast rounds quotient and product to the same one.
+    Graphs and XLA multiply by the inverse of n instead of dividing by n. In float64, the relative
+    error of this product is 2⁻⁵². No quotient by an odd n < 256 lies within 2⁻³⁴ of the midpoint of
+    two float32 numbers, so the cast rounds the quotient and the product to the same number.
     """
     return tf.cast(tf.cast(x, tf.float64) / whole, x.dtype)
 
 
 class Quantization(keras.layers.Layer):
-    """Quantises an actor's activations, to ranges that follow the batches it learns from.
+    """Quantizes an actor's activations, with ranges that track its training batches.
 
-    A range moves by `STEP` towards the minimum and maximum of a batch, and always contains 0. The
-    first batch sets all ranges directly. Until then they are wide enough to act: ±10 for inputs, as
-    for scaled observations, [0, 10] for hidden layers, ±4 before the tanh, ±10 for logits.
+    Each update moves a range toward the minimum and maximum of the batch by the fraction `STEP`.
+    A range always contains 0. The first batch sets all ranges directly. Before that, they are wide
+    enough to act: ±10 for inputs, as for normalized observations, [0, 10] for hidden layers, ±4
+    before the tanh, and ±10 for logits.
 
     Args:
-        hidden: L, how many hidden layers the actor has.
-        freeze_steps: The number of updates after which ranges are frozen; 0: never. The first
-            batch sets them in any case.
-        passed: Returns how many updates were made.
+        hidden: L, the number of hidden layers.
+        freeze_steps: Number of updates after which ranges are frozen; 0: never. The first batch
+            sets them in any case.
+        passed: Returns the number of updates so far.
 
     Attributes:
-        low: `[L + 3]`, the minima of inputs, of each hidden layer after its activation, of
+        low: `[L + 3]`, the minima of the inputs, of each hidden layer after its activation, of
             continuous dimensions before their tanh, and of logits.
         high: `[L + 3]`, the maxima.
     """
@@ -179,9 +179,9 @@ class Quantization(keras.layers.Layer):
         self, hidden: int, *, freeze_steps: int = 0, passed: Callable[[], Any] = lambda: 0
     ) -> None:
         super().__init__(name=RANGES.rstrip("/"), dtype="float32", autocast=False)
-        # Observations and numbers before a tanh are cut off at these: no batch goes just beyond, so
-        # that a range which does is one that no batch has set. Raw observations may, but not also
-        # exactly so at both ends, with logits that do the same.
+        # Normalized observations and inputs of a tanh are clipped to these ends, so no batch sets a
+        # range that ends one float further out. Without either, raw observations and logits would
+        # both have to reach exactly that value, at both ends.
         ends = np.array([CLIP] * (hidden + 1) + [SATURATED, CLIP], np.float32)
         high = np.nextafter(ends, np.float32(np.inf))
         low = np.where([False] + [True] * hidden + [False] * 2, np.float32(0.0), -high)
@@ -201,13 +201,13 @@ class Quantization(keras.layers.Layer):
     def outputs(
         self, inputs: tf.Tensor, linear: Sequence[Any], continuous: int, *, training: bool
     ) -> tf.Tensor:
-        """Maps inputs `[B, V]` to the outputs `[B, A]` that the actor's head takes.
+        """Maps inputs `[B, V]` to the outputs `[B, A]` that the actor's head expects.
 
         Args:
-            inputs: Scaled observations, without their mask.
-            linear: The linear layers; a relu follows all but the last one.
-            continuous: C, how many outputs go through a tanh, which is applied here.
-            training: Whether the ranges follow this batch.
+            inputs: Normalized observations, without their mask.
+            linear: The linear layers; a ReLU follows all but the last.
+            continuous: C, the number of outputs that go through a tanh, which is applied here.
+            training: Whether the ranges track this batch.
         """
         ranges = _Ranges(self, training)
         place = ranges.grid(0, inputs)
@@ -227,7 +227,7 @@ class Quantization(keras.layers.Layer):
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
     def ends(self) -> dict[str, float]:
-        """Returns the lower and upper end of each range, for curves."""
+        """Returns the lower and upper end of each range, as metrics."""
         hidden = [f"hidden_{number}" for number in range(1, self.low.shape[0] - 2)]
         return {
             f"ranges/{name}_{end}": float(value)
@@ -236,13 +236,13 @@ class Quantization(keras.layers.Layer):
         }
 
     def is_first(self) -> tf.Tensor:
-        """Returns whether no batch has set the ranges yet; none can give the initial ones."""
+        """Returns whether the ranges have their initial values, which no batch can produce."""
         pairs = zip((self.low, self.high), self._first, strict=True)
         same = [tf.reduce_all(tf.equal(variable.value, begun)) for variable, begun in pairs]
         return tf.logical_and(*same)
 
     def is_frozen(self) -> tf.Tensor:
-        """Returns whether ranges, once set, are frozen."""
+        """Returns whether enough updates were made to freeze the ranges."""
         if not self._freeze_steps:
             return tf.constant(False)
         return tf.cast(self._passed(), tf.int64) >= self._freeze_steps
@@ -259,7 +259,7 @@ class _Ranges:
             self._frozen = tf.logical_and(of.is_frozen(), tf.logical_not(self._first))
 
     def grid(self, index: int, x: tf.Tensor, most: float = np.inf) -> tuple[tf.Tensor, tf.Tensor]:
-        """Moves a range towards numbers x, clipped to ±`most`, and returns its grid."""
+        """Returns the grid of a range, which in training moves toward x, clipped to ±`most`."""
         if self._training:
             x = tf.stop_gradient(x)
             low = tf.clip_by_value(tf.reduce_min(x), -most, 0.0)
@@ -273,7 +273,7 @@ class _Ranges:
         return tf.where(self._frozen, end, moved)
 
     def keep(self) -> None:
-        """Stores these ranges in the variables."""
+        """Writes the ranges back to the variables."""
         if self._training:
             self._of.low.assign(tf.stack(self._low))
             self._of.high.assign(tf.stack(self._high))

@@ -1,8 +1,8 @@
-"""A recurrent cell over whole sequences, with a gradient whose large products are made once.
+"""Recurrent cells over whole sequences, with a single matrix product for the kernel gradient.
 
-Differentiating a loop adds up the gradient of the recurrent kernel step by step, a small product
-each. Here the loop backwards gives the gradients of what the cell is fed alone, and the kernel's
-is one product over all steps at the end. It works in eager, graph and XLA mode.
+Differentiating a loop accumulates the gradient of the recurrent kernel step by step, with a small
+product each. Here, the backward loop only computes gradients of the cell's inputs. The kernel
+gradient is one product over all steps at the end. This works in eager, graph and XLA mode.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Maps what the inputs add `[B, G]`, what the state adds `[B, G]`, and the state, a list of `[B, H]`
-# whose first is the output, to the next state.
+# Maps the preactivations from the inputs `[B, G]` and from the state `[B, G]`, and the state, a
+# list of `[B, H]` that begins with the output, to the next state.
 Cell = Callable[[tf.Tensor, tf.Tensor, list[tf.Tensor]], list[tf.Tensor]]
 
 
 def lstm_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Makes a step of long short-term memory (Hochreiter and Schmidhuber 1997, Gers et al. 2000).
+    """Computes one LSTM step (Hochreiter and Schmidhuber 1997, Gers et al. 2000).
 
     Args:
-        inputs: `[B, 4 H]`: for input gate, forget gate, candidate and output gate, in this order.
-        recurrent: The same from the state.
+        inputs: `[B, 4 H]`, preactivations from the inputs, for input gate, forget gate, candidate
+            and output gate, in this order.
+        recurrent: `[B, 4 H]`, preactivations from the state.
         state: Output and cell, each `[B, H]`.
     """
-    # All gates at once, as sigmoid(x) = (1 + tanh(x / 2)) / 2: XLA makes vector instructions of one
-    # tanh, but not of functions of slices, with which a step takes twice as long.
+    # All gates at once, as sigmoid(x) = (1 + tanh(x / 2)) / 2: XLA vectorizes a single tanh, but
+    # not functions of slices, which would take twice as long per step.
     units = state[0].shape[-1]
     scale = tf.constant(np.repeat([0.5, 0.5, 1.0, 0.5], units), inputs.dtype)
     shift = tf.constant(np.repeat([0.5, 0.5, 0.0, 0.5], units), inputs.dtype)
@@ -38,13 +39,14 @@ def lstm_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -
 
 
 def gru_cell(inputs: tf.Tensor, recurrent: tf.Tensor, state: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Makes a step of a gated recurrent unit (Cho et al. 2014).
+    """Computes one GRU step (Cho et al. 2014).
 
-    As in Keras and cuDNN the reset gate acts after the product with the recurrent kernel.
+    As in Keras and cuDNN, the reset gate acts after the product with the recurrent kernel.
 
     Args:
-        inputs: `[B, 3 H]`: for update gate, reset gate and candidate, in this order.
-        recurrent: The same from the state.
+        inputs: `[B, 3 H]`, preactivations from the inputs, for update gate, reset gate and
+            candidate, in this order.
+        recurrent: `[B, 3 H]`, preactivations from the state.
         state: The output `[B, H]`.
     """
     (update, reset, candidate), (update_, reset_, candidate_) = (
@@ -62,10 +64,10 @@ def run(
 
     Args:
         cell: `lstm_cell` or `gru_cell`.
-        inputs: `[T, B, G]`, what the inputs add in each step; T is known.
-        kernel: `[H, G]`, multiplied with the output of the step before.
+        inputs: `[T, B, G]`, the preactivations from the inputs; T must be static.
+        kernel: `[H, G]`, multiplied with the output of the previous step.
         bias: `[G]`, added to that product.
-        initial: The state before the first step, `[B, H]` each.
+        initial: The initial state, `[B, H]` each.
 
     Returns:
         The outputs `[T, B, H]`.
@@ -126,7 +128,7 @@ def _backward(
             tape.watch(fed)
             after = cell(fed[0], fed[1], fed[2:])
         of_state = [of_state[0] + upstream[t], *of_state[1:]]
-        # An LSTM's output moves its next state through the product alone.
+        # An LSTM's output has no gradient here: it affects the next state only via `recurrent`.
         from_inputs, from_recurrent, *of_before = tape.gradient(
             after, fed, of_state, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )

@@ -1,8 +1,8 @@
-"""State-action embeddings (SALE), and the actor and critics that take them beside their inputs.
+"""State-action embeddings (SALE), and the actor and critics that take them as additional inputs.
 
 Fujimoto, Chang, Smith, Gu, Precup and Meger 2023, "For SALE: State-Action Representation Learning
-for Deep Reinforcement Learning", section 4.1. Shapes: B rows, S numbers of a state (a scaled
-observation), A of an action, Z of an embedding.
+for Deep Reinforcement Learning", section 4.1. Shapes: B rows, and the sizes S of a state (a
+normalized observation), A of an action and Z of an embedding.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _FAR = 1e8  # beyond any return, as in the authors' code
 
 
 def average_l1_norm(x: tf.Tensor) -> tf.Tensor:
-    """Divides by the mean size of the last axis: N(x) = x / max(mean abs(x), 1e-8) (Eq. 4).
+    """Divides by the mean absolute value of the last axis: N(x) = x / max(mean abs(x), 1e-8).
 
-    It keeps the scale of embeddings that predict each other from growing or collapsing.
+    This is Eq. 4. It keeps the scale of embeddings that predict each other from growing or
+    collapsing.
     """
     wide = tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
     size = tf.reduce_mean(tf.abs(wide), axis=-1, keepdims=True)
@@ -36,15 +37,15 @@ def average_l1_norm(x: tf.Tensor) -> tf.Tensor:
 
 
 class _Layers(keras.layers.Layer):
-    """Linear layers with an activation between them.
+    """Linear layers with activations in between.
 
     Args:
-        inputs: Numbers that the first layer takes.
+        inputs: Number of inputs.
         sizes: Units of each layer.
-        layers: What the names of the layers begin with.
+        layers: Prefix of the layer names.
         activation: One of `ACTIVATIONS`; the last layer has none.
-        initializer, seed, dtype: As of a `Linear` layer.
-        name: Its name.
+        initializer, seed, dtype: As in `Linear`.
+        name: Name of this layer.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class _Layers(keras.layers.Layer):
 
 
 class StateEncoder(_Layers):
-    """The embedding zs of states: f(s), normalised."""
+    """The state embedding zs: f(s), normalized."""
 
     def call(self, state: tf.Tensor) -> tf.Tensor:
         """Maps states `[B, S]` to zs `[B, Z]`."""
@@ -94,7 +95,7 @@ class StateEncoder(_Layers):
 
 
 class PairEncoder(_Layers):
-    """The embedding zsa of states and actions: g(zs, a), which predicts the zs that follows."""
+    """The state-action embedding zsa: g(zs, a), which predicts the zs of the next state."""
 
     def call(self, zs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """Maps zs `[B, Z]` and actions `[B, A]` to zsa `[B, Z]`."""
@@ -102,18 +103,18 @@ class PairEncoder(_Layers):
 
 
 class StateActionEncoder(keras.Model):
-    """Both embeddings, learned as one (Eq. 1 to 3).
+    """Both embeddings, learned jointly (Eq. 1 to 3).
 
     Args:
         state_size: S.
         action_size: A.
         units: Z.
-        hidden_sizes: Units of the hidden layers, of zs and of zsa.
+        hidden_sizes: Units of the hidden layers of each encoder.
         activation: Their activation, one of `ACTIVATIONS`.
         initializer: One of `networks.initializers.INITIALIZERS`.
         seed: Seed of the initial weights.
-        dtype: Precision.
-        name: Name under which the graph shows it.
+        dtype: Precision of the network.
+        name: Name of the model in graphs.
 
     Attributes:
         states: f, a `StateEncoder`.
@@ -149,7 +150,7 @@ class StateActionEncoder(keras.Model):
     def of_states(
         state_size: int, *, units: int, hidden_sizes: Sequence[int], seed: int, **layers: Any
     ) -> StateEncoder:
-        """Builds the encoder of states that one with these arguments has."""
+        """Builds the state encoder of a `StateActionEncoder` with the same arguments."""
         own, _ = weight_seeds(seed, 2)
         sizes = (*hidden_sizes, units)
         return StateEncoder(state_size, sizes, "embedding", seed=own, name="states", **layers)
@@ -165,13 +166,13 @@ class EmbeddedActor(keras.Model):
     Args:
         state_size: S.
         embedding_units: Z.
-        head: What makes actions of the last layer.
-        hidden_sizes: Units of the hidden layers; the linear features of s are as many as the first.
+        head: Maps the last layer's outputs to actions.
+        hidden_sizes: Units of the hidden layers. The first is also the number of linear features.
         activation: Their activation, one of `ACTIVATIONS`.
         initializer: One of `networks.initializers.INITIALIZERS`.
         seed: Seed of the initial weights.
-        dtype: Precision.
-        name: Name under which the graph shows it.
+        dtype: Precision of the network.
+        name: Name of the model in graphs.
     """
 
     def __init__(
@@ -214,17 +215,18 @@ class EmbeddedActor(keras.Model):
 
 
 class ConcatDense(keras.layers.Layer):
-    """A linear layer of each member, of inputs of its own and inputs that all members share.
+    """An ensemble of linear layers, each with its own inputs and inputs that all members share.
 
-    Two products take the place of one, so that no member copies what is shared, and no gradient is
-    computed of what is not learned from. Each member is drawn as one layer of all its inputs.
+    Two products replace a single one, so that shared inputs are not copied for each member, and no
+    gradient is computed for inputs that need none. Each member is initialized as one layer over all
+    its inputs.
 
     Args:
-        members: Members, C.
-        own: Inputs of each member, I.
-        shared: Inputs that they share, J.
-        units: ActionHeadOps of each.
-        initializer, seed, name, dtype: As of an `EnsembleDense` layer.
+        members: C, the number of members.
+        own: I, the number of separate inputs per member.
+        shared: J, the number of shared inputs.
+        units: Number of outputs per member.
+        initializer, seed, name, dtype: As in `EnsembleDense`.
     """
 
     def __init__(
@@ -276,13 +278,13 @@ class EmbeddedCritic(keras.Model):
         state_size: S.
         action_size: A.
         embedding_units: Z.
-        n_critics: Members, C.
-        hidden_sizes: Units of the hidden layers; the linear features are as many as the first.
+        n_critics: C, the number of members.
+        hidden_sizes: Units of the hidden layers. The first is also the number of linear features.
         activation: Their activation, one of `ACTIVATIONS`.
         initializer: One of `networks.initializers.INITIALIZERS`.
         seed: Seed of the initial weights.
-        dtype: Precision.
-        name: Name under which the graph shows it.
+        dtype: Precision of the network.
+        name: Name of the model in graphs.
     """
 
     def __init__(
@@ -332,14 +334,14 @@ class EmbeddedCritic(keras.Model):
 
 
 class EmbeddedPolicy(keras.Model, NumpySnapshot):
-    """An actor with the encoder of states that it takes: a policy of observations `[B, O]`.
+    """An actor combined with its state encoder: a policy on observations `[B, O]`.
 
     Args:
-        encoder: Makes zs.
-        actor: Makes actions of states and zs.
-        architecture: What both consist of.
-        normalization: What observations go through first.
-        name: Name under which the graph shows it.
+        encoder: Maps states to zs.
+        actor: Maps states and zs to actions.
+        architecture: Description of both networks.
+        normalization: Applied to observations first.
+        name: Name of the model in graphs.
     """
 
     def __init__(
@@ -363,9 +365,9 @@ class EmbeddedPolicy(keras.Model, NumpySnapshot):
 
 
 class ValueRange(keras.layers.Layer):
-    """The range of the targets that it has observed, to which it clips values.
+    """Clips values to the range of all targets observed so far.
 
-    Fujimoto et al. 2023, section 4.1, Eq. 9: it keeps extrapolation error from growing without
+    Fujimoto et al. 2023, section 4.1, Eq. 9. It keeps extrapolation error from growing without
     bound.
 
     Args:
@@ -383,11 +385,11 @@ class ValueRange(keras.layers.Layer):
         self.built = True
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
-        """Clips values of any shape to [low, high]; before the first target all become 0."""
+        """Clips values of any shape to [low, high]; returns zeros before the first target."""
         low, high = self.low.value, self.high.value
         return tf.where(low > high, tf.zeros_like(values), tf.clip_by_value(values, low, high))
 
     def observe(self, targets: tf.Tensor) -> None:
-        """Extends the range by targets `[B]`."""
+        """Extends the range to include targets `[B]`."""
         self.low.assign(tf.minimum(self.low.value, tf.reduce_min(targets)))
         self.high.assign(tf.maximum(self.high.value, tf.reduce_max(targets)))

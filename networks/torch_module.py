@@ -1,6 +1,6 @@
-"""A PyTorch module as an actor or critic: its own forward and backward pass, our optimiser.
+"""PyTorch modules as actors or critics: PyTorch's forward and backward pass, our optimizer.
 
-The only module that needs PyTorch, which is an extra: `pip install eagerly[torch]`.
+No other module needs PyTorch, which is an extra: `pip install eagerly[torch]`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-# TensorFlow may call from several threads; a module's mode and the generator are the process's.
+# TensorFlow may call from several threads, but a module's mode and the generator are global.
 _ALONE = threading.Lock()
-_UNSEEDED = -1  # in place of a seed: PyTorch's generator goes on from where it is
+_UNSEEDED = -1  # instead of a seed: continue from the current state of PyTorch's generator
 
 
 class TorchModule(tf.Module):
     """Calls a `torch.nn.Module` from TensorFlow, in eager and graph mode.
 
-    Its parameters become TensorFlow variables, under the names that PyTorch gives them, and so do
-    its buffers; what two modules share is one variable, of both. Forward and backward pass are
-    PyTorch's, on the CPU: each call goes from TensorFlow through NumPy to PyTorch and back, and the
-    backward pass repeats the forward pass. XLA cannot compile that.
+    Parameters and buffers become TensorFlow variables with their PyTorch names. A parameter or
+    buffer shared by two modules becomes one shared variable. Forward and backward pass run in
+    PyTorch, on the CPU. Each call goes from TensorFlow through NumPy to PyTorch and back, and the
+    backward pass repeats the forward pass. XLA cannot compile this.
 
-    What layers such as dropout draw while the module is trained follows from its variable `seed`,
-    which counts on in every such call: the backward pass sees the numbers of the forward pass, and
-    a run continues bit for bit. A module that draws when it is not trained, too, then draws from
-    PyTorch's own generator, which no checkpoint holds.
+    In training, the random numbers of layers such as dropout follow from the variable `seed`, which
+    every such call increments. So the backward pass uses the random numbers of the forward pass,
+    and a resumed run is bitwise identical. If a module also draws random numbers outside training,
+    these come from PyTorch's own generator, which is not part of a checkpoint.
 
     Args:
-        module: The module. It is called with one tensor for each input, `[B, ...]`; what its
-            parameters hold is copied, and not changed any more.
+        module: The module, called with one tensor `[B, ...]` per input. Its parameter values are
+            copied; the originals are never changed.
     """
 
-    compiles = False  # not with XLA
+    compiles = False  # XLA cannot compile it
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(name=type(module).__name__)
@@ -51,7 +51,7 @@ class TorchModule(tf.Module):
         self._seed = tf.Variable(seed, name="seed", trainable=False, dtype=tf.int64)
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps inputs `[B, ...]` to what the module returns, a single tensor."""
+        """Maps inputs `[B, ...]` to the module's output, a single tensor."""
         inputs = tuple(tf.convert_to_tensor(part) for part in inputs)
         count, kept = len(inputs), [variable.read_value() for variable in self._kept]
         shape = self._shape(inputs)
@@ -82,7 +82,7 @@ class TorchModule(tf.Module):
         return output
 
     def without_gradient(self, *inputs: tf.Tensor) -> list[str]:
-        """Names parameters that what is returned does not depend on."""
+        """Returns the names of trainable parameters that the output does not depend on."""
         arrays = [part.numpy() for part in (*inputs, *self._learned, *self._kept)]
         with torch.enable_grad():
             output, sources, _ = self._run(arrays, len(inputs), training=False)
@@ -92,7 +92,7 @@ class TorchModule(tf.Module):
         return [name for name, gradient in zip(learned, found, strict=True) if gradient is None]
 
     def _shape(self, inputs: Sequence[tf.Tensor]) -> list[int | None]:
-        """Finds the shape of what is returned; where the batch is open it is tried with two."""
+        """Returns the output shape. If the batch size is unknown, two sizes are tried."""
         variables, rows, shapes = (*self._learned, *self._kept), inputs[0].shape[0], []
         dtype = next((v.dtype for v in variables if v.dtype.is_floating), tf.float32)
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in variables]
@@ -112,7 +112,7 @@ class TorchModule(tf.Module):
     def _forward(
         self, count: int, training: bool, seed: np.ndarray, *arrays: np.ndarray
     ) -> list[np.ndarray]:
-        """Returns what the module returns, its buffers, and where its generator began."""
+        """Returns the output, the buffers, and the generator state before the call."""
         forked = torch.random.fork_rng(devices=[], enabled=bool(seed != _UNSEEDED))
         with torch.no_grad(), _ALONE, forked:
             if seed != _UNSEEDED:
@@ -143,7 +143,7 @@ class TorchModule(tf.Module):
         """Calls the module with copies of `count` inputs, its parameters and its buffers.
 
         Returns:
-            What it returns; inputs and parameters; its buffers, which it may have replaced.
+            The output; inputs and parameters; the buffers, which the module may have replaced.
         """
         tensors = [torch.from_numpy(np.array(array)) for array in arrays]
         sources = tensors[: count + len(self._learned)]
@@ -156,7 +156,7 @@ class TorchModule(tf.Module):
 
 
 def _variable(name: str, value: torch.Tensor) -> tf.Variable:
-    """Returns the variable of a parameter or buffer; a copy, as for targets, has none."""
+    """Returns the variable of a parameter or buffer. Copies, as for targets, get their own."""
     found: tf.Variable | None = getattr(value, "_eagerly_variable", None)
     if found is None:
         array = value.detach().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Tracing TensorFlow programs that can be freed once nothing refers to them."""
+"""Traces TensorFlow programs such that they can be freed once nothing refers to them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-_GRADIENT = "_gradient_op_type"  # attribute of the operation that has a custom gradient
-_CALLED = "__"  # prefix of the names of `tf.function`s; those of loops and branches lack it
+_GRADIENT = "_gradient_op_type"  # attribute of operations with a custom gradient
+_CALLED = "__"  # prefix of `tf.function` names, which loops and branches lack
 
 
 def traced(
@@ -21,10 +21,10 @@ def traced(
     """Traces a function whose gradient is only taken inside the function itself.
 
     TensorFlow registers each custom gradient that it traces under a new name, for the life of the
-    process: those of this package, of `tf.nn.silu` and of every Keras optimizer. An entry refers to
-    its graph and variables, so no agent would ever be freed. Once a program is complete nothing
-    looks up its gradients. Those of other `tf.function`s that it calls stay: other programs may
-    call these, too.
+    process: those of this package, of `tf.nn.silu` and of every Keras optimizer. Each entry refers
+    to its graph and variables, so no agent would ever be freed. Once a program is complete, its
+    gradients are no longer needed, and their entries are removed. Entries of other `tf.function`s
+    that it calls are kept, because other programs may call these, too.
 
     Args:
         function: Maps tensors to tensors.
@@ -38,7 +38,7 @@ def traced(
     """
     compiled = tf.function(function, jit_compile=jit_compile, autograph=autograph)
     program = compiled.get_concrete_function(*specs)
-    # A private name: without it agents are not freed, and nothing else changes.
+    # A private attribute: without it, agents are not freed, but nothing else changes.
     registered = getattr(ops.gradient_registry, "_registry", {})
     for name in _custom_gradients(program.graph.as_graph_def()):
         registered.pop(name, None)
@@ -46,9 +46,9 @@ def traced(
 
 
 def _custom_gradients(definition: Any) -> Iterator[str]:
-    """Yields the names of a graph's custom gradients, with those in its loops and branches.
+    """Yields the names of a graph's custom gradients, including those in loops and branches.
 
-    The bodies of `tf.function`s that the graph calls are not entered, nor their loops.
+    The `tf.function`s that the graph calls are skipped, including their loops and branches.
     """
     functions = {each.signature.name: each.node_def for each in definition.library.function}
     waiting, seen = [definition.node], set[str]()
