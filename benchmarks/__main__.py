@@ -14,15 +14,15 @@ from eagerly.scripts.commands import FOLDER, Command
 from eagerly.scripts.output import say, write_page
 
 _TABLES = {
-    "article": "A. The article's table: DDPG, HalfCheetah-v5, one update per step",
+    "article": "A. DDPG as in the article of 2018: HalfCheetah-v5, one update per step",
     "runs": "B. Training runs: TD3, 256-256, batch 256, one update per step",
-    "budget": "C. Where the time goes: TD3, HalfCheetah-v5, default settings",
-    "limit": "D. Distance to the limit: updates of TD3 beside float32 matrix products",
-    "parity": "The article's second picture: learning in PyTorch and here",
-    "scale": "E. Scale: replay sizes, and environments of HalfCheetah-v5",
-    "sequences": "F. Sequences: padding, and recurrent updates beside PyTorch's",
-    "replay": "G. Replay: n-step returns, prioritised and hindsight replay",
-    "td7": "H. TD7: updates beside their products, PyTorch's and TD3's, and acting",
+    "budget": "C. Time budget: TD3, HalfCheetah-v5, default settings",
+    "limit": "D. Distance to the hardware limit: TD3 updates compared with float32 products",
+    "parity": "The article's second figure: learning with PyTorch and with this package",
+    "scale": "E. Scaling: replay buffer sizes and numbers of environments (HalfCheetah-v5)",
+    "sequences": "F. Sequences: padding, and recurrent updates compared with PyTorch",
+    "replay": "G. Replay: n-step returns, prioritized replay and hindsight replay",
+    "td7": "H. TD7: acting, and updates compared with matrix products, PyTorch and TD3",
 }
 
 # A 90 % interval needs 5 rounds. The first two tables report ratios, `scale` only trends.
@@ -43,22 +43,22 @@ _ROUNDS = {
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help=f"Turns that every contender gets. [default: {', '.join(map(str, _ROUNDS.values()))}]",
+    help=f"Measurements per contender. [default: {', '.join(map(str, _ROUNDS.values()))}]",
 )
 @click.option(
     "--output",
     type=FOLDER,
     default=Path("benchmarks/results"),
-    help="Where JSON, tables and pictures go.",
+    help="Folder for JSON results, tables and figures.",
 )
 @click.option(
     "--peers",
     type=FOLDER,
     default=Path("build/peers"),
-    help="The peers' environment; it is made if it does not exist.",
+    help="Virtual environment of the peers, created if missing.",
 )
-@click.option("--loaded", is_flag=True, help="Measure although something else uses the machine.")
-@click.option("--report-only", is_flag=True, help="Write tables and pictures of results again.")
+@click.option("--loaded", is_flag=True, help="Measure even if other processes use the machine.")
+@click.option("--report-only", is_flag=True, help="Rebuild tables and figures from stored results.")
 def main(
     tables: tuple[str, ...],
     rounds: int | None,
@@ -95,7 +95,9 @@ def main(
             }
             path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         elif not path.exists():
-            raise click.ClickException(f"{path} does not exist: measure it first")
+            raise click.ClickException(
+                f"{path} does not exist: run without --report-only to measure it"
+            )
         _report(table, json.loads(path.read_text(encoding="utf-8")), output)
 
 

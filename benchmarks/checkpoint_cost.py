@@ -76,16 +76,16 @@ def main() -> None:
                 sys.stderr.write(f"{rows[-1]}\n")
     later = np.array(rows[1:])[:, 1:]
     lines = [
-        "# What a checkpoint costs",
+        "# Checkpoint cost",
         "",
-        f"A replay buffer with {CAPACITY} transitions of HalfCheetah-v5 (168 bytes each), full;",
-        f"{NEW} new transitions between checkpoints; networks 256-256. {device_name()}, "
-        f"{os.cpu_count()} cores. Both are synced to disk.",
+        f"The replay buffer is full: {CAPACITY} transitions of HalfCheetah-v5, 168 bytes each.",
+        f"Between checkpoints, {NEW} transitions are added. Hidden layers: 256-256. "
+        f"{device_name()}, {os.cpu_count()} cores. Checkpoints and pickles are synced to disk.",
         "",
-        "| checkpoint | seconds | MB written | the buffer pickled whole: seconds | MB |",
+        "| checkpoint | seconds | MB written | pickled buffer: seconds | MB |",
         "|---|---|---|---|---|",
     ]
-    for number, *values in (rows[0], rows[1], rows[-1], ("2 to 20, median", *np.median(later, 0))):
+    for number, *values in (rows[0], rows[1], rows[-1], ("2 to 20 (median)", *np.median(later, 0))):
         took, written, whole, size = values
         lines.append(
             f"| {number} | {took:.3f} | {written / 1e6:.1f} | {whole:.3f} | {size / 1e6:.1f} |"

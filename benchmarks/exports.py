@@ -151,20 +151,21 @@ def main() -> None:
         times = measured(Path(folder))
     host = machine()
     lines = [
-        "# Exported policies beside `load_policy`",
+        "# Exported policies compared with `load_policy`",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, {host['processor']}, {host['cores']} cores, NumPy "
-        f"{host['versions']['numpy']}; other processes used {load:.1f} cores before it began. "
-        "Actors of HalfCheetah-v5 (17 observations, normalised, 6 actions, two hidden layers of "
-        "256; with a GRU of the default size in front), one observation at a time, one thread. "
+        f"{host['versions']['numpy']}. Before the start, other processes used {load:.1f} cores. "
+        "The policies are actors for HalfCheetah-v5: 17 normalized observation values, 6 action "
+        "values, two hidden layers of 256 units, and in some rows a GRU of the default size in "
+        "front. Each call has one observation and one thread. "
         f"Medians of {ROUNDS} rounds of {CALLS} calls; ratios to `load_policy` of the same kind, "
-        "with their 90 % interval.",
+        "with 90 % intervals.",
         "",
-        "`runner.py` is called with an observation and gives an action in the environment's units, "
-        "as `load_policy` does. The model alone takes and gives tensors: what its runtime costs in "
-        "a program of another language, nearly.",
+        "`runner.py` maps an observation to an action in the environment's units, as `load_policy` "
+        "does. *Model only* is a call of the runtime with tensors: approximately the cost in a "
+        "program in another language.",
         "",
-        "| | with `runner.py` | ratio | model alone | ratio |",
+        "| | with `runner.py` | ratio | model only | ratio |",
         "|---|---|---|---|---|",
     ]
     for kind, title in (("plain", "`load_policy`"), ("memory", "GRU, `load_policy`")):

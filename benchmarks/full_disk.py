@@ -95,7 +95,9 @@ def main() -> None:
     }.items():
         with tempfile.TemporaryDirectory() as folder:
             found = after_a_full_disk(make, Path(folder))
-        click.echo(f"{name}: {len(found)} of {written} points are readable, up to {max(found)}")
+        click.echo(
+            f"{name}: {len(found)} of {written} points are readable, the last at step {max(found)}"
+        )
 
 
 if __name__ == "__main__":

@@ -139,16 +139,17 @@ class Gates:
     ) -> Verdict:
         """Parity gate: a similar interquartile mean, and no significant deficit if `interval`."""
         claim = (
-            f"{first} beside {second}, {CHEETAH}, {steps:,} steps: IQM at least {PARITY:g} of its"
+            f"{first} matches {second}, {CHEETAH}, {steps:,} steps: IQM ratio at least {PARITY:g}"
         )
         if interval:
-            claim += ", interval of the difference reaches 0 or above"
+            claim += ", interval of the difference reaches at least 0"
 
         def judge(ours: RunGroup, other: RunGroup) -> tuple[str, bool]:
             means = [interquartile_mean(group.scores) for group in (ours, other)]
             apart = difference(ours.scores, other.scores)
             found = (
-                f"{means[0]:.0f} and {means[1]:.0f}: {means[0] / means[1]:.3f}; difference {apart}"
+                f"IQM {means[0]:.0f} and {means[1]:.0f}, ratio {means[0] / means[1]:.3f}; "
+                f"difference {apart}"
             )
             return found, means[0] >= PARITY * means[1] and (apart.high >= 0 or not interval)
 
@@ -172,7 +173,7 @@ class Gates:
         """
         claim = f"{first} above {second}, {env}, {steps:,} steps: interval of the difference > 0"
         if whole:
-            claim = claim.replace("interval", "means of all evaluations, interval")
+            claim = claim.replace("interval", "means over all evaluations, interval")
 
         def judge(upper: RunGroup, lower: RunGroup) -> tuple[str, bool]:
             one, other = (group.means if whole else group.scores for group in (upper, lower))
@@ -251,8 +252,8 @@ class Gates:
         if holds or not second_look:
             return Verdict(part, claim, found, bool(holds))
         if any(self._missing(*side, steps, TEN_SEEDS) for side in sides):
-            more = f"`make reproduce PARTS={part} ARGS='--seeds 5..9'` decides"
-            return Verdict(part, claim, f"not with seeds 0 to 4: {found}. {more}", None)
+            more = f"Decide with `make reproduce PARTS={part} ARGS='--seeds 5..9'`"
+            return Verdict(part, claim, f"fails with seeds 0 to 4: {found}. {more}", None)
         again, holds = judge(*(self._group(*side, steps, TEN_SEEDS) for side in sides))
         return Verdict(part, claim, f"seeds 0 to 4: {found}. Seeds 0 to 9: {again}", bool(holds))
 
@@ -269,4 +270,4 @@ class Gates:
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
     """Returns verdicts as a Markdown table."""
-    return ["| what must hold | found | |", "|---|---|---|", *map(str, verdicts)]
+    return ["| requirement | measured | verdict |", "|---|---|---|", *map(str, verdicts)]

@@ -92,7 +92,7 @@ def overhead_figure(found: dict[str, Any]) -> Spread:
 def limit_table(found: dict[str, Any]) -> list[str]:
     """Returns table D as Markdown."""
     lines = [
-        "| | µs per update | MFLOP | products beside it, GFLOP/s | share of their rate |",
+        "| | µs per update | MFLOP | matrix products, GFLOP/s | share of this rate |",
         "|---|---|---|---|---|",
     ]
     shares = limit_figures(found)
@@ -108,9 +108,9 @@ def limit_table(found: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        f"An update in mixed_bfloat16 takes {bfloat16_figure(found)} times as long as its products "
-        "alone would take in float32, with both threads."
-        + ("" if _has_bfloat16(found) else " This processor has no instructions for them."),
+        f"An update in mixed_bfloat16 takes {bfloat16_figure(found)} times as long as its bare "
+        "matrix products would take in float32 with two threads."
+        + ("" if _has_bfloat16(found) else " This CPU has no bfloat16 instructions."),
     ]
 
 
@@ -126,18 +126,21 @@ def budget_table(found: dict[str, Any]) -> list[str]:
     for name in parts:
         lines.append(f"| {name} | {spread([r['per_step'][name] for r in runs])} |")
     lines += [
-        f"| all of it, with the clocks | {spread([r['with_clocks'] for r in runs])} |",
-        f"| **all of it, without them** | {spread([r['whole'] for r in runs])} |",
-        f"| *of that, everything but environment and compiled call* | {overhead_figure(found)} |",
+        f"| total, all parts timed | {spread([r['with_clocks'] for r in runs])} |",
+        "| **total, only environment and compiled call timed** "
+        f"| {spread([r['whole'] for r in runs])} |",
+        f"| *total minus environment and compiled call* | {overhead_figure(found)} |",
         "",
-        "| start-up | seconds |",
+        "| startup | seconds |",
         "|---|---|",
     ]
     for name in runs[0]["stages"]:
         lines.append(f"| {name} | {spread([r['stages'][name] for r in runs])} |")
-    lines.append(f"| **first update done** | {spread([r['first_update'] for r in runs])} |")
+    lines.append(
+        f"| **total, to the end of the first call** | {spread([r['first_update'] for r in runs])} |"
+    )
     rows = runs[0]["memory"]["rows"]
-    lines += ["", "| replay buffer of 1 000 000 transitions | MB resident | share of its rows |"]
+    lines += ["", "| replay buffer of 1,000,000 transitions | resident MB | relative to row data |"]
     lines.append("|---|---|---|")
     for state in ("empty", "full"):
         taken = spread([r["memory"][state] for r in runs])
@@ -148,14 +151,14 @@ def budget_table(found: dict[str, Any]) -> list[str]:
 def scale_table(found: dict[str, Any]) -> list[str]:
     """Returns table E as Markdown."""
     runs = found["runs"]
-    lines = ["| transitions in the replay buffer | µs of sampling per update |", "|---|---|"]
+    lines = ["| transitions in the replay buffer | sampling, µs per update |", "|---|---|"]
     for size in runs["replay"][0]:
         if size.isdigit():
             lines.append(f"| {int(size):,} | {spread([r[size] for r in runs['replay']])} |")
     lines += [
         "",
-        "| environments | in turns: µs per step, with updates | without "
-        "| in processes: with updates | without |",
+        "| environments | sequential, with updates: µs per step | without updates "
+        "| in processes, with updates: µs per step | without updates |",
         "|---|---|---|---|---|",
     ]
     for count in COUNTS:

@@ -37,7 +37,7 @@ class Training(TrainingProcess):
         """
         if code := self.wait():
             raise click.ClickException(
-                f"training ended with code {code}:\n{self.printed()[-3000:]}"
+                f"training exited with code {code}:\n{self.printed()[-3000:]}"
             )
 
     def runs(self) -> bool:
@@ -161,6 +161,6 @@ class Trial:
 def _tell(number: int, moment: Mapping[str, Any]) -> None:
     click.echo(
         f"kill {number:>2}, {moment['killed']}, after {moment['seconds']:6.2f} s, newest "
-        f"checkpoint {moment['saved_steps']:>7}{', starting' if moment['in_startup'] else ''}"
-        f"{', a half-written one beside it' if moment['in_save'] else ''}"
+        f"checkpoint {moment['saved_steps']:>7}{', during startup' if moment['in_startup'] else ''}"
+        f"{', with a half-written checkpoint' if moment['in_save'] else ''}"
     )

@@ -84,7 +84,7 @@ def peers_python(folder: Path, say: Callable[[str], None]) -> Path:
             install = [str(python), "-m", "pip", "install", "--quiet"]
             subprocess.run([*install, *PEERS], check=True)
         except subprocess.CalledProcessError as error:
-            raise RuntimeError(f"the peers' environment could not be made: {error}") from error
+            raise RuntimeError(f"the peers' environment could not be created: {error}") from error
         done.write_text(wanted, encoding="utf-8")
     return python
 
@@ -106,11 +106,11 @@ def check_quiet(insist: bool, say: Callable[[str], None]) -> float:
     load = load_of_others()
     if load > QUIET:
         text = (
-            f"THIS MACHINE IS NOT QUIET: {load:.1f} cores are busy with something else. Beside "
-            "another job contenders become slower by different factors (PyTorch by five and more)"
+            f"THIS MACHINE IS NOT IDLE: other processes use {load:.1f} cores. Under load, "
+            "contenders slow down by different factors (PyTorch by five or more)"
         )
         if insist:
-            raise LoadedMachineError(f"{text}. Stop it, or measure all the same with --loaded.")
+            raise LoadedMachineError(f"{text}. Stop them, or measure anyway with --loaded.")
         say(text)
     return load
 
@@ -226,16 +226,17 @@ def conditions(found: dict[str, Any]) -> list[str]:
         f"{found['date']}, {host['processor']}{f' ({about})' if about else ''}, "
         f"{host['cores']} cores, {host['memory_gib']} GiB. Python {host['python']}, "
         + ", ".join(f"{name} {version}" for name, version in (host["versions"] | peers).items())
-        + ". TensorFlow has 2 intra-op and 2 inter-op threads, unless said otherwise"
+        + ". TensorFlow has 2 intra-op and 2 inter-op threads unless stated otherwise"
         + (f"; PyTorch threads: {', '.join(threads)}." if threads else "."),
         "",
-        f"{found['rounds']} rounds; each contender in a fresh process, in turns. Medians and their "
-        "90 % intervals [by order statistics]; ratios are those of neighbours in a round.",
+        f"Rounds: {found['rounds']}. Contenders take turns, each in a fresh process. Values are "
+        "medians with 90 % intervals [from order statistics]; ratios compare runs of the same "
+        "round.",
     ]
     if loud:
         text += [
             "",
-            f"**{loud} of {len(results)} measurements began while something else used the "
+            f"**{loud} of {len(results)} measurements started while other processes used the "
             "machine.**",
         ]
     return text

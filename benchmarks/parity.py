@@ -30,9 +30,9 @@ def measure(python: Path, folder: Path, say: Callable[[str], None]) -> None:
         for side in SIDES:
             table = table_of(folder, side, seed)
             if table.exists():
-                say(f"{table} is there already")
+                say(f"{table} exists: skipping")
                 continue
-            say(f"training for {table}")
+            say(f"training the run for {table}")
             with tempfile.TemporaryDirectory() as scratch:
                 made = Path(scratch) / "run" / "evaluations.csv"
                 made.parent.mkdir()
@@ -70,6 +70,6 @@ def table(found: dict[str, list[Results]]) -> list[str]:
     return [
         *lines,
         "",
-        f"DDPG as in the article, {ENV}, {STEPS:,} steps; mean of the last 3 evaluations of 10 "
-        "episodes.",
+        f"DDPG as in the article, {ENV}, {STEPS:,} steps. Scores are means over the last 3 "
+        "evaluations of 10 episodes each.",
     ]

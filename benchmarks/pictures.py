@@ -64,7 +64,7 @@ def shares(found: dict[str, Any], path: Path) -> None:
         axes.set_xticks(values, [str(value) for value in values])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("% of the rate of products")
+    panels[0].set_ylabel("% of the matrix product rate")
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

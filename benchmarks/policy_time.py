@@ -34,14 +34,14 @@ def main(run_dir: str) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     random = np.random.default_rng(0)
     lines = [
-        "# A loaded policy",
+        "# Cost of a loaded policy",
         "",
-        f"An actor of {policy.observation_size} observations and {policy.action_size} actions, "
-        "loaded and called once in a fresh process: the process has used "
-        f"{used:.2f} s of processor time until then, its imports included, and {peak:.0f} MiB of "
-        "memory at its most.",
+        f"An actor with {policy.observation_size} observation values and {policy.action_size} "
+        "action values, loaded and called once in a fresh process. Up to the end of this call, the "
+        f"process used {used:.2f} s of CPU time, including imports, and at most {peak:.0f} MiB of "
+        "memory.",
         "",
-        "| call with | median | 99th percentile |",
+        "| argument of a call | median | 99th percentile |",
         "|---|---|---|",
     ]
     for rows in (1, 16, 256):

@@ -36,21 +36,23 @@ from eagerly.scripts.commands import Command
 @click.option(
     "--checkpoint-every-steps",
     type=click.IntRange(min=1),
-    help="[default: steps / (4 kills)]",
+    help="Environment steps between checkpoints. [default: steps / (4 * kills)]",
 )
 @click.option(
     "--collectors",
     type=click.Choice(["processes", "ray"]),
-    help="What the killed run collects with, and a third of the kills are for; with ray another "
-    "third are for whole nodes of a cluster on this machine. [default: as FLAGS say]",
+    help="Collectors of the killed run. Kills alternate between the learner, a collector and, with "
+    "ray, a node of a cluster on this machine. [default: as in FLAGS, killing only the learner]",
 )
-@click.option("--kill-seed", type=int, help="Seed of the moments. [default: another every time]")
+@click.option("--kill-seed", type=int, help="Seed of the kill times. [default: random]")
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where both runs are kept; new. [default: under runs/, removed if all is equal]",
+    help="New folder for both runs. [default: below runs/, removed if the runs are equal]",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write the result.")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="JSON file for the result."
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
     agent: str,
@@ -74,7 +76,7 @@ def main(
     kill_seed = random.SystemRandom().randrange(2**32) if kill_seed is None else kill_seed
     folder = run_dir or Path("runs") / f"prove-resume-{time.strftime('%Y%m%d-%H%M%S')}"
     if folder.exists():
-        raise click.ClickException(f"{folder} exists already: choose another --run-dir")
+        raise click.ClickException(f"{folder} already exists: choose another --run-dir")
     folder.mkdir(parents=True)
     settings = {"env": env, "steps": steps, "seed": seed, "checkpoint-every-steps": every}
     words = [agent, "--no-progress", *(w for n, v in settings.items() for w in (f"--{n}", str(v)))]
@@ -84,7 +86,7 @@ def main(
     began = time.monotonic()
     Training([*command, str(folder / "straight")], folder / "straight").finish()
     seconds = time.monotonic() - began
-    click.echo(f"straight through: {seconds:.0f} s")
+    click.echo(f"uninterrupted run: {seconds:.0f} s")
     run = folder / "killed"
     with ExitStack() as opened:
         trial = Trial([*command, str(run)], run, random.Random(kill_seed), seconds)
@@ -103,7 +105,7 @@ def main(
         json_path.write_text(json.dumps(about | result, indent=1) + "\n")
     if len(moments) < kills:
         raise click.ClickException(
-            f"the run had ended before kill {len(moments) + 1} of {kills}: take more --steps"
+            f"the run ended before kill {len(moments) + 1} of {kills}: increase --steps"
         )
     if not result["equal"]:
         raise click.ClickException(f"the runs differ; both are in {folder}")
@@ -146,18 +148,18 @@ def _print(result: dict[str, Any], moments: list[dict[str, Any]], seed: int) -> 
     counts = Counter(moment["killed"] for moment in moments)
     victims = ", ".join(f"{count} of a {name}" for name, count in counts.items())
     click.echo(
-        f"\n{len(moments)} kills (kill seed {seed}), {victims}, {starting} of them in a start, "
+        f"\n{len(moments)} kills (kill seed {seed}), {victims}, {starting} during startup, "
         f"{saving} with a half-written checkpoint in the directory\n"
     )
-    click.echo("| part | straight | killed | |\n|---|---|---|---|")
+    click.echo("| part | uninterrupted | killed | |\n|---|---|---|---|")
     for name, (one, other) in result["digests"].items():
         verdict = "equal" if one == other else "DIFFERENT"
         click.echo(f"| {name} | `{str(one)[:12]}` | `{str(other)[:12]}` | {verdict} |")
     (one, other), twice = result["points"], result["points_twice"]
-    verdict = "each once" if twice == [0, 0] else f"{twice} OF THEM TWICE"
-    click.echo(f"| points of curves, (tag, step) | {one} | {other} | {verdict} |")
+    verdict = "no duplicates" if twice == [0, 0] else f"DUPLICATES: {twice}"
+    click.echo(f"| curve points (tag, step) | {one} | {other} | {verdict} |")
     if result["left_over"]:
-        click.echo(f"left over: {result['left_over']}")
+        click.echo(f"leftover files: {result['left_over']}")
     click.echo(f"\n{'All parts are equal.' if result['equal'] else 'THE RUNS DIFFER.'}")
 
 

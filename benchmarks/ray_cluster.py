@@ -77,9 +77,7 @@ class RayCluster:
         deadline = time.monotonic() + _STARTING
         while b"Ray runtime started" not in log.read_bytes():
             if node.poll() is not None or time.monotonic() > deadline:
-                raise click.ClickException(
-                    f"a node of a Ray cluster did not start:\n{log.read_text()[-2000:]}"
-                )
+                raise click.ClickException(f"a Ray node did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.05)
 
     def kill_node(self, draw: random.Random) -> None:

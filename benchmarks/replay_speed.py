@@ -31,7 +31,7 @@ def replay_table(found: dict[str, Any]) -> list[str]:
     """Returns table G as Markdown."""
     runs = found["runs"]
     lines = [
-        "| option | update, ms | x none | of it the sampler | step, µs | x none |",
+        "| option | update, ms | relative to none | sampler share | step, µs | relative to none |",
         "|---|---|---|---|---|---|",
     ]
     for name in OPTIONS:
@@ -50,17 +50,17 @@ def replay_table(found: dict[str, Any]) -> list[str]:
     goals = {name: [run[name] for run in runs["goals"]] for name in runs["goals"][0]}
     lines += [
         "",
-        "Updates of TD3 with default settings, 50 in a call, from a million transitions of "
-        "HalfCheetah's sizes. A step is what accumulator, replay buffer and sampler take, without "
-        "acting and without the environment.",
+        "TD3 updates with default settings, 50 per call, from 1,000,000 transitions of "
+        "HalfCheetah's dimensions. Step times cover the accumulator, the replay buffer and the "
+        "sampler, without acting and the environment.",
         "",
-        "| hindsight, 4 goals for each step of episodes of 50 | µs |",
+        "| hindsight replay, 4 goals per step, episodes of 50 steps | µs |",
         "|---|---|",
-        "| a step, where goals are replaced at the end of its episode | "
+        "| per step, goals replaced at the end of the episode | "
         f"{_spread(goals['seconds_per_step_at_ends'], 1e6)} |",
-        "| an update, if goals were replaced when 256 rows are sampled, rewards over a batch "
+        "| per update, if goals were replaced when 256 rows are sampled, rewards per batch "
         f"| {_spread(goals['seconds_per_update_when_sampled_together'], 1e6)} |",
-        "| the same, rewards one by one | "
+        "| the same, rewards computed one by one | "
         f"{_spread(goals['seconds_per_update_when_sampled_one_by_one'], 1e6)} |",
     ]
     return lines

@@ -22,28 +22,28 @@ from eagerly.scripts.output import say, write_page
     "--seeds",
     type=parse_seeds,
     default=format_seeds(SEEDS),
-    help="Such as 0..4 or 0,3,7.",
+    help="Seeds of the runs, such as 0..4 or 0,3,7.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Runs at a time.")
+@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Number of parallel runs.")
 @click.option(
     "--output",
     type=FOLDER,
     default=Path("benchmarks/learning"),
-    help="Where the tables go; those that are there are not made again.",
+    help="Folder for the tables. Runs with a complete table are skipped.",
 )
 @click.option(
     "--work",
     type=FOLDER,
     default=Path("build/reproduce"),
-    help="Where runs are kept until they are complete.",
+    help="Folder for unfinished runs.",
 )
 @click.option(
     "--peers",
     type=FOLDER,
     default=Path("build/peers"),
-    help="The environment of Stable-Baselines3; it is made if it does not exist.",
+    help="Virtual environment of Stable-Baselines3, created if missing.",
 )
-@click.option("--report-only", is_flag=True, help="Train nothing; judge the tables that are there.")
+@click.option("--report-only", is_flag=True, help="Only check the gates of existing tables.")
 def main(
     names: tuple[str, ...],
     seeds: tuple[int, ...],
@@ -80,7 +80,7 @@ def main(
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
         if reproduction.stopped:
-            say("stopped; typed again it goes on where it is")
+            say("stopped: run the same command again to resume")
             sys.exit(130)
         if failed:
             listed = ", ".join(cell.name for cell in failed)
@@ -90,11 +90,13 @@ def main(
         verdicts = Gates(output, reproduction.complete(of_all)).verdicts()
     except RunError as error:
         raise click.ClickException(str(error)) from error
-    write_page(output / "gates.md", "What the learning curves must show", table(verdicts))
+    write_page(output / "gates.md", "Learning curve gates", table(verdicts))
     of_these = [verdict.holds for verdict in verdicts if verdict.part in asked]
     if not all(of_these):
         failed_, open_ = of_these.count(False), of_these.count(None)
-        raise click.ClickException(f"of {len(of_these)} gates {failed_} fail and {open_} are open")
+        raise click.ClickException(
+            f"gates: {len(of_these)} checked, {failed_} failed, {open_} open"
+        )
 
 
 if __name__ == "__main__":

@@ -133,15 +133,15 @@ class Reproduction:
             code = self._process(cell, folder)
             if code < 0 and crashes < _CRASHES:
                 name = signal.Signals(-code).name
-                self._say(f"{cell.name}: died of {name}, goes on from its last checkpoint")
+                self._say(f"{cell.name}: killed by {name}, resuming from the last checkpoint")
                 code, crashes = _STOPPED, crashes + 1
         if code == _STOPPED:
             if folder.exists():
-                self._say(f"{cell.name}: stopped, goes on where it is")
+                self._say(f"{cell.name}: stopped; run the same command again to resume")
             return True
         if code:
             log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-            self._say(f"{cell.name}: failed with {code}\n{log[-2000:]}")
+            self._say(f"{cell.name}: failed with exit code {code}\n{log[-2000:]}")
             return False
         self._publish(cell, folder)
         shutil.rmtree(folder)
@@ -156,7 +156,7 @@ class Reproduction:
             if json.loads(told.read_text(encoding="utf-8")) == settings:
                 return
         if folder.exists():
-            self._say(f"{cell.name}: what was begun has other settings; begun again")
+            self._say(f"{cell.name}: the unfinished run has other settings: restarting it")
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
         told.write_text(json.dumps(settings), encoding="utf-8")
@@ -197,7 +197,7 @@ class Reproduction:
             return process.returncode
         code = process.stop(_SECONDS_TO_SAVE)
         if code == -signal.SIGKILL:
-            self._say(f"{cell.name}: did not save itself, goes on from its last checkpoint")
+            self._say(f"{cell.name}: not saved in time, resuming from the last checkpoint")
         return _STOPPED if code in {*STOPPED, -signal.SIGKILL} else code
 
     def _peer_command(self, cell: Cell, folder: Path) -> list[str]:

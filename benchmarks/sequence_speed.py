@@ -49,7 +49,7 @@ def sequences_table(found: dict[str, Any]) -> list[str]:
     """Returns table F as Markdown."""
     runs = found["runs"]
     lines = [
-        "| padding 100 sequences of 10 to 50 steps of 10 | µs | x `pad`, XLA |",
+        "| padding 100 sequences, 10 to 50 steps of 10 values | µs | relative to `pad`, XLA |",
         "|---|---|---|",
     ]
     ways = [name for name in runs["padding"][0] if name != "load_of_others"]
@@ -59,8 +59,8 @@ def sequences_table(found: dict[str, Any]) -> list[str]:
         lines.append(f"| {name} | {_micro(times)} | {ratios(times, fastest)} |")
     lines += [
         "",
-        f"| updates of TD3, {SEQUENCES} windows of {LENGTH} steps, {UNITS} units "
-        "| sequences per second | x PyTorch | x eager |",
+        f"| TD3 updates, {SEQUENCES} sequences of {LENGTH} steps, {UNITS} units "
+        "| sequences per second | relative to PyTorch | relative to eager |",
         "|---|---|---|---|",
     ]
     for name in (name for name in runs if name != "padding"):

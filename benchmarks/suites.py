@@ -85,7 +85,7 @@ class Examination:
     def _resume(self) -> None:
         with Trainer(open_run(self._run, None, {"steps": STEPS})) as trainer:
             if trainer.steps != STOP:
-                raise ValueError(f"a run of {STOP} steps continues at step {trainer.steps}")
+                raise ValueError(f"expected to resume at step {STOP}, got {trainer.steps}")
             trainer.train()
 
     def _same_bits(self) -> None:
@@ -93,7 +93,7 @@ class Examination:
         one, other = digests(self._run), digests(self._straight)
         apart = sorted(name for name in one.keys() | other if one.get(name) != other.get(name))
         if apart:
-            raise ValueError(f"unlike an uninterrupted run in {', '.join(apart)}")
+            raise ValueError(f"differs from an uninterrupted run in {', '.join(apart)}")
 
     def _evaluate(self) -> None:
         policy, config = load_policy(self._run, "latest"), open_run(self._run, None, {}).config
@@ -104,7 +104,7 @@ class Examination:
             read_results(open_run(self._run, None, {}).evaluations_path).return_mean[-1]
         )
         if found != recorded:
-            raise ValueError(f"the evaluation that was recorded gave {recorded}; again {found}")
+            raise ValueError(f"expected the recorded return {recorded}, got {found}")
 
     def _video(self) -> None:
         with closing(Camera(open_run(self._run, None, {}).environment())) as camera:
@@ -182,25 +182,25 @@ def examined(task: Task) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
         found = dict(json.loads(done.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired:
-        found = {"stages": {"train": f"no end after {_SECONDS:.0f} s"}, "spaces": ["", ""]}
+        found = {"stages": {"train": f"not finished after {_SECONDS:.0f} s"}, "spaces": ["", ""]}
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        why = f"the process ended with {done.returncode}: {last}"
+        why = f"the process exited with code {done.returncode}: {last}"
         found = {"stages": {"train": why}, "spaces": ["", ""]}
     wrong = {stage: text for stage, text in found["stages"].items() if text not in (FINE, UNDRAWN)}
-    sys.stderr.write(told + (json.dumps(wrong) if wrong else "all of it works") + "\n")
+    sys.stderr.write(told + (json.dumps(wrong) if wrong else "all stages passed") + "\n")
     return found | {"versions": _versions()}
 
 
 def table(rows: dict[str, Any]) -> list[str]:
     """Returns the rows as Markdown, followed by the error messages as notes."""
     lines = [
-        f"A small TD3 trains {STOP} steps in each environment, is continued to {STEPS}, and is "
-        "compared with a run that was not interrupted (`same bits`: weights, optimisers, replay "
-        "buffer, random states, evaluations). Its evaluation is repeated and compared with what "
-        "was recorded, an episode is drawn (–: the environment cannot), and the policy is loaded "
-        "and acts. Episodes end after 70 steps, but for those of the suite `own`. Made by "
-        "`python -m eagerly.benchmarks.suites`.",
+        f"In each environment, a small TD3 trains for {STOP} steps and resumes to {STEPS}. "
+        "`same bits` compares it with an uninterrupted run: weights, optimizers, replay buffer, "
+        "random states and evaluations. `evaluate` repeats the evaluation and compares it with the "
+        "recorded one. `video` renders an episode (–: the environment cannot render). "
+        "`load_policy` loads the policy and acts. Episodes end after 70 steps, except in the suite "
+        "`own`. Run `python -m eagerly.benchmarks.suites` to update this page.",
         "",
         f"| suite | `--env` | observations | actions | {' | '.join(STAGES)} |",
         "|---" * (4 + len(STAGES)) + "|",
@@ -253,7 +253,7 @@ def main(names: list[str]) -> None:
         page = "\n".join(["# Environments", "", *table(rows)])
         kept.with_suffix(".md").write_text(page + "\n", encoding="utf-8")
     if failed := failures(rows):
-        raise SystemExit(f"these failed: {', '.join(failed)}")
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def failures(rows: dict[str, Any]) -> list[str]:

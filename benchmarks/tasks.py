@@ -37,8 +37,8 @@ SHORT = {"max_episode_steps": 70}
 _MINIGRID = {"ignore_entries": "mission"}
 _MAZE: dict[str, Any] = {"continuing_task": False, "reset_target": False}
 _REUSED_WORLD = (
-    "Gymnasium keeps the Box2D world of this environment from one episode to the next, so an "
-    "episode depends on those before it and cannot be brought back from its seed and actions"
+    "Gymnasium reuses the Box2D world of this environment in the next episode, so an episode "
+    "depends on earlier ones and cannot be reproduced from its seed and actions"
 )
 _ODD = "eagerly.benchmarks.odd_environments"
 TASKS = (

@@ -50,10 +50,10 @@ def td7_table(found: dict[str, Any]) -> list[str]:
     times = {name: [r["seconds_per_update"] for r in runs[name]] for name in names}
     styles = list(_STYLES)
     lines = [
-        "| | update, ms | processor time, ms | products alone, ms | of the update "
-        "| of the best rate of products "
-        + "".join(f"| faster than {name} " for name in styles)
-        + "| x TD3 |",
+        "| | update, ms | CPU time, ms | bare products, ms | their share of the update "
+        "| share of the best product rate "
+        + "".join(f"| speedup over {name} " for name in styles)
+        + "| relative to TD3 |",
         "|---" * (7 + len(styles)) + "|",
     ]
     for name in names:
@@ -74,12 +74,13 @@ def td7_table(found: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        "Default settings, HalfCheetah's sizes, sampling by priority from 200,000 transitions "
-        "included; TD3 samples uniformly. K is updates per call. Products alone are those that an "
-        "update of TD7 cannot do without, in one program of XLA, and the best rate is that of "
-        "NumPy's and TensorFlow's products of 256 to 2048, both in turns with the updates.",
+        "Default settings and HalfCheetah's dimensions. Updates include sampling from 200,000 "
+        "transitions, by priority for TD7 and uniformly for TD3. K is the number of updates per "
+        "call. *Bare products* are the matrix products that a TD7 update requires, in one XLA "
+        "program. The best product rate is that of NumPy and TensorFlow for sizes 256 to 2048. "
+        "Both are measured in turns with the updates.",
         "",
-        "| acting in NumPy, one observation | processor time, µs | x TD3 |",
+        "| acting in NumPy, one observation | CPU time, µs | relative to TD3 |",
         "|---|---|---|",
         *(
             f"| {name.upper()} | {spread([1e6 * value for value in values])} | "
@@ -104,7 +105,7 @@ def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list
         seconds_per_update: Measurements of the CPU seconds per update, by agent.
         tables: Folder of learning curves named agent-HalfCheetah-v5-seed.csv.
     """
-    levels = [f"| steps to {level} | processor time, s " for level in LEVELS]
+    levels = [f"| steps to {level} | CPU time, s " for level in LEVELS]
     lines = [f"| HalfCheetah-v5 {''.join(levels)}|", "|---" * (1 + 2 * len(LEVELS)) + "|"]
     for agent, seconds in seconds_per_update.items():
         paths = sorted(tables.glob(f"{agent}-HalfCheetah-v5-*.csv"))
@@ -120,10 +121,10 @@ def cost_table(seconds_per_update: dict[str, list[float]], tables: Path) -> list
     return [
         *lines,
         "",
-        "The first evaluation, one in 5000 steps, whose mean return is at least that; of TD7 it is "
-        "that of the kept policy. Processor time is that of the updates made until then, at the "
-        "time of an update in the table above; the environment and evaluations take what they "
-        "take with any agent.",
+        "Steps to the first evaluation with at least this mean return, for TD7 of the policy in "
+        "its checkpoint. Evaluations are 5000 steps apart. CPU time is that of the updates up to "
+        "this evaluation, from the CPU time per update in the first table. The environment and "
+        "evaluations cost the same with every agent.",
     ]
 
 

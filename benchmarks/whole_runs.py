@@ -90,7 +90,7 @@ def article_table(found: dict[str, Any]) -> list[str]:
     """Returns table A as Markdown."""
     times, own = seconds_per_step(found), found["ours"]
     lines = [
-        "| | ms per step | 1000 steps | 200 000 steps, projected | ours / it, time |",
+        "| | ms per step | 1000 steps | 200,000 steps, projected | our relative time |",
         "|---|---|---|---|---|",
     ]
     for name, values in times.items():
@@ -101,12 +101,12 @@ def article_table(found: dict[str, Any]) -> list[str]:
             f"{_clock(s.median * 200_000)} | {share} |"
         )
     then = ", ".join(f"{name} {minutes}" for name, minutes in ARTICLE_2018.items())
-    return [*lines, "", f"The article measured in 2018, minutes for 200 000 steps: {then}."]
+    return [*lines, "", f"Measured in the article of 2018, minutes for 200,000 steps: {then}."]
 
 
 def runs_table(found: dict[str, Any]) -> list[str]:
     """Returns table B as Markdown."""
-    lines = ["| | steps per second | ours is faster by a factor of |", "|---|---|---|"]
+    lines = ["| | steps per second | our speedup |", "|---|---|---|"]
     factors = speedups(found)
     for name, values in seconds_per_step(found).items():
         lines.append(f"| {name} | {spread([1 / v for v in values])} | {factors[name]} |")

@@ -1,4 +1,4 @@
-"""Gates hold, fail or stay open as the tables say."""
+"""Gates hold, fail or stay open depending on the tables."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _write(
     seeds: range = range(5),
     spread: tuple[float, ...] = SPREAD,
 ) -> None:
-    """Writes runs whose scores lie around a level: halfway they reach it, and once three times it.
+    """Writes runs whose scores rise from a tenth of a level to the level halfway.
 
-    What they have in the first half is a tenth of it.
+    One later evaluation of each run reaches three times the level, if it is positive.
     """
     folder.mkdir(exist_ok=True)
     for seed in seeds:
@@ -67,10 +67,10 @@ def _verdict(folder: Path, part: str, text: str) -> Verdict:
         (4700, SPREAD, True),
         (4000, SPREAD, None),
         (4300, WIDE, None),  # the interval reaches 0, the mean is too low
-        (4600, (1.0,) * 5, None),  # the mean is high enough, and surely lower
+        (4600, (1.0,) * 5, None),  # the mean is high enough but significantly lower
     ],
 )
-def test_parity_asks_for_nine_tenths_and_for_an_interval_that_reaches_0(
+def test_parity_requires_nine_tenths_and_an_interval_that_reaches_0(
     tmp_path: Path,
     part: str,
     ours: str,
@@ -85,7 +85,7 @@ def test_parity_asks_for_nine_tenths_and_for_an_interval_that_reaches_0(
     assert _verdict(tmp_path, part, "100,000").holds is holds
 
 
-def test_at_200_000_steps_parity_asks_for_nine_tenths_alone(tmp_path: Path) -> None:
+def test_parity_at_200_000_steps_requires_only_nine_tenths(tmp_path: Path) -> None:
     _write(tmp_path, "td3", CHEETAH, 4600, 200_000, spread=(1.0,) * 5)
     _write(tmp_path, "sb3-td3", CHEETAH, 5000, 200_000, spread=(1.0,) * 5)
     assert _verdict(tmp_path, "td3", "200,000").holds
@@ -93,11 +93,11 @@ def test_at_200_000_steps_parity_asks_for_nine_tenths_alone(tmp_path: Path) -> N
     assert _verdict(tmp_path, "td3", "200,000").holds is None
 
 
-def test_a_longer_run_counts_as_it_was_then(tmp_path: Path) -> None:
-    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # 10 000 steps in, 500; the end is 5000
+def test_a_longer_run_is_truncated_at_the_steps_of_the_gate(tmp_path: Path) -> None:
+    _write(tmp_path, "td3", CHEETAH, 5000, 200_000)  # 500 after 10,000 steps, 5000 at the end
     _write(tmp_path, "sb3-td3", CHEETAH, 5000, 100_000)
     assert _verdict(tmp_path, "td3", "100,000").holds is None
-    assert "2000 and 5000: 0.400" in _verdict(tmp_path, "td3", "100,000").found
+    assert "IQM 2000 and 5000, ratio 0.400" in _verdict(tmp_path, "td3", "100,000").found
     _write(tmp_path, "sb3-td3", CHEETAH, 5000, 200_000)
     assert _verdict(tmp_path, "td3", "100,000").holds
     assert _verdict(tmp_path, "td3", "200,000").holds
@@ -107,14 +107,14 @@ def test_a_longer_run_counts_as_it_was_then(tmp_path: Path) -> None:
     assert verdict.found == "td3, HalfCheetah-v5: seeds [4] are missing"
 
 
-def test_a_run_that_is_too_short_is_missing(tmp_path: Path) -> None:
+def test_a_run_that_is_too_short_counts_as_missing(tmp_path: Path) -> None:
     _write(tmp_path, "td3", CHEETAH, 5000, 100_000)
     _write(tmp_path, "sb3-td3", CHEETAH, 5000, 100_000)
     assert _verdict(tmp_path, "td3", "100,000").holds
     assert _verdict(tmp_path, "td3", "200,000").holds is None
 
 
-def test_what_was_not_made_as_the_grid_has_it_does_not_count(tmp_path: Path) -> None:
+def test_tables_that_do_not_match_the_grid_do_not_count(tmp_path: Path) -> None:
     _write(tmp_path, "td3", "Walker2d-v5", 2000, 200_000)
     _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000)
     complete = {file.stem for file in tmp_path.glob("*.csv")} - {"td3-Walker2d-v5-2"}
@@ -122,15 +122,15 @@ def test_what_was_not_made_as_the_grid_has_it_does_not_count(tmp_path: Path) -> 
     assert verdict.found == "td3, Walker2d-v5: seeds [2] are missing"
 
 
-def test_where_five_seeds_fail_parity_ten_decide(tmp_path: Path) -> None:
+def test_ten_seeds_decide_if_five_fail_parity(tmp_path: Path) -> None:
     _write(tmp_path, "ddpg", CHEETAH, 4000, 100_000)
     _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000)
     verdict = _verdict(tmp_path, "ddpg", CHEETAH)
     assert verdict.holds is None
-    assert verdict.found.startswith("not with seeds 0 to 4: 4000 and 5000: 0.800")
-    assert verdict.found.endswith("`make reproduce PARTS=ddpg ARGS='--seeds 5..9'` decides")
+    assert verdict.found.startswith("fails with seeds 0 to 4: IQM 4000 and 5000, ratio 0.800")
+    assert verdict.found.endswith("Decide with `make reproduce PARTS=ddpg ARGS='--seeds 5..9'`")
     _write(tmp_path, "ddpg", CHEETAH, 6000, 100_000, seeds=range(5, 10))
-    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # on both sides
+    assert _verdict(tmp_path, "ddpg", CHEETAH).holds is None  # both sides need ten seeds
     _write(tmp_path, "sb3-ddpg", CHEETAH, 5000, 100_000, seeds=range(5, 10))
     verdict = _verdict(tmp_path, "ddpg", CHEETAH)
     assert verdict.holds
@@ -139,7 +139,7 @@ def test_where_five_seeds_fail_parity_ten_decide(tmp_path: Path) -> None:
     assert _verdict(tmp_path, "ddpg", CHEETAH).holds is False
 
 
-def test_more_seeds_are_no_second_look_at_an_order(tmp_path: Path) -> None:
+def test_more_seeds_do_not_change_an_ordering_gate(tmp_path: Path) -> None:
     _write(tmp_path, "td3", "Walker2d-v5", 1010, 200_000)
     _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000)
     _write(tmp_path, "td3", "Walker2d-v5", 9000, 200_000, seeds=range(5, 10))
@@ -148,14 +148,14 @@ def test_more_seeds_are_no_second_look_at_an_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("upper", "holds"), [(2000, True), (1010, False)])
-def test_an_order_must_be_clear(tmp_path: Path, upper: float, holds: bool) -> None:
+def test_an_ordering_must_be_significant(tmp_path: Path, upper: float, holds: bool) -> None:
     _write(tmp_path, "td3", "Walker2d-v5", upper, 200_000)
     _write(tmp_path, "ddpg", "Walker2d-v5", 1000, 200_000)
     assert _verdict(tmp_path, "walker", "Walker2d").holds is holds
 
 
 @pytest.mark.parametrize(("early", "holds"), [(900.0, True), (100.0, False)])
-def test_who_learns_sooner_is_above_where_both_end_alike(
+def test_the_faster_learner_ranks_higher_if_final_scores_are_equal(
     tmp_path: Path, early: float, holds: bool
 ) -> None:
     for seed in range(3):
@@ -167,7 +167,7 @@ def test_who_learns_sooner_is_above_where_both_end_alike(
 
 def test_solved_means_four_of_five_by_50_000_steps(tmp_path: Path) -> None:
     env = "InvertedPendulum-v5"
-    _write(tmp_path, "td3", env, 320, 50_000)  # thrice: 864, 931, 960, 989, 1056
+    _write(tmp_path, "td3", env, 320, 50_000)  # three times the scores: 864, 931, 960, 989, 1056
     verdict = _verdict(tmp_path, "solved", env)
     assert verdict.holds is False
     assert verdict.found == "3 of 5: 864, 931.2, 960, 988.8, 1056"
@@ -176,12 +176,12 @@ def test_solved_means_four_of_five_by_50_000_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("level", "holds"), [(8400, True), (8000, False)])
-def test_both_runs_of_td7_must_reach_a_score(tmp_path: Path, level: float, holds: bool) -> None:
+def test_both_td7_runs_must_reach_a_score(tmp_path: Path, level: float, holds: bool) -> None:
     _write(tmp_path, "td7", CHEETAH, level, 100_000, seeds=range(2), spread=(1.0, 0.96))
     assert _verdict(tmp_path, "td7", "100,000").holds is holds
 
 
-def test_what_was_reached_later_does_not_count(tmp_path: Path) -> None:
+def test_later_evaluations_do_not_count(tmp_path: Path) -> None:
     for seed in range(5):
         rows = ["steps,return_mean", "45000,-7.0", "50000,-9.0", "55000,-3.0"]
         (tmp_path / f"td3-Reacher-v5-{seed}.csv").write_text("\n".join(rows) + "\n")
@@ -189,7 +189,7 @@ def test_what_was_reached_later_does_not_count(tmp_path: Path) -> None:
     assert _verdict(tmp_path, "solved", "Reacher").holds is False
 
 
-def test_the_report_fails_with_the_parts_that_were_asked_for(tmp_path: Path) -> None:
+def test_the_report_fails_only_for_selected_parts(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     words = ["--output", str(tables), "--report-only"]
 
@@ -202,20 +202,20 @@ def test_the_report_fails_with_the_parts_that_were_asked_for(tmp_path: Path) -> 
         _write(tables, "ddpg", "Walker2d-v5", 1000, 200_000)
         if level == 1000:
             code, output = report("walker")
-            assert (code, "of 1 gates 0 fail and 1 are open" in output) == (1, True)
+            assert (code, "gates: 1 checked, 0 failed, 1 open" in output) == (1, True)
             reproduction = Reproduction(tables, tmp_path, Path, str)
-            for cell in parts()["walker"]:  # now it is known how they were made
+            for cell in parts()["walker"]:  # the tables count only with their origins
                 origin = {"settings": _settings(cell), "machine": machine()}
                 reproduction.origin(cell).write_text(json.dumps(origin))
             code, output = report("walker")
-            assert (code, "of 1 gates 1 fail and 0 are open" in output) == (1, True)
+            assert (code, "gates: 1 checked, 1 failed, 0 open" in output) == (1, True)
             assert "**fails**" in (tables / "gates.md").read_text()
     assert report("walker")[0] == 0
     code, output = report()
-    assert (code, "of 34 gates 0 fail and 33 are open" in output) == (1, True)
+    assert (code, "gates: 34 checked, 0 failed, 33 open" in output) == (1, True)
 
 
-def test_the_verdicts_that_are_shown_are_those_of_the_tables_that_are_shown() -> None:
+def test_the_published_verdicts_match_the_published_tables() -> None:
     shown = ROOT / "benchmarks" / "learning"
     verdicts = Gates(shown, {file.stem for file in shown.glob("*.json")}).verdicts()
     assert "\n".join(table(verdicts)) in (shown / "gates.md").read_text()

@@ -1,4 +1,4 @@
-"""What the benchmark makes of its measurements; the measurements themselves are not tested."""
+"""The evaluation of benchmark measurements. The measurements themselves are not tested."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from eagerly.benchmarks.measuring import (
 
 
 def silent(line: str) -> None:
-    """Hears nothing."""
+    """Ignores a message."""
 
 
-def test_the_interval_of_a_median_is_made_of_order_statistics() -> None:
-    # Of nine values the second and the eighth enclose the median with 96 %, the third and the
-    # seventh with 82 %.
+def test_the_interval_of_a_median_uses_order_statistics() -> None:
+    # Of nine values, the second and the eighth enclose the median with a probability of 96 %, the
+    # third and the seventh with 82 %.
     found = spread([9.0, 1.0, 5.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0])
     assert (found.median, found.low, found.high) == (5.0, 2.0, 8.0)
 
 
-def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+def test_the_interval_contains_the_median_at_the_nominal_rate() -> None:
     random = np.random.default_rng(0)
     held = [
         s.low <= 1.0 <= s.high for s in (spread(random.lognormal(size=9) ** 2) for _ in range(500))
@@ -45,12 +45,12 @@ def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
     assert np.mean(held) > 0.90
 
 
-def test_few_values_give_their_range() -> None:
+def test_the_interval_of_few_values_is_their_range() -> None:
     found = spread([2.0, 1.0, 4.0])
     assert (found.median, found.low, found.high) == (2.0, 1.0, 4.0)
 
 
-def test_ratios_are_those_of_the_same_rounds() -> None:
+def test_ratios_compare_values_of_the_same_round() -> None:
     assert ratios([10.0, 200.0, 3000.0], [5.0, 100.0, 1500.0]).median == 2.0
     with pytest.raises(ValueError, match="shorter"):
         ratios([1.0, 2.0], [1.0])
@@ -68,41 +68,41 @@ def test_contenders_take_turns_and_the_order_alternates(monkeypatch: pytest.Monk
     assert [line.split(": ")[1] for line in heard] == ["one", "two", "two", "one"]
 
 
-def test_a_contender_that_fails_says_why() -> None:
+def test_the_error_of_a_failed_contender_contains_its_output() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)broken failed.*no such thing"):
         run(Contender("broken", (sys.executable, "-c", "raise SystemExit('no such thing')")))
 
 
-def test_a_loaded_machine_is_refused_or_shouted_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_machine_raises_or_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "load_of_others", lambda: 1.3)
     with pytest.raises(LoadedMachineError, match=r"1\.3 cores.*--loaded"):
         check_quiet(True, silent)
     heard: list[str] = []
     assert check_quiet(False, heard.append) == 1.3
-    assert "NOT QUIET" in heard[0]
+    assert "NOT IDLE" in heard[0]
 
 
-def test_the_operations_of_an_update_are_counted_right() -> None:
-    # Networks of 2 inputs, 3 units twice, and 1 action: by hand, for a batch of 1, in products.
+def test_the_operations_of_an_update_match_a_manual_count() -> None:
+    # Counted by hand: 2 inputs, two layers of 3 units, 1 action, batch 1; in multiplications.
     actor, critic = 2 * 3 + 3 * 3 + 3 * 1, 3 * 3 + 3 * 3 + 3 * 1
     target = actor + 2 * critic
-    critics = 2 * (critic + critic + (3 * 3 + 3 * 1))  # forward, kernels, inputs but the first
-    actors = actor + critic + critic + (actor + (3 * 3 + 3 * 1))  # critic backward: inputs alone
+    critics = 2 * (critic + critic + (3 * 3 + 3 * 1))  # forward, kernels, inputs except the first
+    actors = actor + critic + critic + (actor + (3 * 3 + 3 * 1))  # critic backward: inputs only
     expected = 2 * (target + critics + actors / 2)
     assert flops_per_update(1, 3, observation=2, action=1) == expected
     assert flops_per_update(256, 256) == pytest.approx(415e6, rel=0.01)
 
 
-def test_the_products_of_an_update_of_td7_are_counted_right() -> None:
-    # A batch of 1, widths of 3, 2 numbers of a state and 1 action: by hand, in products.
+def test_the_products_of_a_td7_update_match_a_manual_count() -> None:
+    # Counted by hand: batch 1, width 3, 2 state values, 1 action; in multiplications.
     states, pairs = 2 * 3 + 3 * 3 + 3 * 3, 4 * 3 + 3 * 3 + 3 * 3
     actor = 2 * 3 + 6 * 3 + 3 * 3 + 3 * 1
     critics = 2 * (3 * 3 + 9 * 3 + 3 * 3 + 3 * 1)
     encoder = 2 * states + pairs + (states + pairs) + (2 * 3 * 3 + 3 * 3 * 3)
     target = states + actor + pairs + critics
-    # Of the inputs of a critic's first layer, only the 3 of its own pass a gradient on.
+    # Of the inputs of a critic's first layer, only its own 3 features propagate a gradient.
     critic = states + pairs + critics + critics + 2 * (3 * 3 + 3 * 3 + 3 * 1)
-    # Through values to the action and zsa, and through zsa to the action; then to the actor.
+    # From the values to the action and zsa, from zsa to the action, then to the actor.
     through = 2 * (3 * 1 + 3 * 3 + 6 * 3 + 1 * 3) + (3 * 3 + 3 * 3 + 1 * 3)
     moved = actor + pairs + critics + through + actor + (3 * 1 + 3 * 3 + 3 * 3)
     flops = [
@@ -113,7 +113,7 @@ def test_the_products_of_an_update_of_td7_are_counted_right() -> None:
     assert td7_contender.flops_per_update() == pytest.approx(2.44e9, rel=0.01)
 
 
-def test_clocks_do_not_count_what_is_timed_inside() -> None:
+def test_clocks_exclude_nested_timed_calls() -> None:
     class Thing:
         def outer(self) -> int:
             return self.inner() + 1
@@ -131,7 +131,7 @@ def test_clocks_do_not_count_what_is_timed_inside() -> None:
     assert not clocks.seconds
 
 
-def test_a_timed_run_makes_the_updates_that_it_says() -> None:
+def test_a_timed_run_performs_the_reported_updates() -> None:
     settings = {"env": "Pendulum-v1", "hidden_sizes": [8], "mode": "eager", "warmup_steps": 100}
     settings |= {"replay_ratio": 0.1, "updates_per_call": 10}
     found = timed_run("td3", settings, 150, 300)
@@ -139,13 +139,13 @@ def test_a_timed_run_makes_the_updates_that_it_says() -> None:
     assert found["seconds"] > 0
 
 
-def test_the_preset_of_the_articles_table_is_the_agents(tmp_path: Path) -> None:
+def test_the_article_table_uses_the_preset_of_the_agent(tmp_path: Path) -> None:
     (own,) = (c for c in whole_runs.article_contenders(tmp_path) if c.name == "ours, xla")
     settings = json.loads(own.command[4])
     assert settings["preset"] == "article"
 
 
-def test_every_picture_and_table_is_made_of_stored_results(tmp_path: Path) -> None:
+def test_every_figure_and_table_is_built_from_stored_results(tmp_path: Path) -> None:
     from eagerly.benchmarks import pictures
 
     random = np.random.default_rng(0)
@@ -172,7 +172,7 @@ def test_every_picture_and_table_is_made_of_stored_results(tmp_path: Path) -> No
     assert (tmp_path / "shares.png").stat().st_size > 5000
 
 
-def test_the_table_of_td7_is_made_of_stored_results() -> None:
+def test_the_td7_table_is_built_from_stored_results() -> None:
     def runs(**values: float) -> list[dict[str, Any]]:
         return [{name: value * factor for name, value in values.items()} for factor in (1, 2, 3)]
 
@@ -195,7 +195,7 @@ def test_the_table_of_td7_is_made_of_stored_results() -> None:
     assert "| TD7 | 120 [60, 180] | 3 [3, 3] |" in lines
 
 
-def test_the_cost_of_a_return_is_that_of_the_updates_made_until_then(tmp_path: Path) -> None:
+def test_the_cost_of_a_return_counts_the_updates_before_it(tmp_path: Path) -> None:
     for seed, best in enumerate((7000.0, 3500.0)):
         rows = ["steps,updates,return_mean", "5000,0,9.5", f"10000,4000,{best}", "15000,9000,9999"]
         rows = rows[: 4 - seed]

@@ -1,4 +1,4 @@
-"""The proof that anyone can repeat, in small, also with an environment of their own."""
+"""The resume proof on a small scale, with custom environments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _environments_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_twice_equals_one_that_was_not(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_twice_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     more = [
         "--env",
         "tests.toys:Long-v0",

@@ -1,4 +1,4 @@
-"""The grid of learning curves, and how its runs are made; whether they learn is not tested here."""
+"""The grid of learning curves and how its runs are trained. Their learning is not tested here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eagerly.scripts.train import main
 from eagerly.storage.evaluations import read_results
 
 CELL = Cell("td3-fake", "td3", "Pendulum-v1", 3, 200)
-# Stands for a run: it saves itself when asked to end, and is complete when it is begun again.
+# Replaces a run: it exits as if saved on SIGTERM, and completes when it is started again.
 STAND_IN = """
     import pathlib, signal, sys, time
     run = pathlib.Path(sys.argv[1]) / "run"
@@ -53,7 +53,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def _stop_once_begun(made: Reproduction, run: Path) -> None:
-    """Stops all runs once one of them has made its directory, and listens."""
+    """Stops all runs as soon as one has created its directory and handles signals."""
 
     def stop() -> None:
         while not run.exists():
@@ -73,7 +73,7 @@ def test_no_two_runs_of_the_grid_share_a_table() -> None:
     assert "sb3-ddpg-HalfCheetah-v5-4" in names
 
 
-def test_a_label_says_agent_and_side() -> None:
+def test_a_label_determines_agent_and_side() -> None:
     (own,) = cells("td3-8-environments", "Ant-v5", 10, [1], num_envs=8)
     (peer,) = cells("sb3-ddpg", "Ant-v5", 10, [1])
     assert (own.agent, own.peer, peer.agent, peer.peer) == ("td3", False, "ddpg", True)
@@ -82,7 +82,7 @@ def test_a_label_says_agent_and_side() -> None:
     assert command[command.index("--intra-op-threads") + 1] == "1"
 
 
-def test_the_command_line_understands_every_run_of_the_grid() -> None:
+def test_the_command_line_accepts_every_run_of_the_grid() -> None:
     unlike = {(cell.label, cell.env): cell for part in parts().values() for cell in part}
     for cell in (cell for cell in unlike.values() if not cell.peer):
         words = _own_command(cell, Path("x"))
@@ -93,7 +93,7 @@ def test_the_command_line_understands_every_run_of_the_grid() -> None:
         assert _given(cell).items() <= typed.items()
 
 
-def test_a_process_that_lasts_long_is_stopped_and_begun_again(
+def test_a_long_process_is_stopped_and_resumed(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _stand_in(monkeypatch, STAND_IN)
@@ -105,7 +105,7 @@ def test_a_process_that_lasts_long_is_stopped_and_begun_again(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_what_is_there_is_not_made_again(
+def test_a_complete_run_is_not_trained_again(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
@@ -115,7 +115,7 @@ def test_what_is_there_is_not_made_again(
     assert read_results(made.table(CELL)).return_mean.tolist() == [1.5, 2.5]
 
 
-def test_what_was_made_with_other_settings_is_made_again(
+def test_a_table_with_other_settings_or_versions_is_not_complete(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
@@ -132,11 +132,11 @@ def test_what_was_made_with_other_settings_is_made_again(
     assert not made.is_complete(CELL)
     made.origin(CELL).write_text(whole)
     assert made.is_complete(CELL)
-    made.origin(CELL).unlink()  # nobody knows how it was made
+    made.origin(CELL).unlink()  # its origin is unknown
     assert not made.is_complete(CELL)
 
 
-def test_a_task_of_another_package_counts_with_the_mujoco_of_that_package(
+def test_a_task_of_another_package_may_use_another_mujoco_version(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
@@ -156,7 +156,7 @@ def test_a_task_of_another_package_counts_with_the_mujoco_of_that_package(
         assert made.is_complete(cell) is counts
 
 
-def test_what_was_begun_with_other_settings_is_begun_again(
+def test_an_unfinished_run_with_other_settings_is_restarted(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, heard: list[str]
 ) -> None:
     _stand_in(monkeypatch, STAND_IN)
@@ -165,11 +165,11 @@ def test_what_was_begun_with_other_settings_is_begun_again(
     assert (tmp_path / "work" / CELL.name / "run").exists()
     again = Reproduction(tmp_path / "tables", tmp_path / "work", Path, heard.append)
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
-    assert again.make([CELL], 1) == []  # which fails where there is something already
-    assert heard.count(f"{CELL.name}: what was begun has other settings; begun again") == 1
+    assert again.make([CELL], 1) == []  # fails if the directory exists
+    assert heard.count(f"{CELL.name}: the unfinished run has other settings: restarting it") == 1
 
 
-def test_a_table_counts_only_once_it_is_known_how_it_was_made(
+def test_a_table_counts_only_after_its_origin_is_written(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))
@@ -177,13 +177,13 @@ def test_a_table_counts_only_once_it_is_known_how_it_was_made(
     renamed = []
     monkeypatch.setattr(reproduction.os, "replace", lambda source, target: renamed.append(target))
     other = dataclasses.replace(CELL, settings={"tau": 0.1})
-    assert made.make([other], 1) == []  # dies, as it were, before either is there
+    assert made.make([other], 1) == []  # as if killed before either was renamed
     assert renamed == [made.table(CELL), made.origin(CELL)]
     assert not made.is_complete(CELL)
     assert not made.is_complete(other)
 
 
-def test_a_run_that_takes_too_long_to_save_itself_goes_on(
+def test_a_run_that_takes_too_long_to_save_is_resumed(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str]
 ) -> None:
     deaf = STAND_IN.replace("sys.exit(143)", "None")
@@ -192,10 +192,10 @@ def test_a_run_that_takes_too_long_to_save_itself_goes_on(
     monkeypatch.setattr(reproduction, "_SECONDS_TO_SAVE", 0.5)
     assert made.make([CELL], 1) == []
     assert made.is_complete(CELL)
-    assert any("did not save itself" in line for line in heard)
+    assert any("not saved in time" in line for line in heard)
 
 
-def test_a_run_that_fails_says_why_and_the_others_go_on(
+def test_a_failed_run_reports_its_error_and_the_others_continue(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str]
 ) -> None:
     _stand_in(monkeypatch, "raise SystemExit('no such thing')")
@@ -205,7 +205,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(
     assert not made.is_complete(CELL)
 
 
-def test_a_run_that_crashes_goes_on_twice_and_says_so(
+def test_a_crashed_run_is_resumed_twice_and_reported(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str], tmp_path: Path
 ) -> None:
     crashing = """
@@ -221,15 +221,15 @@ def test_a_run_that_crashes_goes_on_twice_and_says_so(
     _stand_in(monkeypatch, crashing.replace("CRASHES", "2"))
     assert made.make([CELL], 1) == []
     assert made.is_complete(CELL)
-    told = f"{CELL.name}: died of SIGSEGV, goes on from its last checkpoint"
+    told = f"{CELL.name}: killed by SIGSEGV, resuming from the last checkpoint"
     assert heard.count(told) == 2
     _stand_in(monkeypatch, crashing.replace("CRASHES", "3"))
     other = dataclasses.replace(CELL, seed=4)
     assert made.make([other], 1) == [other]
-    assert any("failed with -11" in line for line in heard)
+    assert any("failed with exit code -11" in line for line in heard)
 
 
-def test_stopping_lets_a_run_save_itself_and_begins_no_other(
+def test_stopping_lets_a_run_save_and_starts_no_other(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str], tmp_path: Path
 ) -> None:
     _stand_in(monkeypatch, STAND_IN)
@@ -238,10 +238,10 @@ def test_stopping_lets_a_run_save_itself_and_begins_no_other(
     assert made.make([CELL, other], 1) == []
     assert (tmp_path / "work" / CELL.name / "run").exists()
     assert not (tmp_path / "work" / other.name).exists()
-    assert any("goes on where it is" in line for line in heard)
+    assert any("run the same command again to resume" in line for line in heard)
 
 
-def test_a_run_that_is_stopped_before_it_listens_has_not_failed(
+def test_a_run_that_is_stopped_before_it_handles_signals_has_not_failed(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, "import time; time.sleep(60)")
@@ -249,7 +249,7 @@ def test_a_run_that_is_stopped_before_it_listens_has_not_failed(
     assert made.make([CELL], 1) == []
 
 
-def test_what_goes_wrong_in_one_run_does_not_end_the_others(
+def test_an_error_in_one_run_does_not_stop_the_others(
     made: Reproduction, monkeypatch: pytest.MonkeyPatch, heard: list[str]
 ) -> None:
     _stand_in(monkeypatch, STAND_IN.replace("run.exists()", "run.mkdir() is None"))

@@ -1,4 +1,4 @@
-"""The table of environments: what is examined, what is told, and how rows are written."""
+"""The table of environments: stages, failures and rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_the_table_has_twenty_environments_of_seven_suites() -> None:
     assert len({task.suite for task in TASKS}) == 7
 
 
-def test_the_table_that_is_shown_is_that_of_its_rows() -> None:
+def test_the_published_table_matches_its_rows() -> None:
     rows = json.loads((RESULTS / "environments.json").read_text())
     assert "\n".join(table(rows)) in (RESULTS / "environments.md").read_text()
 
 
-def test_everything_in_the_table_works_but_what_a_note_explains() -> None:
+def test_every_published_stage_passes_unless_a_note_explains_it() -> None:
     rows = json.loads((RESULTS / "environments.json").read_text())
     assert len(rows) == len(TASKS)
     assert suites.failures(rows) == []
@@ -32,7 +32,7 @@ def test_everything_in_the_table_works_but_what_a_note_explains() -> None:
     assert suites.failures({"BipedalWalker-v3": row}) == ["BipedalWalker-v3, video"]
 
 
-def test_what_fails_is_written_in_its_own_words() -> None:
+def test_the_table_quotes_the_errors_of_failed_stages() -> None:
     task = TASKS[0]
     row = {"stages": dict.fromkeys(STAGES, FINE), "spaces": ["float64 [1]", "int64 [2]"]}
     row["stages"]["video"] = "RunError: no\n  light"
@@ -43,7 +43,7 @@ def test_what_fails_is_written_in_its_own_words() -> None:
 
 
 class Drifting(gymnasium.Env):
-    """Another reward each time, whatever the seed: neither bits nor evaluations repeat."""
+    """Rewards that change regardless of the seed, so neither bits nor evaluations repeat."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float64)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -62,7 +62,7 @@ gymnasium.register("Drifting-v0", entry_point=Drifting)
 
 
 @pytest.mark.usefixtures("unoptimized")
-def test_a_stage_fails_where_bits_or_returns_are_others(
+def test_a_stage_fails_if_bits_or_returns_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suites, "STEPS", 60)
@@ -72,7 +72,7 @@ def test_a_stage_fails_where_bits_or_returns_are_others(
     stages = dict(Examination(task, tmp_path).stages())
     for stage in ("train", "resume", "load_policy"):
         stages[stage]()
-    with pytest.raises(ValueError, match=r"unlike an uninterrupted run in .*replay buffer"):
+    with pytest.raises(ValueError, match=r"differs from an uninterrupted run in .*replay buffer"):
         stages["same bits"]()
-    with pytest.raises(ValueError, match="the evaluation that was recorded gave"):
+    with pytest.raises(ValueError, match="expected the recorded return"):
         stages["evaluate"]()

@@ -1,4 +1,4 @@
-"""TD7 in PyTorch, which the benchmark compares with, makes the updates of the agent here."""
+"""The PyTorch TD7 of the benchmark performs the same updates as the agent of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES, WIDTH, ROWS, UPDATES, COPIES, SEED = (5, 2), 16, 300, 6, 2, 3
 
 
 def layers_of(theirs: Any) -> dict[str, list[tuple[Any, Any]]]:
-    """Lists weights and biases as `linears` does, those of batched critics transposed."""
+    """Returns weights and biases in the order of `linears`, transposing batched critics."""
 
     def plain(*layers: Any) -> list[tuple[Any, Any]]:
         return [(layer.weight, layer.bias) for layer in layers]
@@ -49,7 +49,7 @@ def layers_of(theirs: Any) -> dict[str, list[tuple[Any, Any]]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("style", ["article", "best"])
-def test_updates_are_those_of_the_agent(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_match_the_agent(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_td7, "COPY_EVERY", COPIES)
     agent, rows, places, sampler, buffer = reference(
         SIZES,
@@ -104,7 +104,7 @@ def test_updates_are_those_of_the_agent(style: str, monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(replay.priorities.numpy(), sampler.priorities(), atol=1e-9)
 
 
-def test_a_batch_is_of_the_rows_that_were_drawn() -> None:
+def test_a_batch_contains_the_sampled_rows() -> None:
     parts = [np.arange(10, dtype=np.float32).reshape(-1, 1) for _ in range(5)]
     for packed in (False, True):
         replay = torch_td7.TorchTD7Replay(parts, packed, seed=0)
