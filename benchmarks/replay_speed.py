@@ -19,10 +19,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def measure_replay(rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measures table G."""
-    contenders = [ours("goals", "replay", "goals")]
+    contenders = [ours("goals", "replay_loops", "goals")]
     for what in ("updates", "steps"):
         contenders += [
-            ours(f"{what}, {name}", "replay", what, given) for name, given in OPTIONS.items()
+            ours(f"{what}, {name}", "replay_loops", what, given) for name, given in OPTIONS.items()
         ]
     return {"runs": in_turns(contenders, rounds, say)}
 

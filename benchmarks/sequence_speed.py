@@ -31,7 +31,7 @@ _MODES = {"xla": 50, "graph": 50, "eager": 1}  # updates per call
 
 def measure_sequences(python: Path, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measures table F; `python` is the peers' interpreter."""
-    contenders = [ours("padding", "sequences", "padding")]
+    contenders = [ours("padding", "sequence_loops", "padding")]
     for memory in MEMORIES:
         contenders += [_updates(memory, mode) for mode in _MODES]
         sizes = json.dumps(_THEIRS | {"memory": memory})
@@ -42,7 +42,7 @@ def measure_sequences(python: Path, rounds: int, say: Callable[[str], None]) -> 
 
 def _updates(memory: str, mode: str) -> Contender:
     given = {"memory": memory, "mode": mode, "updates_per_call": _MODES[mode]}
-    return ours(f"{memory}, {mode}", "sequences", "updates", _OURS | given)
+    return ours(f"{memory}, {mode}", "sequence_loops", "updates", _OURS | given)
 
 
 def sequences_table(found: dict[str, Any]) -> list[str]:

@@ -30,15 +30,16 @@ _THEIRS = {
 def measure_td7(python: Path, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Measures table H; `python` is the peers' interpreter."""
     contenders = [
-        ours(f"TD7, K = {count}", "td7", "updates", "td7", str(count)) for count in UPDATES_PER_CALL
+        ours(f"TD7, K = {count}", "td7_loops", "updates", "td7", str(count))
+        for count in UPDATES_PER_CALL
     ]
     contenders += [
         peer(python, name, "torch_td7.py", style, json.dumps(_THEIRS))
         for name, style in _STYLES.items()
     ]
     contenders += [
-        ours(_TD3, "td7", "updates", "td3", "50"),
-        ours(_ACTING, "td7", "acting"),
+        ours(_TD3, "td7_loops", "updates", "td3", "50"),
+        ours(_ACTING, "td7_loops", "acting"),
     ]
     return {"runs": in_turns(contenders, rounds, say)}
 
