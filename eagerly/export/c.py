@@ -36,21 +36,21 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     if isinstance(encoder, EntryEncoders):
         entries = ", ".join(entry.path for entry in encoder.entries)
         return (
-            "C takes observations that are one flat vector; this actor has a layer for each entry "
-            f"of a Dict or Tuple ({entries})"
+            "C supports only flat vector observations; this actor has a separate layer for each "
+            f"entry of a Dict or Tuple ({entries})"
         )
     if isinstance(encoder, MemoryCore):
-        return f"C keeps nothing between calls; this actor has a memory ({encoder.kind})"
+        return f"C exports are stateless; this actor is recurrent ({encoder.kind})"
     if head.choices:
         values = ", ".join(map(str, head.choices))
         return (
-            "C returns continuous actions only; this actor makes choices (numbers of values: "
-            f"{values})"
+            "C supports only continuous actions; this actor has discrete actions (values per "
+            f"choice: {values})"
         )
     if precision == "int8":
         return calibration.refusal(architecture)
     if architecture.quantized:
-        return "this actor is quantised, and C would round it differently in float32"
+        return "this actor is quantized, and C rounds differently in float32"
     return None
 
 
@@ -136,7 +136,7 @@ def compiled(folder: Path, into: Path, *sources: str, flags: tuple[str, ...] = F
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
         raise RuntimeError(
-            f"there is no C compiler {command[0]!r}: install gcc or clang, or name one in CC"
+            f"C compiler {command[0]!r} not found: install gcc or clang, or set CC to a compiler"
         ) from None
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")

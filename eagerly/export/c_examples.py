@@ -101,7 +101,7 @@ def write_examples(
 
 def _misshapen(observations: np.ndarray, actions: np.ndarray) -> ValueError:
     return ValueError(
-        "examples take observations [N, O] and actions [N, C], N > 0; got "
+        "observations must have shape [N, O] and actions [N, C], N > 0; got "
         f"{observations.shape} and {actions.shape}"
     )
 

@@ -30,7 +30,7 @@ def header(architecture: ActorArchitecture, integers: IntegerPlan | None) -> str
     if integers is not None:
         lines += [
             "",
-            "/* A number is scale * (integer - zero point). */",
+            "/* A real value is scale * (integer - zero point). */",
             f"#define POLICY_INPUT_SCALE {source.real(integers.input_scale)}",
             f"#define POLICY_INPUT_ZERO_POINT ({integers.input_zero_point})",
             f"#define POLICY_OUTPUT_SCALE {source.real(TANH_SCALE)}",

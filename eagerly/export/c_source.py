@@ -86,7 +86,7 @@ static void average_l1_norm(float *x, int units)
 
 # In C99, a right shift of a negative number is implementation-defined.
 INTEGER_DENSE = """\
-/* Returns sum * multiplier / 2^shift, rounded once, halves up. */
+/* Returns sum * multiplier / 2^shift, rounded once, half up. */
 static int64_t scaled(int32_t sum, int32_t multiplier, int shift)
 {
     const int64_t product = (int64_t)sum * multiplier + ((int64_t)1 << (shift - 1));
@@ -111,7 +111,7 @@ static void dense(const int8_t *x, int inputs, const int8_t *kernel, const int32
 
 # The first comparisons limit values to the range of an int and map NaN to the minimum.
 QUANTIZED = """\
-/* Returns the nearest integer on the grid of the inputs; halves go to even. */
+/* Rounds to the nearest integer on the input grid, half to even. */
 static int8_t quantized(float x)
 {
     float steps = x / POLICY_INPUT_SCALE;
@@ -141,7 +141,7 @@ extern "C" {{
 {units}
 {network};
 
-/* Maps an observation to an action, both in the units of the environment. */
+/* Maps an observation to an action, both in the environment's units. */
 {act};
 
 #ifdef __cplusplus
@@ -152,13 +152,13 @@ extern "C" {{
 """
 
 EXAMPLES = """\
-/* Replays examples of the policy; exits with 1 if policy.c gives other actions. */
+/* Replays examples of the policy; exits with 1 if policy.c returns different actions. */
 #include <stdio.h>
 
 #include "policy.h"
 
 #if POLICY_OBSERVATION_SIZE != OBSERVATIONS || POLICY_ACTION_SIZE != ACTIONS
-#error "these examples are of a policy with other sizes"
+#error "examples.c was generated for a policy with different sizes"
 #endif
 
 PARTS
@@ -172,7 +172,7 @@ CALLS
 
 # Comparisons are negated so that a NaN counts as different.
 REPLAY_ACTIONS = """\
-/* Returns how many rows of policy_act differ by more than the tolerance. */
+/* Returns the number of policy_act rows that differ by more than the tolerance. */
 static int replay_actions(void)
 {
     double largest = 0.0;
@@ -192,13 +192,13 @@ static int replay_actions(void)
         }
         wrong += differs;
     }
-    printf("%d of %d rows differ, the largest difference is %g\\n", wrong, row, largest);
+    printf("%d of %d rows differ, largest difference %g\\n", wrong, row, largest);
     return wrong;
 }
 """
 
 REPLAY_INTEGERS = """\
-/* Returns how many rows of policy_network differ at all. */
+/* Returns the number of policy_network rows that differ at all. */
 static int replay_integers(void)
 {
     int row, wrong = 0;
@@ -211,7 +211,7 @@ static int replay_integers(void)
                 differs = 1;
         wrong += differs;
     }
-    printf("%d of %d rows of integers differ\\n", wrong, row);
+    printf("%d of %d integer rows differ\\n", wrong, row);
     return wrong;
 }
 """
@@ -232,7 +232,7 @@ def real(value: float | np.floating) -> str:
     with np.errstate(over="ignore"):
         number = np.float32(value)
     if not np.isfinite(number):
-        raise ValueError(f"C takes finite float32 numbers; got {value}")
+        raise ValueError(f"exported numbers must be finite in float32; got {value}")
     return f"{number!s}f"
 
 

@@ -42,16 +42,16 @@ from eagerly.policies.ranges import RangeRecorder, measured_ranges
 def refusal(architecture: ActorArchitecture) -> str | None:
     """Returns why an actor cannot be quantized to int8, or None if it can."""
     if isinstance(architecture.encoder, StateEmbedding):
-        found = "an embedding of the state"
+        found = "a state embedding"
     elif architecture.encoder is not None:
-        found = "encoders or a memory"
+        found = "encoders or a recurrent core"
     elif architecture.layer_norm:
-        found = "layer normalisation"
+        found = "layer normalization"
     elif architecture.activation != "relu":
-        found = f"{architecture.activation} as its activation"
+        found = f"{architecture.activation} activations"
     else:
         return None
-    return f"an actor with {found} cannot be quantised to int8: only an MLP of relu layers can"
+    return f"an actor with {found} cannot be quantized to int8: only relu MLPs can"
 
 
 def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
@@ -75,7 +75,7 @@ def calibrated(network: ActorNetwork, rows: np.ndarray) -> ActorNetwork:
     rows = np.asarray(rows, np.float32)
     if rows.ndim != 2 or not len(rows) or rows.shape[1] != network.architecture.visible:
         expected = f"[N, {network.architecture.visible}]"
-        raise ValueError(f"rows must have shape {expected}, at least one; got {rows.shape}")
+        raise ValueError(f"rows must have shape {expected}, N > 0; got {rows.shape}")
     if not np.isfinite(rows).all():
         raise ValueError(
             "rows must be finite; got NaN or infinity: calibrate on other observations"

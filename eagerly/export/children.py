@@ -88,10 +88,10 @@ def in_child(what: str, task: Callable[..., Any], *args: Any, processor_alone: b
 
 def _death(code: int) -> str:
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with code {code}"
     with suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
 
 
 def _framed(content: bytes) -> bytes:

@@ -110,11 +110,13 @@ def export_policy(
     """
     kind, out = format_of(format, precision), Path(out)
     if os.path.lexists(out):
-        raise RunError(f"{out} exists already: choose another --out, or remove it")
+        raise RunError(f"{out} already exists: choose another --out, or remove it")
     kind.check_installed()
     agent = None if isinstance(source, str | Path) else source
     if agent and which:
-        raise RunError(f"which is for the policies of a run; got {which!r} for an agent")
+        raise RunError(
+            f"which selects a policy of a run and must be None for an agent; got {which!r}"
+        )
     if isinstance(source, str | Path):
         run = open_run(Path(source), None, settings, trust=trust)
     else:
@@ -151,8 +153,8 @@ def _run_of(agent: Agent, settings: Mapping[str, Any]) -> Run:
     """
     if not settings.get("env"):
         raise RunError(
-            "to export an agent, give its environment: export_policy(agent, env=..., ...) with an "
-            "id, a class or a function. Episodes in it give the examples of the export"
+            "exporting an agent requires its environment, which is played to collect examples: "
+            "call export_policy(agent, env=..., ...) with an id, a class or a function"
         )
     try:
         config = RunConfig(**{"seed": agent.seed, **settings})
@@ -165,8 +167,8 @@ def _check_built_in(run: Run) -> None:
     config = run.agent_config
     if run.agent_module is not None or config.actor or config.models:
         raise RunError(
-            "only built-in actors can be exported; models and agents of your own act through "
-            "TensorFlow: export yours with Keras, model.export(folder)"
+            "only built-in actors can be exported; custom models and agents run in TensorFlow: "
+            "export them with Keras, model.export(folder)"
         )
 
 
@@ -177,7 +179,7 @@ def _network(policy: Policy, kind: Format, format: str, precision: str) -> Actor
         RunError: If the actor is not built in, or the format does not support it.
     """
     if not isinstance(policy.actor, NumpyActor | NumpyMemoryActor):
-        raise RunError(f"only built-in actors can be exported; this is a {type(policy.actor)}")
+        raise RunError(f"only built-in actors can be exported; got {type(policy.actor)}")
     network = policy.actor.network
     if reason := kind.refusal(network.architecture, precision):
         raise RunError(reason)
@@ -228,7 +230,7 @@ def _write_files(
     scores, memory = score_steps(actor, actions, steps)
     arrays = example_arrays(steps, scores, memory, observations, actions)
     more = {"low": low, "high": high, "banner": _banner(plan)}
-    _log.info("converting to %s, %s", plan.kind.title, plan.precision)
+    _log.info("converting to %s in %s", plan.kind.title, plan.precision)
     asked = (plan.kind.module, network, plan.precision, folder, more)
     model = in_child("the conversion", _convert, *asked, processor_alone=True)
     model = {"format": plan.format, "precision": plan.precision, **model}

@@ -62,13 +62,13 @@ class Format:
         ]
         if missing:
             raise RunError(
-                f"an export to {self.title} needs {', '.join(missing)}: "
+                f"an export to {self.title} requires {', '.join(missing)}: "
                 "pip install 'eagerly[export]'"
             )
         if self.compiles and shutil.which(compiler()[0]) is None:
             raise RunError(
-                f"an export to {self.title} is compiled to be checked, and there is no C compiler "
-                f"{compiler()[0]!r}: install gcc or clang, or name one in CC"
+                f"an export to {self.title} requires a C compiler for its checks, and "
+                f"{compiler()[0]!r} was not found: install gcc or clang, or set CC to a compiler"
             )
 
 

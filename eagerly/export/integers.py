@@ -103,7 +103,7 @@ def multipliers(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def no_ranges() -> ValueError:
     """Returns the error for a network that is not quantized."""
-    return ValueError("the network has no ranges of activations: calibrate or train it for int8")
+    return ValueError("the network has no activation ranges: calibrate or train it for int8")
 
 
 def plan(network: ActorNetwork) -> IntegerPlan:

@@ -34,7 +34,7 @@ def refusal(architecture: ActorArchitecture, precision: str) -> str | None:
     if precision == "int8":
         return calibration.refusal(architecture)
     if architecture.quantized:
-        return f"this actor is quantised, and LiteRT would round it differently in {precision}"
+        return f"this actor is quantized, and LiteRT rounds differently in {precision}"
     return None
 
 
@@ -59,7 +59,7 @@ def convert(network: ActorNetwork, precision: str, folder: Path, **more: Any) ->
     if reason := refusal(network.architecture, precision):
         raise ValueError(reason)
     if precision == "int8" and not network.architecture.quantized:
-        raise ValueError("an int8 file needs a quantised actor: calibrate it first")
+        raise ValueError("an int8 file requires a quantized actor: calibrate it first")
     network = in_float32(network)
     if precision == "int8":
         data = with_integers(network, _converted(convertible(network), precision))

@@ -1,4 +1,4 @@
-"""Makes the integers in an int8 LiteRT file match `policies.integer_grids`.
+"""Ensures that the integers in an int8 LiteRT file match `policies.integer_grids`.
 
 The converter derives the same activation grids as we do, which is checked here. For a column of
 zeros it chooses a different scale. A bias of millions of steps becomes a different integer, because
@@ -44,8 +44,8 @@ def convertible(network: ActorNetwork) -> ActorNetwork:
     ):
         if max(high, 0.0) - min(low, 0.0) <= NARROWEST:
             raise ValueError(
-                f"LiteRT cannot hold the range of {name}, {low:g} to {high:g}: it must be wider "
-                f"than {NARROWEST:g}; choose another format, or train again"
+                f"LiteRT cannot represent the range of {name}, {low:g} to {high:g}: it must be "
+                f"wider than {NARROWEST:g}; choose another format, or train again"
             )
     weights = dict(network.weights)
     for name, limits in zip([*names, "action"], network.ranges, strict=False):
@@ -202,7 +202,7 @@ class _Graph:
         code = None if operator is None else self.model.operatorCodes[operator.opcodeIndex]
         expected = getattr(BuiltinOperator, kind)
         if code is None or max(code.builtinCode, code.deprecatedBuiltinCode) != expected:
-            raise ValueError(f"the LiteRT converter made another operator than {kind}")
+            raise ValueError(f"the LiteRT converter did not produce the operator {kind}")
         return operator
 
     def _same_grid(self, name: str, index: int, limits: tuple[float, float]) -> None:

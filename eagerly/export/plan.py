@@ -85,7 +85,7 @@ class ExportPlan:
         except RunError as error:  # the policy is usable without its replay buffer
             rows, why = np.zeros((0, self.policy.observation_size), np.float32), str(error)
         if not len(rows):
-            _log.warning("%s: all examples are observations of the policy's own episodes", why)
+            _log.warning("%s: all examples come from episodes of the policy", why)
         return rows
 
     def find_environment(self, replayed: np.ndarray) -> EnvironmentMaker | None:
@@ -119,8 +119,8 @@ class ExportPlan:
             return without_ties(self.network)
         if not len(replayed):
             raise RunError(
-                "int8 is calibrated on observations of the replay buffer, and there are "
-                "none: train with --quantize int8, or export in float32"
+                "int8 calibration requires observations from a replay buffer; got none: train with "
+                "--quantize int8, or export in float32"
             )
         rows = NumpyActor(self.network).scaled(replayed)
         return without_ties(calibrated(self.network, rows))
@@ -142,7 +142,7 @@ class ExportPlan:
         rows = spread(replayed, COUNT // 2)
         min_steps = MIN_STEPS if policy.remembers else COUNT - len(rows)
         seeds = evaluation_seeds(self.run.config.evaluation_seed, max_seeds(self.episodes))
-        with open_environment(make, self.run, "the episodes of the policy") as env:
+        with open_environment(make, self.run, "while playing episodes with the policy") as env:
             layout = layout_in(env, self.run, layout)
             limit = self.run.config.evaluation_steps_limit
             steps, evaluation = play_episodes(

@@ -33,7 +33,7 @@ def open_environment(
     Args:
         make: The environment factory.
         run: The run.
-        doing: Its purpose, for messages.
+        doing: Its purpose, for messages such as "stopped while playing episodes".
 
     Raises:
         RunError: If the environment cannot be created, raises an exception, or returns data that
@@ -44,7 +44,7 @@ def open_environment(
         timeout = run.config.environment_timeout_seconds
         watchdog = Watchdog(timeout, lambda: doing, "Nothing was exported.")
         stack.callback(watchdog.close)
-        with watchdog.calling(f"making {name}"):
+        with watchdog.calling(f"creating {name}"):
             made = make()
         observations, _ = run.agent_config.spaces(made.observation_space, made.action_space)
         env = GuardedEnvironment(made, name, watchdog, observations)
@@ -60,7 +60,7 @@ def _errors_in_one_line(name: str, run: Run) -> Iterator[None]:
     shows = ""
     if not name.startswith(FACTORY):
         shows = f"; `eagerly evaluate {run.path}` shows where it fails"
-    advice = f"Nothing was exported: correct the environment first{shows}"
+    advice = f"Nothing was exported: fix the environment first{shows}"
     try:
         yield
     except RunError as error:

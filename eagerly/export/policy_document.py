@@ -155,7 +155,7 @@ scores = policy.scores(observation)  # actions in [-1, 1], then log-probabilitie
     True: """\
 act = policy.begin_episode()  # for each episode
 action = act(observation)  # in the environment's units
-action = act(observation, reward)  # after each step: the reward of the action before""",
+action = act(observation, reward)  # after each step, with its reward""",
 }
 
 
@@ -171,7 +171,7 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
     observation = about["observation"]
     call = f"{_import_of(name)}\n{_CALLS[about['memory'] is not None]}"
     if observation["masked"]:
-        call += '\n# where not every choice is valid: action_mask=info["action_mask"]'
+        call += '\n# to mask invalid actions, also pass action_mask=info["action_mask"]'
     parts = [
         f"# {_plain(run['agent'].upper())} on {_code(run['env'])}",
         f"The {run['which']} policy with seed {run['seed']}{after(run['steps'])}, "
@@ -181,7 +181,7 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
         f"- Observations: {_code(about['words']['observation'])}",
         f"- Actions: {_code(about['words']['action'])}",
         _network_line(about, network),
-        "## How to call it",
+        "## Usage",
         f"In Python, with NumPy and {kind.to_act}:",
         f"```python\n{call}\n```",
     ]
@@ -191,18 +191,18 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
             "function. `examples.c` replays examples and fails if one differs."
         )
     parts += [
-        "`python runner.py` replays the examples and fails if a difference is larger than "
-        "`policy.json` allows.",
-        "## Measured when it was exported",
+        "`python runner.py` replays the examples and fails if a difference exceeds the tolerances "
+        "in `policy.json`.",
+        "## Measurements at export",
         *_measured(about),
         "## Limits",
-        "- The policy was trained in this one environment and may fail in any other. It does not "
-        "know what is unsafe: limit your hardware independently of it.",
-        "- Observations must have the units and the order of the environment. Differences were "
-        f"measured on {about['measured']['examples']} observations; on others they may be larger.",
+        "- The policy was trained only in this environment and may fail in any other. It has no "
+        "notion of safety: enforce the limits of your hardware independently.",
+        "- Observations must have the environment's units and order. Differences were measured on "
+        f"{about['measured']['examples']} observations and may be larger on others.",
     ]
     if about["model"]["precision"] == "int8":
-        parts[-1] += " Values outside the range of those seen in training are clipped."
+        parts[-1] += " Values outside the range seen in training are clipped."
     elif about["normalization"] is not None:
         clip = about["normalization"]["clip"]
         parts[-1] += f" Values are clipped at {clip:g} standard deviations from the mean."
@@ -249,16 +249,16 @@ def _network_line(about: Mapping[str, Any], network: Mapping[str, Any]) -> str:
     layers = " and ".join(map(str, network["hidden_sizes"]))
     line = f"- Network: hidden layers of {layers} units, {network['activation']}"
     if network["layer_norm"]:
-        line += ", normalised"
+        line += ", layer normalization"
     if about["memory"] is not None:
-        line += f", behind a memory ({about['memory']['kind']})"
+        line += f", after a recurrent core ({about['memory']['kind']})"
     if (embedding := network["embedding"]) is not None:
         line += (
-            f", behind an embedding of the state ({embedding['units']} units) and linear features "
-            f"of it ({embedding['features']})"
+            f", after a state embedding ({embedding['units']} units) and linear state features "
+            f"({embedding['features']})"
         )
     if about["normalization"] is not None:
-        line += "; observations are normalised first, with mean and scale of policy.json"
+        line += "; observations are first normalized with the mean and scale in policy.json"
     return f"{line}; {network['parameters']:,} parameters"
 
 
@@ -270,12 +270,12 @@ def _measured(about: Mapping[str, Any]) -> list[str]:
 
     lines = [
         f"- Differences from the network in NumPy on {measured['examples']} examples, as fractions "
-        "of the span between the bounds of actions (choices: the fraction that differs): "
+        "of the span between action bounds (for choices, the fraction that differs): "
         f"{listed(measured['differences'])}"
     ]
     if measured["differences_to_policy"] is not None:
         lines.append(
-            "- Differences from the policy that `load_policy` returns: "
+            "- Differences from the policy returned by `load_policy`: "
             f"{listed(measured['differences_to_policy'])}"
         )
     if measured["returns"] is not None:
@@ -286,7 +286,7 @@ def _measured(about: Mapping[str, Any]) -> list[str]:
         exported, before = both
         count = len(measured["returns"]["exported"]["returns"])
         lines.append(
-            f"- Return over {count} episodes with the run's evaluation seeds: {exported}; with the "
-            f"policy before the export, in the same episodes: {before}"
+            f"- Return over {count} episodes with the run's evaluation seeds: {exported}; original "
+            f"policy in the same episodes: {before}"
         )
     return lines

@@ -172,22 +172,22 @@ class Policy:
             FloatingPointError: If an input contains NaN, or a score is not finite.
         """
         if not self.remembers:
-            raise ValueError("this policy has no memory: call policy(observation)")
+            raise ValueError("this policy is not recurrent: call policy(observation)")
         rows, single = self._rows(observation, action_mask)
         if not single:
-            raise ValueError(f"observation must be a single one; got a batch of {len(rows)}")
+            raise ValueError(f"observation must not be a batch; got {len(rows)} observations")
         shapes = [part.shape for part in self.initial_state()]
         parts = [_floats(part) for part in state]
         if [part is not None and part.shape for part in parts] != shapes:
             raise ValueError(
-                f"state must have parts of the shapes {shapes}, as initial_state() or the step "
-                f"before returned them; got {', '.join(map(_described, state)) or 'none'}"
+                f"state must have parts of shapes {shapes}, as returned by initial_state() or the "
+                f"previous step; got {', '.join(map(_described, state)) or 'none'}"
             )
         before = _floats(previous_action)
         if before is None or before.shape != (self.action_size,):
             raise ValueError(
-                f"previous_action must have shape ({self.action_size},), as policy.decide(scores) "
-                f"returns it; got {_described(previous_action)}"
+                f"previous_action must have shape ({self.action_size},), as returned by "
+                f"policy.decide(scores); got {_described(previous_action)}"
             )
         scores, after = self._remembered(rows[0], before, previous_reward, parts)
         action = self._unflatten(self.decide(scores[np.newaxis]), single)
@@ -240,7 +240,7 @@ class Policy:
             for entry, part in zip(self._entries, parts):  # noqa: B905
                 if part.shape[:-1] != lead:
                     raise ValueError(
-                        f"observation{_at(entry['path'])} must have as many rows as the first "
+                        f"observation{_at(entry['path'])} must have the batch shape of the first "
                         f"entry, {lead}; got {part.shape[:-1]}"
                     )
                 rows[..., entry["start"] : entry["stop"]] = part
@@ -265,7 +265,7 @@ class Policy:
         lead = max((part.shape[:-1] for _, part in parts), key=len)
         for path, part in parts:
             if part.shape[:-1] not in ((), lead):
-                raise ValueError(f"{path} must have as many rows as the others, {lead}")
+                raise ValueError(f"{path} must have the batch shape of the other masks, {lead}")
             if not part.any(axis=-1).all():
                 raise ValueError(f"{path} leaves no valid action: {part.astype(int).tolist()}")
         columns = [np.broadcast_to(part, (*lead, part.shape[-1])) for _, part in parts]
@@ -277,7 +277,7 @@ class Policy:
         rows = [] if alone else [self._mask(one) for one in masks]
         if not rows or any(row.shape != rows[0].shape for row in rows):
             raise ValueError(
-                "action_mask must be one mask, or a list with a mask for each observation; got "
+                "action_mask must be one mask, or a list with one mask per observation; got "
                 f"{_described(masks)}"
             )
         return np.stack(rows)
@@ -285,7 +285,7 @@ class Policy:
     def _scores(self, rows: np.ndarray) -> np.ndarray:
         if self.remembers:
             raise ValueError(
-                "this policy has a memory: begin an episode with act = policy.begin_episode(), "
+                "this policy is recurrent: start an episode with act = policy.begin_episode(), "
                 "then call act(observation), and act(observation, reward) after each step"
             )
         if len(rows) == 1:
@@ -323,8 +323,8 @@ class Policy:
                 self._thread = get_ident()
         if self._thread != get_ident():
             raise RuntimeError(
-                "this policy belongs to another thread, the first that called it, since a runtime "
-                f"serves one thread: make another Policy({str(self.folder)!r}) in this one"
+                "this policy is bound to the first thread that called it, because a runtime serves "
+                f"one thread: create another Policy({str(self.folder)!r}) in this thread"
             )
 
     def _run(self, given: list[np.ndarray]) -> list[np.ndarray]:
@@ -368,7 +368,9 @@ class Policy:
         for spec, part in zip(self._inputs[1:], remembered):  # noqa: B905
             if not np.isfinite(part).all():
                 raise FloatingPointError(f"{spec['name']} must be finite; got {part[0]}")
-        raise FloatingPointError(f"scores became {scores.tolist()} for {row}")
+        raise FloatingPointError(
+            f"scores must be finite; got {scores.tolist()} for observation {row}"
+        )
 
     # --- from scores to actions ---------------------------------------------------------------
 
@@ -520,13 +522,13 @@ class Episode:
             return policy(observation, action_mask)
         if (self._done is None) != (reward is None):
             raise ValueError(
-                "reward belongs to observations after the first one"
+                "reward must be None for the first observation of an episode"
                 if self._done is None
-                else "reward is missing: pass that of the action before, act(observation, reward)"
+                else "reward is missing: call act(observation, reward) with the previous reward"
             )
         rows, single = policy._rows(observation, action_mask)
         if not single:
-            raise ValueError(f"observation must be a single one; got a batch of {len(rows)}")
+            raise ValueError(f"observation must not be a batch; got {len(rows)} observations")
         before = np.zeros(policy.action_size, np.float32) if self._done is None else self._done
         scores, self._state = policy._remembered(
             rows[0], before, 0.0 if reward is None else reward, self._state
@@ -554,7 +556,7 @@ def _document(folder: Path) -> dict[str, Any]:
     path = folder / "policy.json"
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no {path}: give the folder of an export, which has policy.json in it"
+            f"{path} not found: pass the folder of an export, which contains policy.json"
         )
     try:
         document = json.loads(path.read_bytes())
@@ -565,17 +567,17 @@ def _document(folder: Path) -> dict[str, Any]:
     if document.get("format") != FORMAT:
         raise ValueError(
             f"{path} has format {document.get('format')!r}; this runner reads {FORMAT}: use the "
-            "runner.py beside it"
+            "runner.py in the same folder"
         )
     seal = document.pop("sha256", None)
     if seal != hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest():
-        raise ValueError(f"{path} is not as it was exported: export again")
+        raise ValueError(f"{path} has changed since the export: export again")
     if missing := _missing(document):
         raise ValueError(f"{path} lacks {', '.join(missing)}: export again")
     if document["model"]["format"] not in _RUNTIMES:
         raise ValueError(
-            f"{path} is of a model in {document['model']['format']!r}; this runner runs "
-            f"{', '.join(_RUNTIMES)}: use the runner.py beside it"
+            f"{path} has a model of format {document['model']['format']!r}; this runner supports "
+            f"{', '.join(_RUNTIMES)}: use the runner.py in the same folder"
         )
     return document
 
@@ -606,15 +608,15 @@ def check_files(folder: Path, about: dict[str, Any], names: Any = None) -> None:
     for name in about["files"] if names is None else names:
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ValueError(f"policy.json names {name!r}, which is outside of its folder")
+            raise ValueError(f"policy.json lists {name!r}, which is outside its folder")
         if not path.is_file():
             raise ValueError(
-                f"{path} is missing, and policy.json lists it: copy the whole folder again"
+                f"{path} is missing but listed in policy.json: copy the whole folder again"
             )
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         if digest != about["files"].get(name, {}).get("sha256"):
             raise ValueError(
-                f"{path} is not as it was exported (its checksum differs from that in "
+                f"{path} has changed since the export (its checksum differs from that in "
                 "policy.json): export again"
             )
 
@@ -685,10 +687,13 @@ def _values(space: dict[str, Any], observation: Any, path: str, ignored: Any) ->
         keys = set(observation) if hasattr(observation, "keys") else None
         if keys is None or not kept.keys() <= keys <= set(names):
             got = type(observation) if keys is None else list(observation)
-            raise ValueError(f"observation{_at(path)} must be a dictionary of {names}; got {got}")
+            raise ValueError(
+                f"observation{_at(path)} must be a dictionary with keys {names}; got {got}"
+            )
     elif not isinstance(observation, (tuple, list)) or len(observation) != len(names):
         raise ValueError(
-            f"observation{_at(path)} must be a tuple of {len(names)}; got {type(observation)}"
+            f"observation{_at(path)} must be a tuple of length {len(names)}; got "
+            f"{type(observation)}"
         )
     for key, part in inner:
         if key in kept:
@@ -703,15 +708,15 @@ def _numbers(entry: dict[str, Any], value: Any) -> np.ndarray:
     if array.shape != (*lead, *shape) or len(lead) > 1:
         raise ValueError(f"observation{at} must have shape {shape}; got {_described(value)}")
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(f"observation{at} must be of dtype {dtype}; got {array.dtype}")
+        raise ValueError(f"observation{at} must have dtype {dtype}; got {array.dtype}")
     if entry["kind"] != "choice":
         return array.reshape((*lead, entry["stop"] - entry["start"]))
     sizes, firsts = np.array(entry["sizes"]), np.array(entry["firsts"])
     indices = array.reshape((*lead, len(sizes))).astype(np.int64) - firsts
     if ((indices < 0) | (indices >= sizes)).any():
         raise ValueError(
-            f"observation{at} must be in its space, of {sizes.tolist()} values from "
-            f"{firsts.tolist()} on; got {array.tolist()}"
+            f"observation{at} must be in its space, with {sizes.tolist()} values starting at "
+            f"{firsts.tolist()}; got {array.tolist()}"
         )
     hot = np.zeros((*lead, int(sizes.sum())), np.float32)
     np.put_along_axis(hot, indices + np.cumsum([0, *sizes[:-1]]), 1.0, axis=-1)
@@ -737,7 +742,7 @@ def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
         given = None
     if "Box" in space:
         if given is not None:
-            raise ValueError(f"{path} must be None: a Box has no choices; got {given}")
+            raise ValueError(f"{path} must be None for a Box, which has no choices; got {given}")
         return
     shape, _, sizes = _leaf(space)
     if given is None:
@@ -752,15 +757,17 @@ def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
         if asked.shape != (*lead, *shape) or len(lead) > 1:
             raise ValueError(f"{path} must have shape {shape}; got {_described(given)}")
         if not np.isin(asked, (0, 1, 2)).all():
-            raise ValueError(f"{path} must hold 0, 1 and 2 alone; got {asked.tolist()}")
+            raise ValueError(f"{path} must contain only 0, 1 and 2; got {asked.tolist()}")
         bits = np.moveaxis(asked.reshape((*lead, -1)), -1, 0)
         given = tuple(np.stack([part != 1, part != 0], axis=-1) for part in bits)
     elif len(shape) != 1:
-        raise ValueError(f"{path}: masks are for a MultiDiscrete of one axis; got shape {shape}")
+        raise ValueError(
+            f"{path}: only a MultiDiscrete with one axis can be masked; got shape {shape}"
+        )
     if not isinstance(given, tuple) or len(given) != len(sizes):
         raise ValueError(
-            f"{path} must be a tuple of {len(sizes)} masks; got {_described(given)} (a list is for "
-            "a batch: one mask for each observation)"
+            f"{path} must be a tuple of {len(sizes)} masks; got {_described(given)} (a list is "
+            "a batch, with one mask per observation)"
         )
     for index, (part, size) in enumerate(zip(given, sizes)):  # noqa: B905
         at = path if "Discrete" in space else f"{path}[{index}]"
@@ -768,7 +775,7 @@ def _masks(space: dict[str, Any], given: Any, path: str) -> Any:
         if array.ndim not in (1, 2) or array.shape[-1] != size:
             raise ValueError(f"{at} must have shape ({size},); got {_described(part)}")
         if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
-            raise ValueError(f"{at} must hold 0 and 1 alone; got {array.tolist()}")
+            raise ValueError(f"{at} must contain only 0 and 1; got {array.tolist()}")
         yield at, array == 1
 
 
@@ -881,8 +888,8 @@ class _C:
                 done = subprocess.run(command, capture_output=True, text=True)
             except FileNotFoundError as error:
                 raise ImportError(
-                    f"this policy needs a C compiler, and there is no {words[0]}: install one, or "
-                    "set CC to its name"
+                    f"this policy needs a C compiler, and {words[0]} was not found: install one, "
+                    "or set CC to its name"
                 ) from error
             if done.returncode:
                 raise ValueError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
@@ -1003,7 +1010,7 @@ def differences(
 def violations(measured: dict[str, float], limits: dict[str, float]) -> list[str]:
     """Returns a message for each difference that exceeds its limit or is NaN."""
     return [
-        f"{name} is {measured[name]:.3g}, at most {limit:g} is allowed"
+        f"{name} is {measured[name]:.3g} (limit {limit:g})"
         for name, limit in limits.items()
         if name in measured and not measured[name] <= limit
     ]

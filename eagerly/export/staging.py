@@ -74,7 +74,7 @@ def replay(folder: Path) -> None:
     command = [sys.executable, "-B", "-P", "runner.py"]
     done = _run("replaying the export", command, cwd=folder, env=on_processor())
     if done.returncode:
-        raise RunError(f"the export cannot be replayed: {done.stderr.strip()[-2000:]}")
+        raise RunError(f"replaying the export failed: {done.stderr.strip()[-2000:]}")
 
 
 def run_examples(folder: Path) -> None:
@@ -90,7 +90,7 @@ def run_examples(folder: Path) -> None:
             raise RunError(str(error)) from error
         done = _run("examples.c", [str(program)])
     if done.returncode:
-        raise RunError(f"examples.c fails: {done.stdout.strip()}")
+        raise RunError(f"examples.c failed: {done.stdout.strip()}")
 
 
 def _run(what: str, command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
@@ -99,7 +99,7 @@ def _run(what: str, command: list[str], **more: Any) -> subprocess.CompletedProc
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS, **more
         )
     except subprocess.TimeoutExpired:
-        raise RunError(f"{what} did not end within {TIMEOUT_SECONDS} seconds") from None
+        raise RunError(f"{what} did not finish within {TIMEOUT_SECONDS} seconds") from None
 
 
 def publish(folder: Path, out: Path) -> None:
@@ -125,7 +125,7 @@ def publish(folder: Path, out: Path) -> None:
 
 
 def _taken(out: Path) -> RunError:
-    return RunError(f"{out} was made by another program meanwhile: choose another --out")
+    return RunError(f"{out} was created by another program in the meantime: choose another --out")
 
 
 def _make_durable(folder: Path) -> None:

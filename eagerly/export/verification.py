@@ -81,7 +81,7 @@ def run_export(
         actions = runner.replay(exported, {name: file[name] for name in file.files})
     evaluation = None
     if make is not None and seeds:
-        with open_environment(make, run, "the episodes of the exported policy") as env:
+        with open_environment(make, run, "while playing episodes with the exported policy") as env:
             limit = run.config.evaluation_steps_limit
             evaluation = run_episodes(_Evaluated(exported, policy), env, seeds, steps_limit=limit)
     return actions, evaluation
@@ -153,7 +153,7 @@ def compare(
 
 def _check(measured: dict[str, float], limits: dict[str, float]) -> None:
     if wrong := violations(measured, limits):
-        raise RunError(f"the export does not act as the policy: {'; '.join(wrong)}")
+        raise RunError(f"the export's actions differ from the policy's: {'; '.join(wrong)}")
 
 
 def _check_rounding(measured: dict[str, float]) -> None:
@@ -161,11 +161,11 @@ def _check_rounding(measured: dict[str, float]) -> None:
     measured.pop("unequal", None)  # true of nearly all outputs
     if wrong := violations(measured, ROUNDING_LIMIT):
         raise RunError(
-            f"too much is lost in 8 bits: {'; '.join(wrong)}. Train with --quantize int8 and "
-            "--normalize-observations, or export in float32"
+            f"int8 rounding changes the actions too much: {'; '.join(wrong)}. Train with "
+            "--quantize int8 and --normalize-observations, or export in float32"
         )
     if unusual := violations(measured, ROUNDING_WARNING):
-        _log.warning("more is lost in 8 bits than usual: %s", "; ".join(unusual))
+        _log.warning("int8 rounding changes the actions more than usual: %s", "; ".join(unusual))
 
 
 def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
@@ -179,7 +179,7 @@ def summary(evaluation: Evaluation | None) -> dict[str, Any] | None:
     returns = [float(value) for value in evaluation.returns]
     mean, deviation = float(np.mean(returns)), float(np.std(returns))
     if not math.isfinite(mean):
-        raise FloatingPointError(f"the returns became {returns}")
+        raise FloatingPointError(f"returns must be finite; got {returns}")
     return {"mean": mean, "std": deviation, "returns": returns}
 
 
@@ -199,5 +199,5 @@ def loss(before: Evaluation, after: Evaluation) -> str | None:
         return None
     return (
         f"the export's return is lower than the policy's: {after.returns.mean():.2f} over {count} "
-        f"episodes, {before.returns.mean():.2f} before"
+        f"episodes instead of {before.returns.mean():.2f}"
     )

@@ -1,4 +1,4 @@
-"""Actors of every kind that can be exported, and what a model file should compute of them."""
+"""Actors of every exportable kind, and the expected outputs of their model files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eagerly.policies.operations import NumpyOperations
 from tests.eagerly.policies.test_numpy_actor import NORMALIZED, TD7, built
 
 Named = dict[str, np.ndarray]
-CONTINUED = 300  # steps with states that are fed back
+CONTINUED = 300  # steps with states fed back
 
 
 def _memory(kind: str, **more: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def network_of(name: str, settings: tuple[tuple[str, Any], ...] | None = None) -
 
 
 def inputs_of(network: ActorNetwork, count: int) -> list[Named]:
-    """Draws what models are given in N steps, `[1, ...]` each, without states."""
+    """Draws model inputs for N steps, `[1, ...]` each, without states."""
     random, drawn = np.random.default_rng(3), []
     for _ in range(count):
         given = {
@@ -65,7 +65,7 @@ def inputs_of(network: ActorNetwork, count: int) -> list[Named]:
 def played(
     network: ActorNetwork, act: Callable[[Named], Named], steps: list[Named]
 ) -> list[np.ndarray]:
-    """Lets a model act, its states fed back; returns each of its outputs, `[N, ...]`."""
+    """Runs a model with its states fed back and returns each output, `[N, ...]`."""
     shapes = inputs(network.architecture)
     state = {
         name: np.zeros((1, *shape), np.float32)
@@ -82,7 +82,7 @@ def played(
 
 
 def in_numpy(network: ActorNetwork) -> Callable[[Named], Named]:
-    """Returns what a model should do."""
+    """Returns the function that a model file should compute."""
     network = in_float32(network)
 
     def act(given: Named) -> Named:

@@ -1,4 +1,4 @@
-"""Tasks for processes of their own, which must not wait for TensorFlow to be imported."""
+"""Tasks for child processes, in a module that does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def _started(child: Path) -> None:
-    """Starts a simulator that keeps every file descriptor."""
+    """Starts a simulator that inherits every file descriptor."""
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     child.write_text(str(subprocess.Popen(command, close_fds=False).pid))
 
@@ -42,7 +42,7 @@ class Fatal:
 
 
 def dying() -> Any:
-    os.write(1, b"what it printed")
+    os.write(1, b"output of the child")
     return [np.zeros(100_000), Fatal()]
 
 
@@ -62,7 +62,7 @@ def reading() -> str:
 
 
 def waiting(processes: str) -> None:
-    """Writes its number, and that of a simulator that it started, and goes on for long."""
+    """Writes its process id and that of a simulator that it started, then sleeps."""
     simulator = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(f"{processes}.tmp").write_text(f"{os.getpid()} {simulator.pid}")
     os.replace(f"{processes}.tmp", processes)

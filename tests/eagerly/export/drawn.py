@@ -1,4 +1,4 @@
-"""Actors with drawn weights, and quantised ones with the ranges that rows give them."""
+"""Actors with random weights, optionally quantized with ranges measured on random rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def actor(
     seed: int = 0,
     **more: Any,
 ) -> ActorNetwork:
-    """Makes an actor of drawn weights and moments."""
+    """Creates an actor with random weights and moments."""
     head = head or ActionHead(2)
     architecture = ActorArchitecture(
         observation_size=observation_size,
@@ -52,7 +52,7 @@ def weights(
 
 
 def quantised(network: ActorNetwork, ranges: Ranges | None = None, seed: int = 1) -> ActorNetwork:
-    """Makes a quantised actor of an MLP, with the ranges of normal rows or those given."""
+    """Quantizes an MLP, with the given ranges or those of normally distributed rows."""
     given, head = network.weights, network.architecture.head
     hidden = np.random.default_rng(seed).normal(size=(4000, network.architecture.visible))
     found = [(float(hidden.min()), float(hidden.max()))]
@@ -71,32 +71,32 @@ def quantised(network: ActorNetwork, ranges: Ranges | None = None, seed: int = 1
 
 
 def acting(network: ActorNetwork) -> NumpyActor:
-    """Makes what acts of a network without a memory."""
+    """Returns the NumPy actor of a non-recurrent network."""
     found = numpy_actor(network.architecture, network.weights)
     assert isinstance(found, NumpyActor)
     return found
 
 
 def int8_rows(count: int, size: int, seed: int = 2) -> np.ndarray:
-    """Draws int8 rows `[N, V]`, half of them over everything and half as observations lie."""
+    """Draws int8 rows `[N, V]`, half uniformly and half distributed like observations."""
     random, half = np.random.default_rng(seed), count // 2
     anywhere = random.integers(-128, 128, (half, size))
     usual = np.clip(np.rint(28.0 * random.normal(size=(count - half, size))), -128, 127)
     return np.concatenate([anywhere, usual]).astype(np.int8)
 
 
-# A weight by one step of its grid, a bias by some, a scale by 1 %.
+# A weight changes by one step of its grid, a bias by several, a scale by 1 %.
 MUTATIONS = ("weight", "bias", "unit", "range")
 
 
 def mutated(network: ActorNetwork, what: str, seed: int) -> ActorNetwork:
-    """Returns a quantised MLP in which one drawn number is wrong.
+    """Returns a quantized MLP with one wrong number.
 
     Args:
         network: The network, with at least one hidden layer.
         what: One of `MUTATIONS`: a weight by one step, a bias by 64 steps, the scale of one unit's
             weights by 1 %, or that of a hidden layer's outputs.
-        seed: Draws which.
+        seed: Selects the number.
     """
     random, weights = np.random.default_rng(seed), dict(network.weights)
     hidden = len(network.architecture.hidden_sizes)

@@ -1,4 +1,4 @@
-"""A converter to C that does what FAULT says, in the process in which it converts."""
+"""A C converter with the fault that the environment variable FAULT names."""
 
 from __future__ import annotations
 

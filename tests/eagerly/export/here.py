@@ -1,4 +1,4 @@
-"""Exports without processes of their own, where those are not what is tested."""
+"""Exports without child processes, for tests that do not need them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eagerly.export.children import in_child
 
 
 def work_here(monkeypatch: pytest.MonkeyPatch, *, but: str = "") -> None:
-    """Lets exports convert, and run what they made, in this process.
+    """Converts and checks exports in this process.
 
     Args:
-        monkeypatch: Undoes it.
-        but: What still gets a process of its own: "the conversion" or "the exported policy".
+        monkeypatch: Restores child processes after the test.
+        but: The task that still runs in a child process: "the conversion" or "the exported policy".
     """
 
     def done(what: str, task: Callable[..., Any], *args: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Built-in actors with random weights, made without TensorFlow, and rows that they are shown."""
+"""Built-in actors with random weights, created without TensorFlow, and random masks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(
     encoder: StateEmbedding | None = None,
     **settings: Any,
 ) -> tuple[Policy, ActorNetwork, tuple[Observations, Actions]]:
-    """A policy with random weights and moments, behind an encoder if it is given one."""
+    """Creates a policy with random weights and moments, optionally with an encoder."""
     config = AgentConfig(hidden_sizes=(16, 12), **settings)
     laid = config.spaces(observation, action)
     architecture = config.actor_architecture(*laid)
@@ -68,7 +68,7 @@ def made(
 
 
 def masks(space: gymnasium.Space, random: np.random.Generator) -> Any:
-    """A mask of an action space, as `info["action_mask"]` holds it."""
+    """Draws a mask of an action space, in the format of `info["action_mask"]`."""
     if isinstance(space, spaces.Dict):
         return {key: masks(inner, random) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -78,7 +78,7 @@ def masks(space: gymnasium.Space, random: np.random.Generator) -> Any:
     if isinstance(space, spaces.MultiBinary):
         return random.integers(0, 3, space.shape).astype(np.int8)
     if len(space.shape) > 1:
-        return None  # Gymnasium has no masks of these
+        return None  # Gymnasium has no masks for these
     sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
     found = [random.integers(0, 2, size).astype(np.int8) for size in sizes]
     for each in found:

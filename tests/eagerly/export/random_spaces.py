@@ -1,4 +1,4 @@
-"""Random spaces, masks as Gymnasium gives them, and observations and masks that do not fit."""
+"""Random spaces, Gymnasium masks, and invalid observations and masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRONG = (None, "text", [], {}, (), [[1], [2, 3]], 1e400, np.zeros((1, 1, 1, 1, 
 
 
 def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasium.Space[Any]:
-    """Draws a space of observations; with a `Text` inside some, which must be left out."""
+    """Draws an observation space. Some contain a `Text`, which must be ignored."""
     kind = random.integers(8 if depth == 3 else 6) if depth else random.integers(4)
     if kind > 3:
         parts = [random_observations(random, depth - 1) for _ in range(random.integers(1, 4))]
@@ -29,14 +29,14 @@ def random_observations(random: np.random.Generator, depth: int = 3) -> gymnasiu
     if kind == 0:
         shape = _SHAPES[random.integers(len(_SHAPES))]
         dtype = _DTYPES[random.integers(len(_DTYPES))]
-        if dtype == np.uint8 and len(shape) > 1:  # an image, which no export takes
+        if dtype == np.uint8 and len(shape) > 1:  # an image, which cannot be exported
             dtype = np.int8
         return spaces.Box(0 if dtype == np.uint8 else -9, 9, shape, dtype)
     return _choices(random, kind)
 
 
 def random_actions(random: np.random.Generator, depth: int = 2) -> gymnasium.Space[Any]:
-    """Draws a space of actions."""
+    """Draws an action space."""
     kind = random.integers(6) if depth else random.integers(4)
     if kind > 3:
         parts = [random_actions(random, depth - 1) for _ in range(random.integers(1, 4))]
@@ -59,7 +59,7 @@ def _choices(random: np.random.Generator, kind: int) -> gymnasium.Space[Any]:
 
 
 def left_out(space: gymnasium.Space[Any], random: np.random.Generator) -> str:
-    """Draws what `ignore_entries` names: every `Text`, and some of the rest, but not all."""
+    """Draws a value of `ignore_entries`: every `Text`, and some but not all of the rest."""
     inside = [(path, leaf) for path, leaf in leaves(space) if path]
     unread = [path for path, leaf in inside if isinstance(leaf, spaces.Text)]
     others = [path for path, leaf in inside if not isinstance(leaf, spaces.Text)]
@@ -68,7 +68,7 @@ def left_out(space: gymnasium.Space[Any], random: np.random.Generator) -> str:
 
 
 def vectorized(masks: list[Any]) -> Any:
-    """Returns masks of N environments as the `infos` of a vector of environments hold them."""
+    """Returns masks of N environments in the format of a vector environment's `infos`."""
     vector, infos = VectorEnv[Any, Any, Any](), dict[str, Any]()
     vector.num_envs = len(masks)
     for index, mask in enumerate(masks):
@@ -77,7 +77,7 @@ def vectorized(masks: list[Any]) -> Any:
 
 
 def misfit(value: Any, random: np.random.Generator) -> Any:
-    """Changes one part of an observation or mask, anywhere in it, so that it rarely fits."""
+    """Changes one random part of an observation or mask, which usually makes it invalid."""
     wrong = _WRONG[random.integers(len(_WRONG))]
     if isinstance(value, dict) and value and random.random() < 0.7:
         key = list(value)[random.integers(len(value))]

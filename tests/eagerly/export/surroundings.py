@@ -1,4 +1,4 @@
-"""An environment that prints, and that fails where a test asks for it."""
+"""An environment that prints, and fails on request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 50.0])
 class Walk(gymnasium.Env):
     """Observes (position, step); reward is the position; ends after 50 steps.
 
-    FAULT says what fails: "make", "reset" or "step", or ends the program, with "exit" before it, or
-    "NaN", which is observed; with " in the child" behind it in no other process than one whose
-    parent has the number PARENT.
+    The environment variable FAULT selects a failure: "make", "reset" or "step" raises an error,
+    "exit make" or "exit step" exits the program, and "NaN" is observed. With the suffix " in the
+    child", only processes fail whose parent has the process id PARENT.
     """
 
     observation_space = gymnasium.spaces.Box(LOW, HIGH, dtype=np.float64)
@@ -30,7 +30,7 @@ class Walk(gymnasium.Env):
         super().reset(seed=seed)
         print("an episode begins")  # noqa: T201
         sys.stdout.flush()
-        os.write(1, b"and compiled code says so, too\n")
+        os.write(1, b"output of compiled code\n")
         self._fail("reset")
         self._position, self._count = float(self.np_random.uniform(-0.5, 0.5)), 0
         return self._observation(), {}
@@ -62,6 +62,6 @@ def make_walk() -> Walk:
 
 
 def register() -> None:
-    """Registers it as Walk-v0."""
+    """Registers the environment as Walk-v0."""
     if "Walk-v0" not in gymnasium.registry:
         gymnasium.register("Walk-v0", entry_point=f"{__name__}:Walk")

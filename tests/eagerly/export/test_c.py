@@ -1,4 +1,4 @@
-"""Policies in C: compiled by the system's compiler, and compared with the actors in NumPy."""
+"""C policies, compiled with the system's compiler, match the NumPy actors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ARM = Entry("robot/arm", "vector", (3,), np.dtype(np.float32), (), (), 0, 3)
 GOAL = Entry("goal", "vector", (2,), np.dtype(np.float32), (), (), 3, 5)
 CAMERA = Entry("", "image", (8, 16), np.dtype(np.uint8), (), (), 0, 128)
 needs_compiler = pytest.mark.skipif(
-    shutil.which(c.compiler()[0]) is None, reason="there is no C compiler"
+    shutil.which(c.compiler()[0]) is None, reason="needs a C compiler"
 )
 
 
@@ -77,7 +77,7 @@ FLOATS: list[dict[str, Any]] = [
 
 @needs_compiler
 @pytest.mark.parametrize("settings", FLOATS, ids=str)
-def test_float32_acts_as_numpy_does(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_float32_matches_numpy(settings: dict[str, Any], tmp_path: Path) -> None:
     network = actor(**settings)
     found, rows = library(network, "float32", tmp_path), observed()
     expected = in_units(acting(network)(rows).astype(np.float64))
@@ -90,11 +90,9 @@ def test_float32_acts_as_numpy_does(settings: dict[str, Any], tmp_path: Path) ->
 
 
 @needs_compiler
-def test_sums_in_four_parts_have_a_smaller_error_than_single_sums(
-    tmp_path: Path,
-) -> None:
+def test_four_partial_sums_are_more_accurate_than_a_single_sum(tmp_path: Path) -> None:
     network = actor((), observation_size=1203, head=ActionHead(6))
-    network.weights["action/kernel"] *= 0.1  # where a tanh does not hide errors
+    network.weights["action/kernel"] *= 0.1  # so that tanh does not hide errors
     rows, ends = observed(100, 1203), -np.ones(6)
     found = library(network, "float32", tmp_path, ends, -ends)
     kernel, bias = (network.weights[f"action/{part}"] for part in ("kernel", "bias"))
@@ -136,8 +134,10 @@ def test_int8_equals_the_integers_for_unusual_ranges(
 
 @needs_compiler
 @pytest.mark.parametrize("normalizes", [False, True])
-def test_int8_rounds_observations_and_returns_units(normalizes: bool, tmp_path: Path) -> None:
-    # The grid of the inputs is that of 1/2, on which quarters are halves.
+def test_int8_rounds_observations_and_returns_environment_units(
+    normalizes: bool, tmp_path: Path
+) -> None:
+    # The input grid has steps of 1/2, so odd multiples of 1/4 are ties.
     ranges = [(-64.0, 63.5), (0.0, 9.0), (0.0, 9.0), (-4.0, 4.0), (-1.0, 1.0)]
     network = quantised(actor(normalized=normalizes), ranges)
     rows = np.arange(-400, 400, dtype=np.float32).reshape(-1, 5) / 4.0
@@ -152,10 +152,10 @@ def test_int8_rounds_observations_and_returns_units(normalizes: bool, tmp_path: 
 
 
 @needs_compiler
-def test_actions_are_within_bounds_that_float32_does_not_have(tmp_path: Path) -> None:
+def test_actions_respect_bounds_that_float32_cannot_represent(tmp_path: Path) -> None:
     low, high = np.array([0.1, -0.7]), np.array([0.2, -0.1])
     network = actor()
-    network.weights["action/kernel"] *= 100.0  # at the ends of the tanh
+    network.weights["action/kernel"] *= 100.0  # saturates the tanh
     acted = answers(library(network, "float32", tmp_path, low, high).policy_act, observed())
     assert (low <= acted.astype(np.float64)).all()
     assert (acted.astype(np.float64) <= high).all()
@@ -164,7 +164,7 @@ def test_actions_are_within_bounds_that_float32_does_not_have(tmp_path: Path) ->
 
 
 @needs_compiler
-def test_a_nan_is_not_hidden(tmp_path: Path) -> None:
+def test_a_nan_propagates_to_the_actions(tmp_path: Path) -> None:
     row = np.float32([[0.0, np.nan, 0.0, 0.0, 0.0]])
     for settings in FLOATS:
         (folder := tmp_path / str(len(list(tmp_path.iterdir())))).mkdir()
@@ -173,7 +173,7 @@ def test_a_nan_is_not_hidden(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_features_that_are_all_zeros_are_not_divided_by_zero(tmp_path: Path) -> None:
+def test_all_zero_features_are_not_divided_by_zero(tmp_path: Path) -> None:
     network = actor(encoder=EMBEDDING)
     for part in DENSE:
         network.weights[f"features/{part}"][:] = 0.0
@@ -182,7 +182,7 @@ def test_features_that_are_all_zeros_are_not_divided_by_zero(tmp_path: Path) -> 
 
 
 @needs_compiler
-def test_numbers_come_back_exactly(tmp_path: Path) -> None:
+def test_numbers_round_trip_exactly(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2**32, 3000, dtype=np.uint32)
     numbers = bits.view(np.float32)
     numbers = np.append(numbers[np.isfinite(numbers)], np.float32([0.0, -0.0, 1e-45, 3.4028235e38]))
@@ -194,14 +194,14 @@ def test_numbers_come_back_exactly(tmp_path: Path) -> None:
 
 
 def undefined(folder: Path, *flags: str) -> set[str]:
-    """Compiles an object file, and returns the names that it leaves open."""
+    """Compiles an object file and returns its undefined symbols."""
     command = [*c.compiler(), "-std=c99", *flags, "-c", "policy.c", "-o", "policy.o"]
     subprocess.run(command, cwd=folder, check=True)
     listed = subprocess.run(["nm", "-u", "policy.o"], cwd=folder, stdout=-1, text=True, check=True)
     return {line.split()[-1] for line in listed.stdout.splitlines() if line}
 
 
-needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="there are no binutils")
+needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
 
 
 @needs_compiler
@@ -219,10 +219,10 @@ def test_only_float32_needs_a_library_and_only_libm(flag: str, tmp_path: Path) -
 
 @needs_compiler
 @needs_nm
-def test_a_policy_of_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None:
+def test_a_policy_with_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None:
     network = actor((64, 64), observation_size=17, head=ActionHead(6), normalized=True)
     c.convert(quantised(network), "int8", tmp_path, low=-np.ones(6), high=np.ones(6))
-    # Tables for unwinding the stack do not go to a microcontroller.
+    # Microcontrollers do not need the tables for stack unwinding.
     undefined(tmp_path, "-Os", "-fno-asynchronous-unwind-tables")
     sizes = subprocess.run(["size", "policy.o"], cwd=tmp_path, stdout=-1, text=True, check=True)
     text, data, bss = map(int, sizes.stdout.splitlines()[1].split()[:3])
@@ -230,7 +230,7 @@ def test_a_policy_of_64_and_64_units_takes_8_kib_in_int8(tmp_path: Path) -> None
     assert bss == 0
 
 
-def test_what_is_written_is_described(tmp_path: Path) -> None:
+def test_convert_describes_its_files_inputs_and_outputs(tmp_path: Path) -> None:
     made = c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH)
     assert made["files"] == ["policy.h", "policy.c"]
     assert all((tmp_path / name).is_file() for name in made["files"])
@@ -246,7 +246,7 @@ def test_what_is_written_is_described(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_a_banner_of_any_text_is_a_comment(tmp_path: Path) -> None:
+def test_any_banner_text_becomes_a_comment(tmp_path: Path) -> None:
     banner = "runs/a*/b/*c\n??/ trigraphs, \\\nlines and ±\n"
     c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH, banner=banner)
     c.compiled(tmp_path, tmp_path / "policy.so", flags=STRICT)
@@ -254,8 +254,8 @@ def test_a_banner_of_any_text_is_a_comment(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
-def test_the_header_serves_c_plus_plus(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_the_header_compiles_as_c_plus_plus(tmp_path: Path) -> None:
     c.convert(quantised(actor()), "int8", tmp_path, low=LOW, high=HIGH)
     text = (
         '#include "policy.h"\n#include "policy.h"\nint main() { return POLICY_ACTION_SIZE - 2; }\n'
@@ -268,34 +268,34 @@ def test_the_header_serves_c_plus_plus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "precision", "message"),
     [
-        ({}, "float16", "c cannot be exported in float16: it can in float32 or int8"),
+        ({}, "float16", "c does not support float16, only float32 or int8"),
         (
             {"encoder": EntryEncoders(entries=(ARM, GOAL), units=4)},
             "float32",
-            r"one flat vector; this actor has a layer for each entry .* \(robot/arm, goal\)$",
+            r"flat vector observations; this .* layer for each entry .* \(robot/arm, goal\)$",
         ),
         (
             {"encoder": EntryEncoders(entries=(CAMERA,), units=4), "observation_size": 128},
             "float32",
-            "an actor that sees images cannot be exported: .* load_policy acts on images",
+            "an actor with image observations cannot be exported: .* load_policy runs such",
         ),
         (
             {"encoder": MemoryCore(kind="gru", units=4)},
             "int8",
-            r"C keeps nothing between calls; this actor has a memory \(gru\)$",
+            r"C exports are stateless; this actor is recurrent \(gru\)$",
         ),
         (
             {"head": ActionHead(0, (3, 2))},
             "int8",
-            r"continuous actions only; this actor makes choices \(numbers of values: 3, 2\)$",
+            r"continuous actions; this actor has discrete actions \(values per choice: 3, 2\)$",
         ),
-        ({"layer_norm": True}, "int8", "an actor with layer normalisation cannot be quantised"),
-        ({"encoder": EMBEDDING}, "int8", "an actor with an embedding of the state cannot be quan"),
-        ({"activation": "elu"}, "int8", "an actor with elu as its activation cannot be quantised"),
-        ({"quantized": True}, "float32", "is quantised, and C would round it differently"),
+        ({"layer_norm": True}, "int8", "an actor with layer normalization cannot be quantized"),
+        ({"encoder": EMBEDDING}, "int8", "an actor with a state embedding cannot be quantized"),
+        ({"activation": "elu"}, "int8", "an actor with elu activations cannot be quantized"),
+        ({"quantized": True}, "float32", "is quantized, and C rounds differently"),
     ],
 )
-def test_what_c_cannot_be_is_refused_in_a_sentence(
+def test_unsupported_actors_raise_errors(
     settings: dict[str, Any], precision: str, message: str, tmp_path: Path
 ) -> None:
     quantizes = settings.pop("quantized", False)
@@ -311,19 +311,21 @@ def test_int8_needs_ranges(tmp_path: Path) -> None:
         c.convert(actor(), "int8", tmp_path, low=LOW, high=HIGH)
 
 
-def test_other_bounds_and_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+def test_wrong_bounds_and_non_finite_weights_raise_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must have shape \(2,\); got \(3,\) and \(2,\)"):
         c.convert(actor(), "float32", tmp_path, low=np.zeros(3), high=HIGH)
     network = actor()
     network.weights["hidden_1/bias"][3] = np.nan
-    with pytest.raises(ValueError, match="finite float32 numbers; got nan"):
+    with pytest.raises(ValueError, match="must be finite in float32; got nan"):
         c.convert(network, "float32", tmp_path, low=LOW, high=HIGH)
-    with pytest.raises(ValueError, match="finite float32 numbers; got 1e\\+200"):
+    with pytest.raises(ValueError, match="must be finite in float32; got 1e\\+200"):
         c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH + 2e200)
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_compiler_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_raises_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -m32")
-    with pytest.raises(RuntimeError, match="no C compiler 'no-such-compiler': install gcc"):
+    with pytest.raises(RuntimeError, match="C compiler 'no-such-compiler' not found: install gcc"):
         c.compiled(tmp_path, tmp_path / "policy.so")

@@ -1,4 +1,4 @@
-"""Programs of examples fail where the code of a policy does something else."""
+"""`examples.c` fails if the exported code behaves differently."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_examples_pass_and_fail_when_a_weight_or_a_bound_changes(
     acted = answers(library(network, precision, tmp_path).policy_act, observed())
     assert write_examples(tmp_path, observed(), acted, 1e-5) == "examples.c"
     done = played(tmp_path)
-    assert done.stdout.startswith("0 of 300 rows differ, the largest difference is 0")
+    assert done.stdout.startswith("0 of 300 rows differ, largest difference 0")
     assert done.returncode == 0
     text = (tmp_path / "policy.c").read_text()
     first = re.compile(r"(hidden_0_kernel\[\d+\] = \{\s+)([-\d.]+)")
@@ -49,11 +49,11 @@ def test_examples_pass_and_fail_when_a_weight_or_a_bound_changes(
     c.convert(network, precision, tmp_path, low=LOW, high=np.array([0.5, 1.51]))
     done = played(tmp_path)
     assert done.returncode == 1
-    assert re.match(r"[1-9]\d+ of 300 rows differ, the largest difference is 0.00", done.stdout)
+    assert re.match(r"[1-9]\d+ of 300 rows differ, largest difference 0.00", done.stdout)
 
 
 @needs_compiler
-def test_examples_take_a_tolerance_for_each_dimension_and_no_nan(tmp_path: Path) -> None:
+def test_tolerances_apply_per_dimension_and_a_nan_fails(tmp_path: Path) -> None:
     acted = answers(library(actor(), "float32", tmp_path).policy_act, observed(10))
     moved = acted + np.float32([0.5, 0.0])
     write_examples(tmp_path, observed(10), moved, np.array([0.6, 1e-6]))
@@ -68,14 +68,16 @@ def test_examples_take_a_tolerance_for_each_dimension_and_no_nan(tmp_path: Path)
 
 
 @needs_compiler
-def test_examples_of_other_sizes_do_not_compile(tmp_path: Path) -> None:
+def test_examples_with_other_sizes_do_not_compile(tmp_path: Path) -> None:
     c.convert(actor(), "float32", tmp_path, low=LOW, high=HIGH)
     write_examples(tmp_path, observed(3, 4), np.zeros((3, 2)), 1e-5)
-    with pytest.raises(RuntimeError, match="examples are of a policy with other sizes"):
+    with pytest.raises(
+        RuntimeError, match=r"examples\.c was generated for a policy with different sizes"
+    ):
         played(tmp_path)
 
 
-def test_examples_without_rows_are_refused(tmp_path: Path) -> None:
+def test_examples_without_rows_raise_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"N > 0; got \(0, 5\) and \(0, 2\)"):
         write_examples(tmp_path, np.zeros((0, 5)), np.zeros((0, 2)), 1e-5)
     with pytest.raises(ValueError, match=r"got \(3, 5\) and \(2, 2\)"):
@@ -84,7 +86,7 @@ def test_examples_without_rows_are_refused(tmp_path: Path) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("normalizes", [False, True])
-def test_integers_fail_when_one_weight_that_matters_is_zero(
+def test_integer_examples_fail_when_one_relevant_weight_is_zero(
     normalizes: bool, tmp_path: Path
 ) -> None:
     network, rows = quantised(actor(normalized=normalizes)), observed()
@@ -93,13 +95,11 @@ def test_integers_fail_when_one_weight_that_matters_is_zero(
     write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)
     done = played(tmp_path)
     assert done.returncode == 0
-    said = (
-        r"0 of 100 rows differ, the largest difference is \S+\n0 of 100 rows of integers differ\n"
-    )
+    said = r"0 of 100 rows differ, largest difference \S+\n0 of 100 integer rows differ\n"
     assert re.fullmatch(said, done.stdout)
     text = (tmp_path / "policy.c").read_text()
     kernel = network.weights["hidden_0/kernel"]
-    unit = int(np.abs(kernel).max(axis=0).argmin())  # not even the one that matters most
+    unit = int(np.abs(kernel).max(axis=0).argmin())  # the unit with the smallest weights
     place = unit * len(kernel) + int(np.abs(kernel[:, unit]).argmax())
     head, numbers = re.search(r"(hidden_0_kernel\[\d+\] = \{)([^}]+)", text).groups()  # type: ignore[union-attr]
     changed = numbers.split(",")
@@ -108,33 +108,31 @@ def test_integers_fail_when_one_weight_that_matters_is_zero(
     (tmp_path / "policy.c").write_text(text.replace(head + numbers, head + ",".join(changed)))
     done = played(tmp_path)
     assert done.returncode == 1
-    assert re.search(r"\n[1-9]\d* of 100 rows of integers differ", done.stdout)
+    assert re.search(r"\n[1-9]\d* of 100 integer rows differ", done.stdout)
 
 
 @needs_compiler
 @pytest.mark.parametrize("what", MUTATIONS)
-def test_examples_of_integers_fail_when_one_number_is_slightly_wrong(
-    what: str, tmp_path: Path
-) -> None:
+def test_integer_examples_fail_when_one_number_is_slightly_wrong(what: str, tmp_path: Path) -> None:
     network, rows = quantised(actor()), observed(1000)
     actions = in_units(acting(network)(rows).astype(np.float64))
     for seed in range(2):
         c.convert(mutated(network, what, seed), "int8", tmp_path, low=LOW, high=HIGH)
         write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)
         done = played(tmp_path, flags=("-std=c99",))
-        assert re.search(r"\n[1-9]\d* of 100 rows of integers differ", done.stdout)
+        assert re.search(r"\n[1-9]\d* of 100 integer rows differ", done.stdout)
         assert done.returncode == 1
 
 
 @needs_compiler
-def test_rows_that_lie_between_two_integers_are_examples_of_integers_alone(tmp_path: Path) -> None:
-    # The grid of the inputs is that of 1/2, on which quarters are halves.
+def test_rows_between_two_integers_are_only_integer_examples(tmp_path: Path) -> None:
+    # The input grid has steps of 1/2, so odd multiples of 1/4 are ties.
     ranges = [(-64.0, 63.5), (0.0, 9.0), (0.0, 9.0), (-4.0, 4.0), (-1.0, 1.0)]
     network, rows = quantised(actor(), ranges), np.full((7, 5), 0.25, np.float32)
     c.convert(network, "int8", tmp_path, low=LOW, high=HIGH)
     rows[:, 0] += np.arange(7, dtype=np.float32) / 2
     write_examples_of(network, tmp_path, rows, np.zeros((7, 2)), LOW, HIGH)
-    assert played(tmp_path).stdout == "0 of 7 rows of integers differ\n"
+    assert played(tmp_path).stdout == "0 of 7 integer rows differ\n"
     rows[5] += np.float32(0.01)
     actions = in_units(acting(network)(rows).astype(np.float64))
     write_examples_of(network, tmp_path, rows, actions, LOW, HIGH)

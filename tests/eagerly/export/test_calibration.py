@@ -1,4 +1,4 @@
-"""Ranges of integers come from what an actor saw, and rescaling it first changes nothing."""
+"""Calibration measures ranges on observations. Rescaling preserves the actor's outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _first_kernel(network: ActorNetwork) -> np.ndarray:
 
 
 def _spread_rows(count: int) -> np.ndarray:
-    """Returns observations `[N, 3]` whose columns are of different sizes."""
+    """Returns observations `[N, 3]` whose columns have different scales."""
     random = np.random.default_rng(6)
     return random.normal(size=(count, 3)) * SCALES + SCALES
 
@@ -34,11 +34,11 @@ def _scaled(network: ActorNetwork, observations: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("settings", [{}, NORMALIZED])
-def test_rescaling_changes_nothing_that_the_actor_computes(settings: dict[str, bool]) -> None:
+def test_rescaling_does_not_change_the_actor_outputs(settings: dict[str, bool]) -> None:
     network = built("box", settings)[0].snapshot().network
     observations = _spread_rows(400)
     if settings:
-        observations /= SCALES  # none of them is cut off by the normalisation
+        observations /= SCALES  # so that normalization clips none
     found, rows = rescaled(network, _scaled(network, observations))
     assert found.architecture.normalized
     np.testing.assert_allclose(rows, _scaled(found, observations), rtol=1e-4, atol=1e-4)
@@ -48,9 +48,7 @@ def test_rescaling_changes_nothing_that_the_actor_computes(settings: dict[str, b
 
 
 @pytest.mark.parametrize(("constant", "change"), [(7.0, 0.0), (0.0, 1e-38), (0.0, 1e-32)])
-def test_every_column_fills_the_grid_and_a_constant_one_is_kept(
-    constant: float, change: float
-) -> None:
+def test_every_column_fills_the_grid_unless_it_is_constant(constant: float, change: float) -> None:
     network = network_of("box")
     observations = _spread_rows(400)
     observations[:, 2] = constant + change * np.sign(observations[:, 2])
@@ -63,8 +61,8 @@ def test_every_column_fills_the_grid_and_a_constant_one_is_kept(
     assert found.ranges[0] == pytest.approx((-1.0, 1.0))
 
 
-def test_int8_of_observations_of_different_sizes_is_close() -> None:
-    """Where one scale for all columns would leave nothing of the smallest."""
+def test_int8_is_accurate_for_observations_of_different_scales() -> None:
+    """A single scale for all columns would round the smallest column to 0."""
     network, observations = network_of("box"), _spread_rows(4000)
     shrunk = _first_kernel(network) / SCALES[:, np.newaxis].astype(np.float32)
     network = ActorNetwork(network.architecture, network.weights | {"hidden_0/kernel": shrunk})
@@ -73,7 +71,7 @@ def test_int8_of_observations_of_different_sizes_is_close() -> None:
     assert np.abs(apart).mean() < 0.01
 
 
-def test_float32_holds_the_moments_of_a_column_far_from_0() -> None:
+def test_float32_moments_are_accurate_for_a_column_far_from_0() -> None:
     network, far = network_of("float64"), np.array([0.0, 0.0, 30_000.3])
     moved = {"hidden_0/bias": network.weights["hidden_0/bias"] - far @ _first_kernel(network)}
     network = ActorNetwork(network.architecture, network.weights | moved)
@@ -82,7 +80,7 @@ def test_float32_holds_the_moments_of_a_column_far_from_0() -> None:
     np.testing.assert_allclose(NumpyActor(found)(rows), NumpyActor(network)(rows), atol=1e-5)
 
 
-def test_masks_keep_their_columns() -> None:
+def test_mask_columns_are_not_rescaled() -> None:
     network = network_of("masked", (("normalize_observations", True),))
     found = calibrated(network, np.random.default_rng(0).normal(size=(50, 3)))
     for part, value in (("mean", 0.0), ("scale", 1.0)):
@@ -90,7 +88,7 @@ def test_masks_keep_their_columns() -> None:
         np.testing.assert_array_equal(columns, np.full(5, value, np.float32))
 
 
-def test_units_that_are_silent_and_rows_that_are_all_zeros_give_ranges() -> None:
+def test_inactive_units_and_all_zero_rows_have_valid_ranges() -> None:
     network = network_of("box")
     silent = {f"hidden_{index}/bias": np.full(units, -9.0) for index, units in ((0, 16), (1, 12))}
     weights = {k: np.float32(silent.get(k, v)) for k, v in network.weights.items()}
@@ -108,7 +106,7 @@ def test_a_float64_actor_becomes_float32() -> None:
 def test_an_actor_without_hidden_layers_is_calibrated() -> None:
     network = actor(())
     rows = np.random.default_rng(0).normal(size=(500, 5)).astype(np.float32)
-    # Its new rows are scaled by moments of its own.
+    # The calibrated actor scales rows with its own moments.
     errors = acting(calibrated(network, rows))(rows) - acting(network)(rows)
     assert np.abs(errors).mean() < 0.01
 
@@ -116,22 +114,22 @@ def test_an_actor_without_hidden_layers_is_calibrated() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.zeros((0, 3)), r"rows must have shape \[N, 3\], at least one; got \(0, 3\)"),
+        (np.zeros((0, 3)), r"rows must have shape \[N, 3\], N > 0; got \(0, 3\)"),
         (np.zeros((5, 4)), r"rows must have shape \[N, 3\]"),
         (np.full((5, 3), np.nan), "rows must be finite"),
     ],
 )
-def test_rows_that_say_nothing_are_refused(rows: np.ndarray, message: str) -> None:
+def test_unusable_rows_raise_errors(rows: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         calibrated(network_of("box"), rows)
 
 
-def test_actors_that_integers_cannot_hold_are_refused() -> None:
-    with pytest.raises(ValueError, match="an actor with encoders or a memory cannot"):
+def test_actors_that_cannot_be_quantized_raise_errors() -> None:
+    with pytest.raises(ValueError, match="an actor with encoders or a recurrent core cannot"):
         calibrated(network_of("gru"), np.zeros((5, 3)))
-    with pytest.raises(ValueError, match="an actor with an embedding of the state cannot"):
+    with pytest.raises(ValueError, match="an actor with a state embedding cannot"):
         calibrated(actor(encoder=EMBEDDING), np.zeros((5, 5)))
-    assert "layer normalisation" in (
+    assert "layer normalization" in (
         calibration.refusal(network_of("layer norm").architecture) or ""
     )
     assert "leaky_relu" in (calibration.refusal(network_of("mixed").architecture) or "")

@@ -1,4 +1,4 @@
-"""Acting takes NumPy and one runtime: how little that is, and which commands lead there."""
+"""Running a policy takes NumPy and one runtime: their size, memory and installation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LITERT = ("numpy", "ai-edge-litert")
 
 
 def install(folder: Path, *packages: str) -> Path:
-    """Makes an environment without pip, with packages from the index; returns its Python."""
+    """Creates an environment without pip, installs packages, and returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *packages]
@@ -37,7 +37,7 @@ def install(folder: Path, *packages: str) -> Path:
 
 
 def forget(folder: Path) -> None:
-    """Lets the kernel read files anew: of those just written it maps more than is asked for."""
+    """Drops files from the page cache, because the kernel maps more of newly written files."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             descriptor = os.open(path, os.O_RDONLY)
@@ -48,7 +48,7 @@ def forget(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment that has NumPy and LiteRT alone."""
+    """Python of an environment with only NumPy and LiteRT."""
     return install(tmp_path_factory.mktemp("environments") / "robot", *LITERT)
 
 
@@ -57,8 +57,8 @@ def megabytes(folder: Path) -> float:
     return sum(path.stat().st_size for path in files) / 1e6
 
 
-def test_an_environment_that_acts_is_small_on_disk(robot: Path) -> None:
-    """The whole environment: Python's links, NumPy and LiteRT with all they install; no pip."""
+def test_the_runtime_environment_is_small_on_disk(robot: Path) -> None:
+    """Includes Python's links, NumPy and LiteRT with their dependencies, but no pip."""
     assert megabytes(robot.parents[1]) <= 160
     code = """
         from importlib.util import find_spec
@@ -68,7 +68,7 @@ def test_an_environment_that_acts_is_small_on_disk(robot: Path) -> None:
     assert subprocess.check_output([robot, "-I", "-c", textwrap.dedent(code)]) == b"[]\n"
 
 
-def test_a_process_that_acts_takes_little_memory(robot: Path, tmp_path: Path) -> None:
+def test_a_process_that_runs_a_policy_uses_little_memory(robot: Path, tmp_path: Path) -> None:
     _needs_litert()
     train_in(tmp_path / "run", env="HalfCheetah-v5", hidden_sizes=(256, 256))
     made = export_policy(tmp_path / "run", format="litert", out=tmp_path / "x", episodes=0)
@@ -92,14 +92,14 @@ def test_a_process_that_acts_takes_little_memory(robot: Path, tmp_path: Path) ->
     assert not loaded
 
 
-def test_five_commands_lead_from_training_to_actions(tmp_path: Path) -> None:
+def test_the_five_documented_commands_work(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "export.md").read_text()
     block = re.search(r"```bash\n(.*?)```", text, re.S)
     assert block is not None
     commands = block[1].strip().splitlines()
     assert len(commands) == 5
     _needs_litert()
-    # The clone of these tests is installed already, with the extra; the rest runs as written.
+    # This clone is already installed with the extra. The other commands run as written.
     assert commands[0].startswith("make train ENV=Pendulum-v1 STEPS=10000")
     assert "install --editable '.[export]'" in commands[1]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

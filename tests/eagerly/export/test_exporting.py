@@ -1,4 +1,4 @@
-"""Exports of trained runs: whole and checked, or not there."""
+"""Exports of trained runs are complete and checked, or do not exist."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[Path]:
-    """Where an export that fails is to go; nothing may be left there."""
+    """The destination of an export that fails. Nothing may remain there."""
     yield tmp_path / "exports" / "pendulum"
     assert list(tmp_path.iterdir()) == []
 
@@ -63,7 +63,7 @@ def document(path: Path) -> Any:
     return json.loads((path / "policy.json").read_text())
 
 
-def test_an_export_says_what_it_is_and_what_was_measured(run: Path, exported: Exported) -> None:
+def test_an_export_describes_its_source_and_measurements(run: Path, exported: Exported) -> None:
     about = document(exported.path)
     files = {path.name for path in exported.path.iterdir()}
     assert files == {*about["files"], "policy.json", "MODEL_CARD.md"} == set(exported.files)
@@ -105,11 +105,11 @@ def test_half_of_the_examples_are_replayed_and_half_are_greedy(
     from eagerly.training.evaluation import evaluation_seeds
 
     first, _ = env.reset(seed=evaluation_seeds(0, 1)[0])
-    greedy = 1000 - 400  # as many as the buffer has, all of them
+    greedy = 1000 - 400  # the buffer has only 400 rows, and all are used
     np.testing.assert_array_equal(examples["observation"][1000 - greedy], first)
 
 
-def test_it_acts_in_a_program_that_has_numpy_alone(run: Path, exported: Exported) -> None:
+def test_an_export_runs_in_a_program_with_only_numpy(run: Path, exported: Exported) -> None:
     code = f"""
         import sys
 
@@ -137,7 +137,7 @@ def test_it_acts_in_a_program_that_has_numpy_alone(run: Path, exported: Exported
 
 
 @pytest.mark.parametrize("name", ["pendulum", "my policy", 'it\'s `"quoted"`', "class", "json"])
-def test_the_card_loads_the_policy_from_a_folder_of_any_name(
+def test_the_code_in_the_model_card_loads_a_folder_of_any_name(
     name: str, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(exported.path, tmp_path / name)
@@ -154,14 +154,14 @@ def test_the_card_loads_the_policy_from_a_folder_of_any_name(
     assert namespace["policy"].folder.resolve() == tmp_path / name
 
 
-def test_the_card_shows_names_with_backticks_as_code(exported: Exported) -> None:
+def test_the_model_card_quotes_names_with_backticks(exported: Exported) -> None:
     about = document(exported.path)
     about["words"]["observation"] = "Dict('a``b': Box(0.0, 1.0, (1,), float32))"
     card = model_card(about, FORMATS["c"], "x")
     assert "- Observations: ``` Dict('a``b': Box(0.0, 1.0, (1,), float32)) ```\n" in card
 
 
-def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_path: Path) -> None:
+def test_replaying_fails_if_a_file_was_changed(exported: Exported, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(exported.path, copy)
 
@@ -169,14 +169,14 @@ def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_pat
         command = [sys.executable, "-I", copy / "runner.py"]
         return subprocess.run(command, capture_output=True, text=True)
 
-    (copy / "MODEL_CARD.md").write_text("mine")  # which anybody may edit
+    (copy / "MODEL_CARD.md").write_text("mine")  # which users may edit
     done = replayed()
     assert (done.returncode, done.stdout[:24]) == (0, "replayed 1000 examples, ")
     source = (copy / "examples.c").read_text()
     (copy / "examples.c").write_text(f"{source}\n")
     done = replayed()
     assert done.returncode == 1
-    assert "examples.c is not as it was exported" in done.stderr
+    assert "examples.c has changed since the export" in done.stderr
     (copy / "examples.c").write_text(source)
     about = document(copy)
     about["tolerance"]["largest"] = 1e-12
@@ -186,25 +186,25 @@ def test_replaying_fails_where_something_was_changed(exported: Exported, tmp_pat
     write_document(copy, about)
     done = replayed()
     assert done.returncode == 1
-    assert "at most 1e-12 is allowed" in done.stderr
+    assert "(limit 1e-12)" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("no weights", "does not act as the policy: largest is"),
-        ("aborts", "the conversion failed: its process was ended by SIGABRT"),
+        ("no weights", "actions differ from the policy's: largest is"),
+        ("aborts", "the conversion failed: its process was killed by SIGABRT"),
         pytest.param(
             "NaN", "the exported policy failed: FloatingPointError", marks=pytest.mark.long
         ),
         pytest.param("forgotten", "policy.c is missing", marks=pytest.mark.long),
     ],
 )
-def test_a_model_that_is_not_the_policy_is_not_exported(
+def test_a_model_that_differs_from_the_policy_is_not_exported(
     fault: str, message: str, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faulty(monkeypatch, fault)
-    if fault == "no weights":  # nothing fails before its actions are compared, here
+    if fault == "no weights":  # fails only when actions are compared
         work_here(monkeypatch)
     with pytest.raises(RunError, match=message):
         export_policy(run, format="c", out=out, episodes=0)
@@ -218,7 +218,7 @@ def test_a_model_that_is_not_the_policy_is_not_exported(
         ("normalization", None),
     ],
 )
-def test_a_document_that_is_not_of_the_policy_is_not_exported(
+def test_a_document_that_does_not_match_the_policy_is_not_exported(
     part: str, change: Any, run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = exporting.description_of
@@ -229,7 +229,7 @@ def test_a_document_that_is_not_of_the_policy_is_not_exported(
 
     monkeypatch.setattr(exporting, "description_of", changed)
     work_here(monkeypatch)
-    with pytest.raises(RunError, match="does not act as the policy: largest is"):
+    with pytest.raises(RunError, match="actions differ from the policy's: largest is"):
         export_policy(run, format="c", out=out, episodes=0)
 
 
@@ -244,7 +244,7 @@ def test_a_signal_leaves_no_files_and_no_process(
     assert gone(int(child.read_text()))
 
 
-def test_files_that_may_not_grow_leave_nothing(
+def test_a_file_size_limit_leaves_nothing(
     run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work_here(monkeypatch)
@@ -257,7 +257,7 @@ def test_files_that_may_not_grow_leave_nothing(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_is_full_at_the_end_leaves_nothing(
+def test_a_full_disk_at_the_end_leaves_nothing(
     run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
@@ -270,8 +270,8 @@ def test_a_disk_that_is_full_at_the_end_leaves_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not can_mount(), reason="needs a file system of its own")
-def test_a_disk_that_is_full_leaves_nothing(run: Path) -> None:
+@pytest.mark.skipif(not can_mount(), reason="needs to mount a file system")
+def test_a_full_disk_leaves_nothing(run: Path) -> None:
     code = f"""
         from pathlib import Path
         from eagerly import RunError
@@ -303,27 +303,27 @@ def test_a_disk_that_is_full_leaves_nothing(run: Path) -> None:
     assert all("No space left" in line for line in lines), lines
 
 
-def test_what_is_there_is_not_replaced(run: Path, tmp_path: Path) -> None:
+def test_existing_paths_are_not_replaced(run: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder"):
-        with pytest.raises(RunError, match="exists already: choose another --out"):
+        with pytest.raises(RunError, match="already exists: choose another --out"):
             export_policy("no run at all", format="c", out=tmp_path / name)
 
 
-def test_what_cannot_be_exported_is_refused_at_once(
+def test_invalid_exports_fail_immediately(
     run: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunError, match=r"format must be one of saved-model, .*; got 'pickle'"):
         export_policy(run, format="pickle", out=out)
     with pytest.raises(RunError, match=r"precision must be one of float32, .*; got 'int4'"):
         export_policy(run, format="c", precision="int4", out=out)
-    with pytest.raises(RunError, match="c cannot be exported in float16"):
+    with pytest.raises(RunError, match="c does not support float16, only float32 or int8"):
         export_policy(run, format="c", precision="float16", out=out)
     with pytest.raises(RunError, match=r"has no config\.json"):
         export_policy(out, format="c", out=out)
     monkeypatch.setitem(FORMATS, "c", Format("x", "C", {"no_such": "no-such"}, ""))
-    with pytest.raises(RunError, match=r"needs no-such: pip install 'eagerly\[export\]'"):
+    with pytest.raises(RunError, match=r"requires no-such: pip install 'eagerly\[export\]'"):
         export_policy(run, format="c", out=out)
 
 
@@ -373,7 +373,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         ("trained on integers", "litert", "int8"),
     ],
 )
-def test_every_kind_of_policy_is_exported_as_it_acts(
+def test_every_kind_of_policy_can_be_exported(
     kind: str, format: str, precision: str, runs: Callable[[str], Path], tmp_path: Path
 ) -> None:
     try:
@@ -407,12 +407,12 @@ def test_every_kind_of_policy_is_exported_as_it_acts(
         assert examples[name][~begins].any()
 
 
-def test_models_of_your_own_are_refused_before_they_are_loaded(tmp_path: Path) -> None:
+def test_custom_models_raise_an_error_before_they_are_loaded(tmp_path: Path) -> None:
     settings = {"env": "Pendulum-v1", "actor": "tests.agents.test_own_models:plain_actor"}
     planned = open_run(tmp_path / "run", "td3", settings)
     planned.write()
     planned.unlock()
-    with pytest.raises(RunError, match="models and agents of your own act through TensorFlow"):
+    with pytest.raises(RunError, match="custom models and agents run in TensorFlow"):
         export_policy(planned.path, format="c", out=tmp_path / "x")
 
 
@@ -429,7 +429,7 @@ def test_models_of_your_own_are_refused_before_they_are_loaded(tmp_path: Path) -
         ),
     ],
 )
-def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_played(
+def test_an_output_folder_that_cannot_be_created_fails_before_any_episode(
     name: str, message: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""Formats say what they cannot hold, and which other format can."""
+"""Errors about unsupported actors list the formats that support them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.eagerly.export.actors import network_of
 from tests.eagerly.export.drawn import EMBEDDING, actor
 
 
-def test_a_refusal_names_the_formats_and_precisions_that_can_hold_the_actor() -> None:
+def test_a_refusal_lists_the_formats_and_precisions_that_support_the_actor() -> None:
     remembers = actor(encoder=MemoryCore(kind="gru", units=4)).architecture
     floats = "saved-model (float32) or litert (float32, float16) or onnx (float32)"
     assert FORMATS["c"].refusal(remembers, "float32") == (
-        "C keeps nothing between calls; this actor has a memory (gru); "
+        "C exports are stateless; this actor is recurrent (gru); "
         f"this policy can be exported as {floats}"
     )
     chooses = actor(head=ActionHead(0, (3,))).architecture
@@ -35,13 +35,13 @@ def test_a_refusal_names_the_formats_and_precisions_that_can_hold_the_actor() ->
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_no_format_is_named_for_an_actor_that_sees_images(name: str) -> None:
+def test_no_format_is_suggested_for_an_actor_with_images(name: str) -> None:
     reason = FORMATS[name].refusal(network_of("symbols", ()).architecture, "float32") or ""
-    assert reason.startswith("an actor that sees images cannot be exported")
-    assert reason.endswith("load_policy acts on images with NumPy alone")
+    assert reason.startswith("an actor with image observations cannot be exported")
+    assert reason.endswith("load_policy runs such an actor with only NumPy")
 
 
-def test_unknown_formats_and_precisions_are_refused() -> None:
+def test_unknown_formats_and_precisions_raise_errors() -> None:
     assert format_of("c", "int8") is FORMATS["c"]
     with pytest.raises(RunError, match=r"format must be one of saved-model, .*; got 'pickle'"):
         format_of("pickle", "int8")

@@ -1,4 +1,4 @@
-"""Integers of quantised actors, by hand, beside the actors in NumPy, and beside LiteRT."""
+"""Integers of quantized actors match hand calculations, the NumPy actors, and LiteRT."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.eagerly.export.drawn import actor, int8_rows, quantised
 
 
 def layer(sums_to: float, **more: Any) -> IntegerLayer:
-    """A layer of one input and one unit that multiplies by a number."""
+    """Returns a layer with one input and one unit that multiplies by a number."""
     steps, shifts = multipliers(np.array([sums_to]))
     fields = {"kernel": np.array([[1]], np.int8), "bias": np.array([0], np.int32)}
     fields |= {"input_zero_point": 0, "output_zero_point": 0} | more
@@ -36,31 +36,31 @@ def test_multipliers_are_31_bits_and_a_shift() -> None:
     assert (steps.dtype, shifts.dtype) == (np.int32, np.int32)
 
 
-def test_a_multiplier_that_is_rounded_up_to_a_power_of_two_is_one() -> None:
+def test_a_multiplier_can_be_rounded_up_to_a_power_of_two() -> None:
     steps, shifts = multipliers(np.array([1.0 - 2.0**-40]))
     assert (steps[0], shifts[0]) == (2**30, 30)
 
 
-def test_multipliers_beyond_31_bits_are_none_and_the_largest() -> None:
+def test_multipliers_out_of_range_become_zero_or_the_largest() -> None:
     steps, shifts = multipliers(np.array([2.0**-40, 2.0**40]))
     np.testing.assert_array_equal(steps, [0, 2**31 - 1])
     assert shifts.min() >= 1
     assert shifts.max() <= 62
 
 
-def test_products_are_rounded_once_halves_up() -> None:
+def test_products_are_rounded_once_and_half_up() -> None:
     found = layer(0.5)(column(3, 2, 1, 0, -1, -2, -3))
     np.testing.assert_array_equal(found[:, 0], [2, 1, 1, 0, 0, -1, -1])
 
 
-def test_zero_points_move_inputs_and_outputs_and_the_ends_cut_off() -> None:
+def test_zero_points_shift_inputs_and_outputs_and_outputs_are_clipped() -> None:
     moved = layer(1.0, input_zero_point=10, output_zero_point=-100, bias=np.array([5], np.int32))
     np.testing.assert_array_equal(moved(column(10, 20, -128, 127))[:, 0], [-95, -85, -128, 22])
     rectified = layer(1.0, output_zero_point=-100, least=-100)
     np.testing.assert_array_equal(rectified(column(-3, 3))[:, 0], [-100, -97])
 
 
-def test_an_actor_of_one_layer_by_hand() -> None:
+def test_an_actor_with_one_layer_matches_a_hand_calculation() -> None:
     # Scales: inputs 1/2, kernels 1 and 2, sums 1/2 and 1, outputs 1/32.
     network = actor((), observation_size=2)
     kernel, bias = [[127.0, 254.0], [3.0, -8.0]], [4.0, -1.0]
@@ -74,13 +74,13 @@ def test_an_actor_of_one_layer_by_hand() -> None:
     np.testing.assert_array_equal(made.actions.kernel, [[127, 127], [3, -4]])
     np.testing.assert_array_equal(made.actions.bias, [8, -1])
     np.testing.assert_array_equal(made.actions.multipliers / 2.0**made.actions.shifts, [16, 32])
-    # 8 - 3 · 3 = -1 half is -16 steps, -1 + 4 · 3 = 11 are more steps than there are.
+    # 8 - 3 · 3 = -1 half is -16 steps; -1 + 4 · 3 = 11 exceeds the grid.
     expected = np.round(128 * np.tanh([-16 / 32, 127 / 32]))
     np.testing.assert_array_equal(run(made, np.array([[0, -3]], np.int8))[0], [expected[0], 127])
 
 
 @pytest.mark.parametrize("sizes", [(16, 12), (64, 64)])
-def test_integers_give_what_the_quantised_actor_gives(sizes: tuple[int, ...]) -> None:
+def test_integers_match_the_quantized_actor(sizes: tuple[int, ...]) -> None:
     network = quantised(actor(sizes, head=ActionHead(3, (4, 2))))
     made, rows = plan(network), int8_rows(2000, 5)
     low, high = network.ranges[0]
@@ -93,25 +93,25 @@ def test_integers_give_what_the_quantised_actor_gives(sizes: tuple[int, ...]) ->
     assert (found.dtype, found.shape) == (np.int8, (2000, 9))
     actions = quantized_tanh(outputs[:, :3]) * 128
     logits = outputs[:, 3:] / of_logits[0] + of_logits[1]
-    # float32 rounds a few sums that lie at a half differently.
+    # float32 rounds a few sums near a half differently.
     for mine, its in ((found[:, :3], actions), (found[:, 3:], logits)):
         assert np.mean(np.abs(mine - its) > 0.01) < 2e-3
 
 
-def test_choices_alone_have_no_table() -> None:
+def test_purely_discrete_actions_have_no_tanh_table() -> None:
     made = plan(quantised(actor(head=ActionHead(0, (4,)))))
     assert made.actions is None
     assert made.table is None
     assert run(made, int8_rows(10, 5)).shape == (10, 4)
 
 
-def test_a_relu_whose_range_begins_below_zero_is_cut_off_at_zero() -> None:
+def test_a_relu_with_a_negative_range_is_clipped_at_zero() -> None:
     ranges = [(-3.0, 3.0), (-1.0, 3.0), (-0.5, 3.0), (-4.0, 4.0), (-1.0, 1.0)]
     for made, (low, high) in zip(plan(quantised(actor(), ranges)).hidden, ranges[1:3], strict=True):
         assert made.least == made.output_zero_point == grid(low, high)[1] > -128
 
 
-def test_units_without_weights_give_their_bias() -> None:
+def test_units_without_weights_return_their_bias() -> None:
     network = actor((3,))
     network.weights["hidden_0/kernel"][:, 1] = 0.0
     network.weights["hidden_0/bias"][:] = [0.0, 1.0, 1.0]
@@ -119,7 +119,7 @@ def test_units_without_weights_give_their_bias() -> None:
     np.testing.assert_array_equal(plan(found).hidden[0](int8_rows(10, 5))[:, 1], 100 - 128)
 
 
-def test_no_sum_leaves_32_bits() -> None:
+def test_all_sums_fit_into_32_bits() -> None:
     network = actor((3,))
     network.weights["hidden_0/kernel"][:] *= 1e-20
     network.weights["hidden_0/bias"][:] = [1.0, -1e9, 0.0]
@@ -129,7 +129,7 @@ def test_no_sum_leaves_32_bits() -> None:
 
 
 @pytest.mark.parametrize("smaller", [1e-5, 1e-9, 1e-20, 1e-40])
-def test_a_bias_is_kept_beside_weights_of_any_size(smaller: float) -> None:
+def test_a_bias_is_preserved_for_weights_of_any_size(smaller: float) -> None:
     network = actor((3,))
     network.weights["hidden_0/kernel"][:, 1] *= np.float32(smaller)
     network.weights["hidden_0/bias"][1] = 1.0
@@ -137,8 +137,8 @@ def test_a_bias_is_kept_beside_weights_of_any_size(smaller: float) -> None:
     np.testing.assert_array_equal(plan(found).hidden[0](int8_rows(10, 5))[:, 1], 100 - 128)
 
 
-def test_a_network_without_ranges_is_refused() -> None:
-    with pytest.raises(ValueError, match="no ranges of activations: calibrate or train it"):
+def test_a_network_without_ranges_raises_an_error() -> None:
+    with pytest.raises(ValueError, match="no activation ranges: calibrate or train it"):
         plan(actor())
 
 
@@ -146,7 +146,7 @@ def test_a_network_without_ranges_is_refused() -> None:
     ("low", "high", "zero_point"),
     [(-4.0, 4.0, 0), (-10.0, 10.0, 0), (-3.0, 3.0, 0), (-1.0, 101.0, -125), (-3.0, 99.0, -120)],
 )
-def test_zero_points_between_two_integers_are_those_of_the_converter(
+def test_zero_points_between_two_integers_match_the_converter(
     low: float, high: float, zero_point: int
 ) -> None:
     assert grid(low, high) == (np.float32((high - low) / 255), zero_point)
@@ -154,7 +154,7 @@ def test_zero_points_between_two_integers_are_those_of_the_converter(
 
 @pytest.mark.long
 @pytest.mark.parametrize("sizes", [(64, 64), (256, 256)])
-def test_integers_are_those_of_litert(sizes: tuple[int, ...], tmp_path: Path) -> None:
+def test_integers_match_litert(sizes: tuple[int, ...], tmp_path: Path) -> None:
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     litert = pytest.importorskip("eagerly.export.litert")
     kernels, rows = interpreter.OpResolverType, int8_rows(4000, 17)
@@ -162,7 +162,7 @@ def test_integers_are_those_of_litert(sizes: tuple[int, ...], tmp_path: Path) ->
     for made, differing in ((network, 4), (without_ties(network), 0)):
         litert.convert(made, "int8", tmp_path)
         expected = run(plan(made), rows)
-        for which in (kernels.AUTO, kernels.BUILTIN_REF):  # XNNPACK, and what it is checked by
+        for which in (kernels.AUTO, kernels.BUILTIN_REF):  # XNNPACK and the reference kernels
             answered = _answers(interpreter, tmp_path, which, rows)
             assert (answered != expected).sum() <= differing
 
@@ -180,7 +180,7 @@ def _answers(interpreter: Any, folder: Path, kernels: Any, rows: np.ndarray) -> 
     return np.stack(answers)
 
 
-def test_weights_of_float64_give_the_integers_of_float32() -> None:
+def test_float64_weights_have_the_integers_of_float32() -> None:
     network = quantised(actor())
     wide = {name: values.astype(np.float64) for name, values in network.weights.items()}
     rows = int8_rows(100, 5)

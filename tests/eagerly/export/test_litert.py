@@ -1,4 +1,4 @@
-"""A LiteRT file computes what NumPy does; in int8 its integers are ours."""
+"""A LiteRT file matches NumPy; an int8 file contains our integers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ needs_litert = pytest.mark.skipif(
 
 
 def _acting(folder: Path, found: dict[str, Any], **settings: Any) -> Callable[[Named], Named]:
-    """Returns a function of the file's own tensors, found by their indices."""
+    """Returns a function that runs the file, with tensors found by their indices."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(folder / "model.tflite"), **settings)
@@ -73,7 +73,7 @@ def test_float16_is_within_half_a_percent_of_the_span(name: str, tmp_path: Path)
     network, steps = network_of(name), inputs_of(network_of(name), CONTINUED)
     found = litert.convert(network, "float16", tmp_path)
     assert {each["dtype"] for each in found["inputs"]} == {"float32"}
-    last = network.weights["action/kernel"].T.astype(np.float16)  # [A, units], as LiteRT has it
+    last = network.weights["action/kernel"].T.astype(np.float16)  # [A, units], as in LiteRT
     assert last.tobytes() in (tmp_path / "model.tflite").read_bytes()
     expected = played(network, in_numpy(network), steps)
     for mine, its in zip(played(network, _acting(tmp_path, found), steps), expected, strict=True):
@@ -84,9 +84,7 @@ def test_float16_is_within_half_a_percent_of_the_span(name: str, tmp_path: Path)
 @pytest.mark.long
 @needs_litert
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_features_that_are_all_zeros_are_not_divided_by_zero(
-    precision: str, tmp_path: Path
-) -> None:
+def test_all_zero_features_are_not_divided_by_zero(precision: str, tmp_path: Path) -> None:
     network = actor(encoder=EMBEDDING)
     for part in DENSE:
         network.weights[f"features/{part}"][:] = 0.0
@@ -98,7 +96,7 @@ def test_features_that_are_all_zeros_are_not_divided_by_zero(
 @pytest.mark.long
 @needs_litert
 @pytest.mark.parametrize("space", ["box", "masked", "mixed"])
-def test_an_int8_file_equals_the_quantised_actor(space: str, tmp_path: Path) -> None:
+def test_an_int8_file_equals_the_quantized_actor(space: str, tmp_path: Path) -> None:
     from ai_edge_litert.interpreter import OpResolverType
 
     network, rows = _quantized(space)
@@ -131,24 +129,24 @@ def test_an_actor_must_be_calibrated_before_int8() -> None:
         litert.convert(network_of("box"), "int8", Path())
 
 
-def test_a_range_that_the_converter_takes_for_zero_is_refused(tmp_path: Path) -> None:
+def test_a_range_that_the_converter_treats_as_empty_raises_an_error(tmp_path: Path) -> None:
     ranges = [(-3.0, 3.0), (0.0, 1e-6), (0.0, 3.0), (-3.0, 3.0), (-1.0, 1.0)]
     with pytest.raises(ValueError, match="the range of hidden_0, 0 to 1e-06: it must be wider"):
         litert.convert(quantised(actor(), ranges), "int8", tmp_path)
 
 
-def test_what_int8_cannot_do_is_refused() -> None:
+def test_unsupported_actors_and_precisions_are_rejected() -> None:
     for name in ("gru", "attention", "layer norm", "dict", "mixed", "td7"):
         architecture = network_of(name).architecture
         assert litert.refusal(architecture, "float16") is None
         reason = litert.refusal(architecture, "int8") or ""
-        assert "cannot be quantised to int8: only an MLP of relu layers can" in reason
+        assert "cannot be quantized to int8: only relu MLPs can" in reason
     architecture = network_of("box").architecture
     assert litert.refusal(architecture, "int8") is None
     assert litert.refusal(dataclasses.replace(architecture, quantized=True), "int8") is None
     reason = litert.refusal(dataclasses.replace(architecture, quantized=True), "float32") or ""
-    assert "this actor is quantised" in reason
-    reason = "litert cannot be exported in bfloat16: it can in float32, float16 or int8"
+    assert "this actor is quantized" in reason
+    reason = "litert does not support bfloat16, only float32, float16 or int8"
     assert litert.refusal(architecture, "bfloat16") == reason
     images = network_of("symbols", ()).architecture
-    assert "sees images" in (litert.refusal(images, "float32") or "")
+    assert "image observations" in (litert.refusal(images, "float32") or "")

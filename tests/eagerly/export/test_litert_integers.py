@@ -1,4 +1,4 @@
-"""The integers in an int8 LiteRT file are ours, or there is no file."""
+"""An int8 LiteRT file contains our integers, or is not written."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _file(network: ActorNetwork, folder: Path) -> bytes:
     return (folder / "model.tflite").read_bytes()
 
 
-def test_a_file_with_other_integers_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_different_integers_raises_an_error(tmp_path: Path) -> None:
     network = _quantized("box")
     data = _file(network, tmp_path)
     check_integers(network, data)
@@ -59,7 +59,7 @@ def test_a_file_with_other_integers_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", MUTATIONS)
-def test_a_file_in_which_one_number_is_slightly_wrong_is_refused(what: str, tmp_path: Path) -> None:
+def test_a_file_with_one_slightly_wrong_number_raises_an_error(what: str, tmp_path: Path) -> None:
     network = quantised(actor())
     data = _file(network, tmp_path)
     for seed in range(20):
@@ -67,13 +67,13 @@ def test_a_file_in_which_one_number_is_slightly_wrong_is_refused(what: str, tmp_
             check_integers(mutated(network, what, seed), data)
 
 
-def test_a_file_of_another_graph_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_another_graph_raises_an_error(tmp_path: Path) -> None:
     data = _file(_quantized("box"), tmp_path)
     with pytest.raises(ValueError, match="the LiteRT converter"):
         check_integers(_quantized("choice"), data)
 
 
-def test_columns_of_zeros_and_biases_of_millions_of_steps_are_as_ours(tmp_path: Path) -> None:
+def test_zero_columns_and_biases_of_millions_of_steps_match(tmp_path: Path) -> None:
     network = _quantized("mixed")
     kernel = network.weights["hidden_1/kernel"].copy()
     kernel[:, 3] = 0.0
@@ -84,11 +84,11 @@ def test_columns_of_zeros_and_biases_of_millions_of_steps_are_as_ours(tmp_path: 
     steps = layer_integers(kernel, bias, grid(*network.ranges[1])[0])[1]
     assert np.abs(steps[4]) > 1e6
     assert abs(abs(steps[5]) - 2**30) < 1000
-    data = _file(network, tmp_path)  # compares them
+    data = _file(network, tmp_path)  # checks the integers
     assert steps.tobytes() in data
 
 
-def test_layers_of_zeros_are_exported(tmp_path: Path) -> None:
+def test_all_zero_layers_are_exported(tmp_path: Path) -> None:
     for layer in ("hidden_0", "hidden_1", "action"):
         network = actor(head=ActionHead(2, (3,)))
         network.weights[f"{layer}/bias"][:] = 0.0

@@ -1,4 +1,4 @@
-"""An ONNX file computes what NumPy does, for batches of any size."""
+"""An ONNX file matches NumPy, for batches of any size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_onnx_file_equals_numpy_over_300_steps(name: str, tmp_path: Path) -> 
 
 @pytest.mark.long
 @needs_onnx
-def test_an_onnx_file_takes_batches_and_names_what_made_it(tmp_path: Path) -> None:
+def test_an_onnx_file_takes_batches_and_names_its_producer(tmp_path: Path) -> None:
     import onnx as library
 
     network = network_of("mixed")
@@ -62,7 +62,7 @@ def test_an_onnx_file_takes_batches_and_names_what_made_it(tmp_path: Path) -> No
 
 @pytest.mark.long
 @needs_onnx
-def test_a_quantised_actor_in_onnx_is_on_its_grids(tmp_path: Path) -> None:
+def test_a_quantized_actor_in_onnx_is_on_its_grids(tmp_path: Path) -> None:
     network = network_of("mixed", ())
     rows = np.concatenate([given["observation"] for given in inputs_of(network, 500)])
     network = calibrated(network, rows)
@@ -74,8 +74,8 @@ def test_a_quantised_actor_in_onnx_is_on_its_grids(tmp_path: Path) -> None:
         assert np.mean(mine == its) > 0.99
 
 
-def test_other_precisions_and_images_are_refused() -> None:
-    reason = "onnx cannot be exported in float16: it can in float32"
+def test_other_precisions_and_images_are_not_supported() -> None:
+    reason = "onnx does not support float16, only float32"
     assert onnx.refusal(network_of("box").architecture, "float16") == reason
     reason = onnx.refusal(network_of("symbols", ()).architecture, "float32") or ""
-    assert reason.startswith("an actor that sees images cannot be exported")
+    assert reason.startswith("an actor with image observations cannot be exported")

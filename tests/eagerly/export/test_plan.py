@@ -1,4 +1,4 @@
-"""What an export needs before it is written: an environment, a replay buffer, neither or both."""
+"""Exports use an environment, a replay buffer, both or neither."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.small_runs import logged, train_in
 
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[Path]:
-    """Where an export that fails is to go; nothing may be left there."""
+    """The destination of an export that fails. Nothing may remain there."""
     yield tmp_path / "exports" / "walk"
     assert list(tmp_path.iterdir()) == []
 
@@ -34,7 +34,7 @@ def document(path: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in an environment that prints, with 1100 observations in its replay buffer."""
+    """A run in an environment that prints, with 1,100 observations in its replay buffer."""
     surroundings.register()
     path = tmp_path_factory.mktemp("walks") / "walk"
     train_in(path, env="Walk-v0", steps=1100, warmup_steps=1050, evaluate_every_steps=1100)
@@ -48,17 +48,19 @@ def factory_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_environment_from_python_is_given_again(
+def test_an_environment_factory_must_be_passed_again(
     factory_run: Path,
     out: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(RunError, match=r"to export as eagerly\.export_policy\(path, \.\.\., env="):
+    with pytest.raises(
+        RunError, match=r"pass it again .*eagerly\.export_policy\(path, \.\.\., env="
+    ):
         export_policy(factory_run, format="c", out=out, episodes=1)
     made = tmp_path_factory.mktemp("exports") / "walk"
     settings = {"env": make_walk}
-    work_here(monkeypatch, but="the exported policy")  # to which the environment is sent
+    work_here(monkeypatch, but="the exported policy")  # which receives the environment
     exported = export_policy(factory_run, format="c", out=made, episodes=1, **settings)
     assert exported.measured["returns"]["exported"]["mean"] == pytest.approx(
         exported.measured["returns"]["policy"]["mean"], rel=1e-3
@@ -69,7 +71,7 @@ def test_an_environment_from_python_is_given_again(
 
 
 @pytest.mark.long
-def test_the_bounds_of_flat_observations_are_those_of_the_environment(
+def test_bounds_of_flat_observations_come_from_the_environment(
     factory_run: Path, tmp_path: Path
 ) -> None:
     made = export_policy(factory_run, format="c", out=tmp_path / "x", episodes=0, env=make_walk)
@@ -83,7 +85,7 @@ def test_the_bounds_of_flat_observations_are_those_of_the_environment(
         assert np.isin(file["observation"][:, 1], np.arange(51)).all()
 
 
-def test_no_environment_is_made_where_the_replay_buffer_is_enough(
+def test_no_environment_is_created_if_the_replay_buffer_suffices(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAULT", "make")
@@ -96,19 +98,19 @@ def test_no_environment_is_made_where_the_replay_buffer_is_enough(
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("make", "environment 'Walk-v0' cannot be made: ValueError: make went wrong"),
+        ("make", "environment 'Walk-v0' cannot be created: ValueError: make went wrong"),
         ("step", "step 1 of its episode: step failed: ValueError: step went wrong"),
-        ("NaN", "in environment 'Walk-v0': observation must be finite in float32; step 1 of"),
+        ("NaN", "in environment 'Walk-v0': observation must be finite in float32; got"),
         ("exit step", "step 1 of its episode: step failed: SystemExit: 3"),
-        ("exit make", "environment 'Walk-v0' cannot be made: SystemExit: 3"),
+        ("exit make", "environment 'Walk-v0' cannot be created: SystemExit: 3"),
         (
             "reset in the child",
             "the exported policy failed: environment 'Walk-v0', step 0 .* wrong",
         ),
-        ("make in the child", "the exported policy failed: environment 'Walk-v0' cannot be made"),
+        ("make in the child", "the exported policy failed: .* 'Walk-v0' cannot be created"),
     ],
 )
-def test_an_environment_that_fails_is_named_in_one_line(
+def test_environment_errors_are_reported_in_one_line(
     fault: str, message: str, walk: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAULT", fault)
@@ -117,12 +119,12 @@ def test_an_environment_that_fails_is_named_in_one_line(
     with pytest.raises(RunError, match=message) as failed:
         export_policy(walk, format="c", out=out, episodes=1)
     assert "\n" not in str(failed.value)
-    advice = f": correct the environment first; `eagerly evaluate {walk}` shows where it fails"
+    advice = f": fix the environment first; `eagerly evaluate {walk}` shows where it fails"
     assert "Nothing was exported" in str(failed.value)
     assert str(failed.value).endswith(advice) == (fault != "NaN")
 
 
-def test_a_run_without_its_replay_buffer_is_exported_in_floats(
+def test_a_run_without_its_replay_buffer_is_exported_only_in_float(
     walk: Path,
     out: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -131,18 +133,20 @@ def test_a_run_without_its_replay_buffer_is_exported_in_floats(
     work_here(monkeypatch)
     copied = tmp_path_factory.mktemp("copied") / "run"
     shutil.copytree(walk, copied, ignore=shutil.ignore_patterns("replay"))
-    with pytest.raises(RunError, match="int8 is calibrated on observations of the replay buffer"):
+    with pytest.raises(
+        RunError, match="int8 calibration requires observations from a replay buffer"
+    ):
         export_policy(copied, format="c", precision="int8", out=out, episodes=0)
     with logged() as lines:
         made = export_policy(copied, format="c", out=copied.parent / "x", episodes=0)
-    expected = f"{copied} has no replay buffer: all examples are observations of the policy's own"
+    expected = f"{copied} has no replay buffer: all examples come from episodes of the policy"
     assert any(line.startswith(expected) for line in lines)
     assert not any("damaged" in line for line in lines)
     assert made.measured["examples"] == 1000
 
 
 @pytest.mark.long
-def test_a_damaged_replay_buffer_is_none(walk: Path, tmp_path: Path) -> None:
+def test_a_damaged_replay_buffer_counts_as_missing(walk: Path, tmp_path: Path) -> None:
     copied = tmp_path / "run"
     shutil.copytree(walk, copied)
     for segment in (copied / "replay").iterdir():
@@ -150,14 +154,14 @@ def test_a_damaged_replay_buffer_is_none(walk: Path, tmp_path: Path) -> None:
         break
     with logged() as lines:
         made = export_policy(copied, format="c", out=tmp_path / "x", episodes=0)
-    assert any(line.endswith("observations of the policy's own episodes") for line in lines)
+    assert any(line.endswith("all examples come from episodes of the policy") for line in lines)
     assert made.measured["examples"] == 1000
-    with pytest.raises(RunError, match="no checkpoint is intact"):
+    with pytest.raises(RunError, match="has no intact checkpoint"):
         export_policy(copied, format="c", precision="int8", out=tmp_path / "y", episodes=0)
 
 
 @pytest.mark.long
-def test_segments_of_the_replay_buffer_are_read_once(
+def test_replay_buffer_segments_are_read_once(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, checked = RunFiles.described, []

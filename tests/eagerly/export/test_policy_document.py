@@ -1,4 +1,4 @@
-"""An export says what its network consists of."""
+"""The model card of an export describes its network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.eagerly.export.networks import BOX, UNEVEN, made
 
 
 def described(**settings: Any) -> dict[str, Any]:
-    """The description of a policy, with what a model card needs besides."""
+    """Returns the description of a policy, with the other entries that a model card needs."""
     _, network, layout = made(BOX, UNEVEN, **settings)
     about = description_of(network, layout, {"format": "onnx", "precision": "float32"})
     measured = {"examples": 1, "differences": {}, "differences_to_policy": None, "returns": None}
@@ -27,15 +27,15 @@ def described(**settings: Any) -> dict[str, Any]:
         (
             {"encoder": EMBEDDING},
             {"units": 6, "hidden_sizes": (16, 12), "activation": "elu", "features": 10},
-            "16 and 12 units, relu, behind an embedding of the state (6 units) and linear features "
-            "of it (10); 888 parameters",
+            "16 and 12 units, relu, after a state embedding (6 units) and linear state features "
+            "(10); 888 parameters",
         ),
-        ({"memory": "gru", "memory_units": 4}, None, "relu, behind a memory (gru); "),
-        ({"layer_norm": True}, None, "16 and 12 units, relu, normalised; "),
+        ({"memory": "gru", "memory_units": 4}, None, "relu, after a recurrent core (gru); "),
+        ({"layer_norm": True}, None, "16 and 12 units, relu, layer normalization; "),
     ],
     ids=["embedding", "memory", "layer norm"],
 )
-def test_what_stands_in_front_of_an_mlp_is_described(
+def test_the_model_card_describes_the_network(
     settings: dict[str, Any], embedding: dict[str, Any] | None, line: str
 ) -> None:
     about = described(**settings)

@@ -1,4 +1,4 @@
-"""Kernels are rounded for what their layer gives, not number by number."""
+"""Kernels are rounded to preserve the layer's outputs, not weight by weight."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _scales(kernel: np.ndarray) -> np.ndarray:
     return column_scales(kernel, np.zeros(kernel.shape[1]), np.float32(1.0))
 
 
-def test_the_error_of_one_input_is_made_up_for_by_another() -> None:
-    """Two inputs that are always equal: 12.4 and 12.4 are rounded to 12 and 13, or 13 and 12."""
+def test_one_weight_compensates_for_the_error_of_another() -> None:
+    """If two inputs are equal, 12.4 and 12.4 are rounded to 12 and 13, in either order."""
     kernel = np.array([[12.4], [12.4], [127.0]], np.float32)
     random = np.random.default_rng(0)
     first, third = random.normal(size=(2, 1000, 1))
@@ -39,7 +39,7 @@ def test_kernels_are_on_their_grids_and_keep_their_scales() -> None:
     assert errors[0] < 0.6 * errors[1]
 
 
-def test_inputs_that_never_change_are_rounded_to_the_nearest() -> None:
+def test_weights_of_constant_inputs_are_rounded_to_nearest() -> None:
     kernel = np.array([[1.0, -3.0], [0.3, 0.004]], np.float32)
     scales = np.array([1.0, 3.0], np.float32) / 127.0
     expected = [[1.0, -3.0], [38 * scales[0], 0.0]]
@@ -47,25 +47,25 @@ def test_inputs_that_never_change_are_rounded_to_the_nearest() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_the_error_at_the_largest_weight_is_made_up_for_as_well() -> None:
-    """11.6 becomes 12, 127 should become 126 for it but stays: the third input takes both back."""
+def test_the_error_at_the_largest_weight_is_compensated() -> None:
+    """11.6 becomes 12, but 127 cannot become 126 to compensate: the third weight does."""
     kernel = np.array([[11.6], [127.0], [3.0]], np.float32)
     random = np.random.default_rng(0)
     first, other = random.normal(size=(2, 4000, 1))
     inputs = np.concatenate([3.0 * first, first + 0.01 * other, 0.3 * first], axis=1)
     found = compensated(kernel, inputs, np.ones(1, np.float32))
-    # 3 · 0.4 + 0 - 0.3 · 3 = 0.3 is left.
+    # The remaining error is 3 · 0.4 + 0 - 0.3 · 3 = 0.3.
     np.testing.assert_array_equal(found, [[12.0], [127.0], [0.0]])
 
 
-def test_a_kernel_whose_scale_its_bias_makes_is_on_that_grid() -> None:
+def test_a_kernel_whose_bias_determines_its_scale_is_on_that_grid() -> None:
     kernel = np.array([[50.2], [3.3]], np.float32)
     inputs = np.random.default_rng(0).normal(size=(100, 2))
     found = compensated(kernel, inputs, np.ones(1, np.float32))
     np.testing.assert_array_equal(found, [[50.0], [3.0]])
 
 
-def test_biases_take_back_what_is_lost_on_average() -> None:
+def test_biases_correct_the_mean_error() -> None:
     network, random = network_of("box"), np.random.default_rng(2)
     rows = random.normal(size=(3000, 3))
     apart = NumpyActor(calibrated(network, rows))(rows) - NumpyActor(network)(rows)

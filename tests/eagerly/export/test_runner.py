@@ -1,4 +1,4 @@
-"""The runner of an export does what the policy does, without anything of the package."""
+"""The runner of an export matches the policy, without importing the package."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def exported(
     layout: tuple[Observations, Actions],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
-    """A policy of the runner, whose model is the network in NumPy."""
+    """Returns a runner policy whose model is the network in NumPy."""
 
     def load(_: Path, model: dict[str, Any]) -> Any:
         return lambda given: computed(network, NumpyOperations(), given)
@@ -86,7 +86,7 @@ def exported(
 
 
 def assert_same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """The same structure, types, dtypes and choices; the last bits of numbers may differ."""
+    """Checks structure, types, dtypes and choices; the last bits of numbers may differ."""
     assert type(found) is type(expected)
     if isinstance(expected, dict):
         assert list(found) == list(expected)
@@ -101,7 +101,7 @@ def assert_same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_it_acts_as_the_policy_does(
+def test_actions_match_the_policy(
     case: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observation, action, settings = CASES[case]
@@ -128,7 +128,7 @@ def test_it_acts_as_the_policy_does(
 
 
 @pytest.mark.parametrize("case", range(len(MEMORIES)))
-def test_it_remembers_as_the_policy_does(
+def test_recurrent_actions_match_the_policy(
     case: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observation, action, settings = MEMORIES[case]
@@ -149,7 +149,7 @@ def test_it_remembers_as_the_policy_does(
 
 
 def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *given: Any) -> Any:
-    """What a call returns, or None where it refuses what it is given."""
+    """Returns the result of a call, or None if it rejects its arguments."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -158,9 +158,11 @@ def result(refusals: tuple[type[Exception], ...], call: Callable[..., Any], *giv
             return None
 
 
-@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # numbers in a Box of none
+@pytest.mark.filterwarnings(
+    "ignore:.*Casting input x to numpy array"
+)  # scalars in a Box of shape ()
 @pytest.mark.parametrize("seed", range(40))
-def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
+def test_inputs_and_outputs_match_the_policy_in_random_spaces(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(seed)
@@ -188,7 +190,7 @@ def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
             assert mine[1] == expected[1]
             assert_same(mine[0], expected[0], 0.0)
 
-    # Rows and masks, one by one and in batches, of what fits and what does not.
+    # Rows and masks, single and batched, valid and invalid.
     batch = concatenate(observation, shown, create_empty_array(observation, len(shown)))
     for each, mask in zip(shown, given, strict=True):
         assert found._rows(each, mask)[0].shape == (1, observations.size)
@@ -205,7 +207,7 @@ def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
         check_rows(batch, mask)
         check_rows(batch, misfit(mask, random))
 
-    # Decisions and actions of scores.
+    # Decisions and actions from scores.
     scores = random.uniform(-1.0, 1.0, (5, actions.size)).astype(np.float32)
     decisions = actions.decided(scores)
     assert_same(found.decide(scores), decisions, 0.0)
@@ -215,7 +217,7 @@ def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
     assert_same(found._unflatten(decisions, False), actions.unflatten(rows), 0.0)
     assert_same(found._unflatten(decisions[:1], True), actions.unflatten(rows[0]), 0.0)
 
-    # All of it together, and examples as an export writes them.
+    # The whole policy, and examples as an export writes them.
     masked = given if observations.masked else [None] * len(shown)
     flat = np.concatenate([policy._rows(*each)[0] for each in zip(shown, masked, strict=True)])
     steps = Steps(flat, random.normal(size=4).astype(np.float32), np.arange(4) % 3 == 0)
@@ -251,41 +253,39 @@ def test_it_takes_and_gives_what_the_policy_does_in_random_spaces(
     np.testing.assert_allclose(runner.replay(found, examples), examples["action"], atol=1e-4)
 
 
-def test_what_it_is_told_wrongly_it_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_inputs_raise_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flat = exported(tmp_path, *made(BOX, spaces.Discrete(3), action_masks=False), monkeypatch)
     with pytest.raises(ValueError, match=r"shape \[3\] or \[N, 3\]; got \(2,\)"):
         flat(np.zeros(2))
     with pytest.raises(FloatingPointError, match="observation must be finite"):
         flat(np.full(3, np.nan))
-    with pytest.raises(ValueError, match=r"has no memory: call policy\(observation\)"):
+    with pytest.raises(ValueError, match=r"is not recurrent: call policy\(observation\)"):
         flat.step(np.zeros(3), np.zeros(3), 0.0)
     nested = exported(tmp_path, *made(NESTED, ACTIONS), monkeypatch)
     shown = NESTED.sample()
     for wrong, message in (
         (shown | {"flags": np.zeros(2, np.int8)}, r"'flags' must have shape \(2, 2\); got \(2,\)"),
-        (shown | {"number": np.float32(1)}, "'number' must be of dtype int32; got float32"),
-        (shown | {"tool": np.array([2, 0])}, r"'tool' must be in its space, of \[2, 3\] values"),
-        ({"arm": shown["arm"]}, "must be a dictionary of"),
-        (shown | {"arm": shown["arm"][:1]}, "'arm' must be a tuple of 2"),
+        (shown | {"number": np.float32(1)}, "'number' must have dtype int32; got float32"),
+        (shown | {"tool": np.array([2, 0])}, r"'tool' must be in its space, with \[2, 3\] values"),
+        ({"arm": shown["arm"]}, "must be a dictionary with keys"),
+        (shown | {"arm": shown["arm"][:1]}, "'arm' must be a tuple of length 2"),
     ):
         with pytest.raises(ValueError, match=message):
             nested(wrong)
     none = {"bits": None, "force": None, "pair": None}
     for wrong, message in (
-        (none | {"bits": [0, 3]}, "must hold 0, 1 and 2 alone"),
+        (none | {"bits": [0, 3]}, "must contain only 0, 1 and 2"),
         (none | {"pair": (np.zeros(3), None)}, "leaves no valid action"),
-        (none | {"force": [1]}, "a Box has no choices"),
+        (none | {"force": [1]}, "must be None for a Box"),
         ({"bits": None}, "must have the entries"),
     ):
         with pytest.raises(ValueError, match=message):
             nested(shown, wrong)
     remembers = exported(tmp_path, *made(BOX, UNEVEN, memory="gru"), monkeypatch)
-    with pytest.raises(ValueError, match=r"begin an episode with act = policy\.begin_episode"):
+    with pytest.raises(ValueError, match=r"start an episode with act = policy\.begin_episode"):
         remembers(np.zeros(3))
     act = remembers.begin_episode()
-    with pytest.raises(ValueError, match="reward belongs to observations after the first"):
+    with pytest.raises(ValueError, match="reward must be None for the first observation"):
         act(np.zeros(3), 1.0)
     act(np.zeros(3))
     with pytest.raises(ValueError, match="reward is missing"):
@@ -296,7 +296,7 @@ def test_what_it_is_told_wrongly_it_refuses(
         remembers.step(np.zeros(3), np.zeros(2), 0.0)
 
 
-def test_values_that_are_no_numbers_are_named(
+def test_errors_describe_values_that_are_not_numeric(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrongs = [
@@ -328,15 +328,15 @@ def test_values_that_are_no_numbers_are_named(
                 choices(np.zeros(3), given)
     one = (np.ones(4), np.ones(2))
     for wrong in ([], np.array(one, object)[:0], np.array(None), [one, [one, one]]):
-        with pytest.raises(ValueError, match="or a list with a mask for each observation; got"):
+        with pytest.raises(ValueError, match="or a list with one mask per observation; got"):
             choices(np.zeros((2, 3)), wrong)
     with pytest.raises(ValueError, match=r"action_mask must have shape \(2, 6\); got \(3, 6\)"):
         choices(np.zeros((2, 3)), [one] * 3)
-    with pytest.raises(ValueError, match=r"a tuple of 2 masks; got .*\(a list is for a batch"):
+    with pytest.raises(ValueError, match=r"a tuple of 2 masks; got .*\(a list is a batch"):
         choices(np.zeros(3), one[:1])
 
 
-def test_a_step_is_refused_where_its_state_is_of_another_policy(
+def test_a_step_with_the_state_of_another_policy_raises_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lstm = exported(tmp_path, *made(BOX, UNEVEN, memory="lstm"), monkeypatch)
@@ -351,10 +351,14 @@ def test_a_step_is_refused_where_its_state_is_of_another_policy(
         [None, None],
         ["a", {}],
     ):
-        with pytest.raises(ValueError, match=r"parts of the shapes \[.*before returned them; got"):
+        with pytest.raises(
+            ValueError, match=r"parts of shapes \[.*as returned by .* previous step; got"
+        ):
             lstm.step(row, before, 0.0, *wrong)
     for wrong in (None, "left", np.zeros(3), [None, {}]):
-        with pytest.raises(ValueError, match=r"previous_action must have shape \(2,\), as policy"):
+        with pytest.raises(
+            ValueError, match=r"previous_action must have shape \(2,\), as returned"
+        ):
             lstm.step(row, wrong, 0.0, *state)
     act = lstm.begin_episode()
     act(row)
@@ -363,7 +367,7 @@ def test_a_step_is_refused_where_its_state_is_of_another_policy(
             lstm.step(row, before, wrong, *state)
         with pytest.raises(ValueError, match="reward must be a number; got"):
             act(row, wrong)
-    with pytest.raises(ValueError, match="must be a single one; got a batch of 2"):
+    with pytest.raises(ValueError, match="observation must not be a batch; got 2 observations"):
         lstm.step(np.zeros((2, 3)), before, 0.0, *state)
     nan = [np.full_like(part, np.nan) for part in state]
     for name, given in (
@@ -376,13 +380,13 @@ def test_a_step_is_refused_where_its_state_is_of_another_policy(
             lstm.step(*given)
     with pytest.raises(FloatingPointError, match="previous_reward must be finite; got nan"):
         act(row, np.nan)
-    # None of it was remembered, and a reward may be an array of one number.
+    # The failed calls did not change the state. A reward may be an array of one number.
     other = lstm.begin_episode()
     other(row)
     np.testing.assert_array_equal(act(row, 1.0), other(row, np.ones(1)))
 
 
-def test_a_policy_belongs_to_the_thread_that_calls_it_first(
+def test_a_policy_is_bound_to_the_first_thread_that_calls_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = np.zeros(3)
@@ -391,22 +395,24 @@ def test_a_policy_belongs_to_the_thread_that_calls_it_first(
         for case in cases:
             mine, its = (exported(tmp_path, *case, monkeypatch) for _ in range(2))
             begun = mine.begin_episode()
-            expected = begun(row)  # from here on it is of this thread
+            expected = begun(row)  # binds it to this thread
             assert_same(worker.submit(lambda its=its: its.begin_episode()(row)).result(), expected)
             for call in (mine.begin_episode(), *(() if mine.remembers else (mine, mine.scores))):
-                with pytest.raises(RuntimeError, match=r"another thread.*make another"):
+                with pytest.raises(
+                    RuntimeError, match=r"first thread that called it.*create another"
+                ):
                     worker.submit(call, row).result()
-            with pytest.raises(RuntimeError, match="belongs to another thread"):
+            with pytest.raises(RuntimeError, match="is bound to the first thread"):
                 its.begin_episode()(row)
             assert_same(mine.begin_episode()(row), expected)
 
 
-def test_a_folder_that_is_no_export_is_refused(
+def test_a_folder_that_is_not_an_export_raises_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "policy.json"
     for folder in (tmp_path / "none", tmp_path, path):
-        with pytest.raises(FileNotFoundError, match=r"policy\.json: give the folder of an export"):
+        with pytest.raises(FileNotFoundError, match=r"policy\.json not found: pass the folder"):
             runner.Policy(folder)
     exported(tmp_path, *made(BOX, UNEVEN), monkeypatch)
     content = path.read_bytes()
@@ -437,7 +443,7 @@ def test_a_folder_that_is_no_export_is_refused(
             check(lambda about, name=name, key=key: about[name].pop(key), f"lacks {name}.{key}:")
     check(lambda about: about.update(model=None), "lacks model: export again")
     check(lambda about: about.update(memory=[]), "lacks memory: export again")
-    message = "of a model in 'tflite'; this runner runs saved-model, litert, onnx, c"
+    message = "has a model of format 'tflite'; this runner supports saved-model, litert, onnx, c"
     check(lambda about: about["model"].update(format="tflite"), message)
 
 
@@ -447,10 +453,10 @@ def test_a_folder_that_is_no_export_is_refused(
         ("litert", "ai_edge_litert.interpreter", "needs LiteRT: pip install ai-edge-litert"),
         ("onnx", "onnxruntime", "needs ONNX Runtime: pip install onnxruntime"),
         ("saved-model", "tensorflow", "needs TensorFlow: pip install tensorflow"),
-        ("c", "none", "needs a C compiler, and there is no no-such-compiler: install one"),
+        ("c", "none", "needs a C compiler, and no-such-compiler was not found: install one"),
     ],
 )
-def test_a_runtime_that_is_missing_is_named(
+def test_a_missing_runtime_raises_an_error_that_names_it(
     kind: str, package: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, network, layout = made(BOX, UNEVEN)
@@ -476,7 +482,7 @@ def test_a_runtime_that_is_missing_is_named(
         pytest.param("onnx", onnx.convert, marks=needs_onnx),
     ],
 )
-def test_a_folder_of_any_name_is_read_in_any_locale(
+def test_a_folder_with_a_non_ascii_name_is_read_in_any_locale(
     kind: str, convert: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "políticas"
@@ -500,9 +506,7 @@ def test_a_folder_of_any_name_is_read_in_any_locale(
 
 
 @needs_compiler
-def test_replaying_works_from_anywhere_and_where_nobody_reads_what_it_prints(
-    tmp_path: Path,
-) -> None:
+def test_replaying_works_from_any_directory_and_with_closed_streams(tmp_path: Path) -> None:
     policy, network, layout = made(BOX, UNEVEN)
     folder = tmp_path / "exports" / "robot"
     folder.mkdir(parents=True)
@@ -536,7 +540,7 @@ def test_replaying_works_from_anywhere_and_where_nobody_reads_what_it_prints(
     assert done.returncode == 1
 
 
-def test_files_that_are_not_as_they_were_exported_are_refused(
+def test_changed_or_missing_files_raise_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model").write_bytes(b"abc")
@@ -548,26 +552,24 @@ def test_files_that_are_not_as_they_were_exported_are_refused(
     write_document(tmp_path, about)
     runner.Policy(tmp_path)
     (tmp_path / "model").write_bytes(b"abd")
-    with pytest.raises(ValueError, match="model is not as it was exported"):
+    with pytest.raises(ValueError, match="model has changed since the export"):
         runner.Policy(tmp_path)
     (tmp_path / "model").unlink()
     with pytest.raises(ValueError, match="model is missing"):
         runner.Policy(tmp_path)
     text = (tmp_path / "policy.json").read_text()
     (tmp_path / "policy.json").write_text(text.replace("0.5", "0.6"))
-    with pytest.raises(ValueError, match=r"policy\.json is not as it was exported"):
+    with pytest.raises(ValueError, match=r"policy\.json has changed since the export"):
         runner.Policy(tmp_path)
     for name in ("../model", "/etc/passwd", "saved_model/../../model"):
-        with pytest.raises(ValueError, match="which is outside of its folder"):
+        with pytest.raises(ValueError, match="which is outside its folder"):
             runner.check_files(tmp_path, about, [name])
     (tmp_path / "policy.json").write_text(text.replace('"format": 1', '"format": 2'))
     with pytest.raises(ValueError, match="has format 2; this runner reads 1"):
         runner.Policy(tmp_path)
 
 
-def test_it_acts_on_integers_as_the_policy_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_actions_match_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, floats, layout = made(BOX, UNEVEN, **NORMALIZED)
     rows = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
     network = calibrated(floats, rows)
@@ -601,7 +603,7 @@ def test_it_acts_on_integers_as_the_policy_does(
 
 
 @needs_compiler
-def test_c_takes_the_vectors_of_a_dict_that_an_embedding_reads(tmp_path: Path) -> None:
+def test_c_accepts_a_dict_of_vectors_for_a_state_embedding(tmp_path: Path) -> None:
     observation = spaces.Dict(near=BOX, far=spaces.Box(-9, 9, (2, 2)))
     policy, network, layout = made(observation, UNEVEN, encoder=EMBEDDING, **NORMALIZED)
     bounds = {"low": UNEVEN.low.astype(np.float64), "high": UNEVEN.high.astype(np.float64)}
@@ -616,7 +618,7 @@ def test_c_takes_the_vectors_of_a_dict_that_an_embedding_reads(tmp_path: Path) -
 
 
 @needs_compiler
-def test_a_nan_is_not_hidden_by_integers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_does_not_hide_a_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, floats, layout = made(BOX, UNEVEN, **NORMALIZED)
     rows = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
     network = calibrated(floats, rows)
@@ -640,7 +642,7 @@ def test_a_nan_is_not_hidden_by_integers(tmp_path: Path, monkeypatch: pytest.Mon
         choices(rows[7])
 
 
-def test_integers_are_those_of_the_grid() -> None:
+def test_inputs_are_quantized_to_the_grid() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=1000).astype(np.float32) * 3
     scale, zero_point = grid(-2.5, 4.0)
@@ -654,7 +656,7 @@ def test_integers_are_those_of_the_grid() -> None:
     ]
 
 
-def test_differences_are_parts_of_the_span_and_near_ties_do_not_count() -> None:
+def test_differences_are_fractions_of_the_span_without_near_ties() -> None:
     about = {
         "action": {"continuous": 1, "choices": [2], "low": [-1, 0], "high": [3, 1]},
         "tolerance": {"largest": 0.2, "other_choices": 0.0, "margin": 0.1},
@@ -666,18 +668,16 @@ def test_differences_are_parts_of_the_span_and_near_ties_do_not_count() -> None:
     assert measured["largest"] == 0.25  # 1 of a span of 4
     assert measured["mean"] == 0.125
     assert measured["other_choices"] == 0.0
-    assert runner.violations(measured, about["tolerance"]) == [
-        "largest is 0.25, at most 0.2 is allowed"
-    ]
+    assert runner.violations(measured, about["tolerance"]) == ["largest is 0.25 (limit 0.2)"]
     found[1, 1] = 0
     assert runner.differences(about, found, expected, scores)["other_choices"] == 0.5
     found[0, 0] = np.nan
     measured = runner.differences(about, found, expected, scores)
-    assert len(runner.violations(measured, about["tolerance"])) == 2  # NaN is beyond every limit
+    assert len(runner.violations(measured, about["tolerance"])) == 2  # NaN exceeds every limit
     assert runner.violations({"mean": 0.1, "other": 9.0}, {"mean": 0.1, "largest": 0.0}) == []
 
 
-def test_a_step_of_float32_is_no_difference_between_bounds_far_from_0() -> None:
+def test_one_float32_step_is_no_difference_if_bounds_are_far_from_0() -> None:
     about = {
         "action": {"continuous": 1, "choices": [], "low": [1000.0], "high": [1001.0]},
         "tolerance": {"largest": 1e-5},

@@ -1,4 +1,4 @@
-"""A SavedModel computes what NumPy does, and has its weights in it."""
+"""A SavedModel matches NumPy and contains its weights."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def test_a_saved_model_has_its_weights_and_takes_batches(tmp_path: Path) -> None
     assert kernel.tobytes() in (tmp_path / "saved_model" / "saved_model.pb").read_bytes()
 
 
-def test_other_precisions_are_refused() -> None:
+def test_other_precisions_are_not_supported() -> None:
     network = network_of("box")
-    reason = "saved-model cannot be exported in int8: it can in float32"
+    reason = "saved-model does not support int8, only float32"
     assert saved_model.refusal(network.architecture, "int8") == reason
-    with pytest.raises(ValueError, match="cannot be exported in float16"):
+    with pytest.raises(ValueError, match="does not support float16"):
         saved_model.convert(network, "float16", Path())
 
 
-def test_images_are_refused() -> None:
+def test_images_are_not_supported() -> None:
     architecture = network_of("symbols", ()).architecture
     reason = saved_model.refusal(architecture, "float32")
     assert reason is not None
-    assert reason.startswith("an actor that sees images cannot be exported")
+    assert reason.startswith("an actor with image observations cannot be exported")
     unseen = dataclasses.replace(architecture, encoder=None)
     assert saved_model.refusal(unseen, "float32") is None

@@ -1,4 +1,4 @@
-"""Folders of exports: they get their name whole, or nothing is left of them."""
+"""An export folder is renamed once complete, or removed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def export(
         after()
 
 
-def test_a_folder_gets_its_name_and_the_usual_mode(tmp_path: Path) -> None:
+def test_a_published_folder_has_its_name_and_the_default_mode(tmp_path: Path) -> None:
     export(tmp_path / "new" / "out")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
     assert (tmp_path / "new" / "out" / "part" / "file").read_text() == "content"
@@ -65,25 +65,25 @@ def test_a_signal_after_any_step_leaves_nothing(
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_empty_directory_that_appears_meanwhile_is_not_replaced(
+def test_an_empty_directory_created_in_the_meantime_is_not_replaced(
     late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    if late:  # between the look and the rename
+    if late:  # between the check and the rename
         monkeypatch.setattr(staging.os.path, "lexists", lambda path: False)
-    with pytest.raises(RunError, match="out was made by another program meanwhile"):
+    with pytest.raises(RunError, match="out was created by another program in the meantime"):
         export(out, before=out.mkdir)
     assert list(tmp_path.iterdir()) == [out]
     assert list(out.iterdir()) == []
 
 
 @needs_compiler
-def test_what_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_hang_are_terminated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "TIMEOUT_SECONDS", 0.2)
     (tmp_path / "runner.py").write_text("while True: pass")
-    with pytest.raises(RunError, match=r"replaying the export did not end within 0\.2 seconds"):
+    with pytest.raises(RunError, match=r"replaying the export did not finish within 0\.2 seconds"):
         replay(tmp_path)
     (tmp_path / "policy.c").write_text("int policy = 1;")
     (tmp_path / "examples.c").write_text("int main(void) { for (volatile int i = 0; i < 1;) {} }")
-    with pytest.raises(RunError, match=r"examples\.c did not end within"):
+    with pytest.raises(RunError, match=r"examples\.c did not finish within"):
         run_examples(tmp_path)

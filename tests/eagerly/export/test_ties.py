@@ -1,4 +1,4 @@
-"""Scales at which all runtimes round the same, beside all sums that there are."""
+"""With adjusted scales, all runtimes round every possible sum alike."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _disagreeing(
     return found
 
 
-def test_no_sum_is_rounded_differently_afterwards() -> None:
+def test_all_sums_are_rounded_alike_afterwards() -> None:
     network = quantised(actor((32, 24), observation_size=17, head=ActionHead(2, (3,))))
     before = disagreeing(network)
     assert before == count_ties(network) > 5
@@ -78,29 +78,29 @@ def test_weights_move_by_their_last_digits_and_only_once() -> None:
     assert all(again.weights[name] is values for name, values in after.weights.items())
 
 
-def test_ranges_that_do_not_end_at_zero_are_tried_as_well() -> None:
+def test_ranges_that_do_not_start_at_zero_are_adjusted() -> None:
     ranges = [(-3.0, 3.0), (-1.0, 3.0), (-0.5, 3.0), (-3.0, 4.0), (-1.0, 1.0)]
     network = quantised(actor((16, 12)), ranges)
     assert disagreeing(network) == count_ties(network) > 0
     assert disagreeing(without_ties(network)) == 0
 
 
-def test_a_unit_without_weights_stays() -> None:
+def test_a_unit_without_weights_is_unchanged() -> None:
     network = actor((3, 2))
     network.weights["hidden_0/kernel"][:, 1] = 0.0
     after = without_ties(quantised(network))
     assert not after.weights["hidden_0/kernel"][:, 1].any()
 
 
-def test_a_unit_whose_bias_makes_its_scale_stays() -> None:
+def test_a_unit_whose_bias_determines_its_scale_is_unchanged() -> None:
     network = actor((3, 2))
     network.weights["hidden_0/kernel"][:, 1] *= np.float32(1e-9)
     after = without_ties(quantised(network)).weights["hidden_0/kernel"][:, 1]
     np.testing.assert_array_equal(after, network.weights["hidden_0/kernel"][:, 1])
 
 
-def test_a_network_without_ranges_has_no_ties() -> None:
-    with pytest.raises(ValueError, match="no ranges of activations"):
+def test_a_network_without_ranges_raises_an_error() -> None:
+    with pytest.raises(ValueError, match="no activation ranges"):
         without_ties(actor())
-    with pytest.raises(ValueError, match="no ranges of activations"):
+    with pytest.raises(ValueError, match="no activation ranges"):
         count_ties(actor())

@@ -1,4 +1,4 @@
-"""What differences and returns say of an export."""
+"""Checks of the differences and returns of an export."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ def played(*returns: float) -> Evaluation:
     return Evaluation(np.array(returns), np.ones(len(returns), np.int64))
 
 
-def test_a_loss_is_told_where_it_is_more_than_chance() -> None:
+def test_only_a_significant_loss_is_reported() -> None:
     before = played(100.0, 110.0, 90.0, 100.0)
     assert loss(before, played(101.0, 90.0, 95.0, 70.0)) is None  # far apart, but chance
     assert loss(before, played(99.0, 109.0, 89.0, 99.0)) is None  # certain, but 1 %
     found = loss(before, played(90.0, 99.0, 80.0, 91.0))
     assert found is not None
-    assert "90.00 over 4 episodes, 100.00 before" in found
-    assert loss(played(-100.0), played(-200.0)) is None  # one episode tells nothing
+    assert "90.00 over 4 episodes instead of 100.00" in found
+    assert loss(played(-100.0), played(-200.0)) is None  # one episode proves nothing
 
 
-def test_a_return_that_is_not_finite_is_refused() -> None:
+def test_a_non_finite_return_raises_an_error() -> None:
     assert summary(None) is None
     assert summary(played(1.0, 3.0)) == {"mean": 2.0, "std": 1.0, "returns": [1.0, 3.0]}
-    with pytest.raises(FloatingPointError, match="the returns became"):
+    with pytest.raises(FloatingPointError, match="returns must be finite; got"):
         summary(played(np.nan))
 
 
-def test_integers_that_are_rarely_others_must_not_be_far_off() -> None:
+def test_rare_integer_differences_must_be_small() -> None:
     given = {"continuous": 1, "choices": [], "low": [-1.0], "high": [1.0]}
     about = {"action": given, "tolerance": TOLERANCES["int8"]}
     expected = np.random.default_rng(0).integers(-128, 128, (1000, 1)) / 128.0
@@ -56,7 +56,7 @@ def test_integers_that_are_rarely_others_must_not_be_far_off() -> None:
 
 
 @pytest.mark.parametrize("what", MUTATIONS)
-def test_integers_of_a_model_in_which_one_number_is_slightly_wrong_are_too_many(what: str) -> None:
+def test_one_slightly_wrong_number_exceeds_the_int8_tolerance(what: str) -> None:
     network, random = quantised(actor()), np.random.default_rng(4)
     inputs = integers(random.normal(size=(1000, 5)), *network.ranges[0]).astype(np.int8)
     given = {"continuous": 2, "choices": [], "low": [-1.0, -1.0], "high": [1.0, 1.0]}
