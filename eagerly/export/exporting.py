@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from eagerly.agents import agent_name
 from eagerly.environments.factory import environment_name
 from eagerly.errors import RunError
+from eagerly.export import runner
 from eagerly.export.c_examples import write_examples_of
 from eagerly.export.children import in_child
 from eagerly.export.examples import example_arrays, score_steps, write_arrays
@@ -237,8 +237,9 @@ def _write_files(
     write_arrays(folder / "examples.npz", arrays)
     if plan.kind.compiles:
         write_examples_of(network, folder, steps.rows, arrays["action"], low, high)
-    code = resources.files("eagerly.export").joinpath("runner.py").read_bytes()
-    (folder / "runner.py").write_bytes(code)
+    (folder / "runner").mkdir()
+    for module in Path(runner.__file__).parent.glob("*.py"):
+        (folder / "runner" / module.name).write_bytes(module.read_bytes())
     about = {
         **description_of(network, gathered.layout, model),
         "run": facts_of(plan.run, plan.policy),

@@ -191,7 +191,7 @@ def model_card(about: Mapping[str, Any], kind: Format, name: str) -> str:
             "function. `examples.c` replays examples and fails if one differs."
         )
     parts += [
-        "`python runner.py` replays the examples and fails if a difference exceeds the tolerances "
+        "`python -m runner` replays the examples and fails if a difference exceeds the tolerances "
         "in `policy.json`.",
         "## Measurements at export",
         *_measured(about),

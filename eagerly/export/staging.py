@@ -66,12 +66,12 @@ def check_writable(out: Path) -> None:
 
 
 def replay(folder: Path) -> None:
-    """Runs `python runner.py` on the final files, as a user of the export would.
+    """Runs `python -m runner` on the final files, as a user of the export would.
 
     Raises:
         RunError: If it fails or takes too long.
     """
-    command = [sys.executable, "-B", "-P", "runner.py"]
+    command = [sys.executable, "-B", "runner"]
     done = _run("replaying the export", command, cwd=folder, env=on_processor())
     if done.returncode:
         raise RunError(f"replaying the export failed: {done.stderr.strip()[-2000:]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,11 +39,15 @@ C_TOLERANCE = 1e-4
 
 
 def runner_of(folder: Path) -> ModuleType:
-    """Imports `runner.py` from the folder of an export."""
-    spec = importlib.util.spec_from_file_location("exported_runner", folder / "runner.py")
+    """Imports the package `runner` from the folder of an export, as `exported_runner`."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "exported_runner"]:
+        del sys.modules[name]  # that of another export
+    source = folder / "runner" / "__init__.py"
+    spec = importlib.util.spec_from_file_location("exported_runner", source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules["exported_runner"] = module  # for its relative imports
     spec.loader.exec_module(module)
     return module
 

@@ -1,4 +1,4 @@
-"""Import directions, import names, and side effects that an import must not have."""
+"""Import directions, module names, and side effects that imports must not have."""
 
 from __future__ import annotations
 
@@ -72,21 +72,23 @@ def files(folder: str) -> list[Path]:
 
 @functools.cache
 def _imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The import statements of a file: at its top, in functions, and for type checkers alone."""
+    """Returns all import statements of a file, including those for type checkers only."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def imported(path: Path) -> list[str]:
-    """What a file imports."""
+    """Returns the names that a file imports."""
     names = []
     for node in _imports(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         else:
-            assert node.level == 0, f"{path}: relative import"
-            names.append(node.module or "")
-            names += [f"{node.module}.{alias.name}" for alias in node.names]
+            # Only the runner may use relative imports, because it is copied into exports.
+            assert node.level == 0 or path.parent.name == "runner", f"{path}: relative import"
+            package = module_of(path.parent) if node.level else ""
+            module = ".".join(filter(None, [package, node.module]))
+            names += [module, *(f"{module}.{alias.name}" for alias in node.names)]
     return names
 
 
@@ -98,7 +100,10 @@ def module_of(path: Path) -> str:
 
 @functools.cache
 def imports_between_files() -> dict[str, set[str]]:
-    """Which module imports which; what is imported out of a package is that, not the package."""
+    """Maps each module to the modules that it imports.
+
+    An import of a submodule from its package does not count as an import of the package.
+    """
     modules = {module_of(path): path for folder in FOLDERS for path in files(folder)}
     graph: dict[str, set[str]] = {}
     for module, path in modules.items():
@@ -109,7 +114,7 @@ def imports_between_files() -> dict[str, set[str]]:
 
 
 def _uses_its_face(path: Path, package: str) -> bool:
-    """Whether a file imports names that a package itself has, and not modules in it alone."""
+    """Returns whether a file imports names of a package itself, not only its submodules."""
     for node in _imports(path):
         if isinstance(node, ast.ImportFrom) and node.module == package:
             names = [alias.name for alias in node.names]
@@ -118,16 +123,16 @@ def _uses_its_face(path: Path, package: str) -> bool:
     return False
 
 
-def test_no_file_imports_itself_over_others() -> None:
+def test_there_are_no_import_cycles_between_files() -> None:
     graph = imports_between_files().copy()
     assert len(graph) > 100
     assert {"eagerly.training.assembly", "eagerly.storage.run"} <= graph["eagerly.training.trainer"]
-    # The face names everything, and imports it when it is asked for.
+    # The top-level package imports everything, but lazily.
     graph.pop("eagerly")
-    list(graphlib.TopologicalSorter(graph).static_order())  # a CycleError names the circle
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError with the cycle
 
 
-def test_no_folder_imports_itself_over_others() -> None:
+def test_there_are_no_import_cycles_between_folders() -> None:
     graph: dict[str, set[str]] = {}
     for module, others in imports_between_files().items():
         if module != "eagerly":
@@ -138,13 +143,13 @@ def test_no_folder_imports_itself_over_others() -> None:
 
 
 def _room(module: str) -> str:
-    """The folder of a module; what every room may use is "face", and the package itself ""."""
+    """Returns a module's folder: "face" if every folder may import it, "" for the package."""
     _, _, rest = module.partition(".")
     return "face" if rest in FACE else rest.partition(".")[0]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_folders_import_only_what_they_may(folder: str) -> None:
+def test_folders_import_only_allowed_folders(folder: str) -> None:
     for path in files(folder):
         for name in imported(path):
             root, _, rest = name.partition(".")
@@ -155,7 +160,7 @@ def test_folders_import_only_what_they_may(folder: str) -> None:
                 assert target in allowed, f"{path.name}: {name}"
 
 
-def test_buffers_use_numpy_alone() -> None:
+def test_buffers_import_only_numpy_and_the_standard_library() -> None:
     for path in files("buffers"):
         roots = {name.partition(".")[0] for name in imported(path)} - {"eagerly"}
         assert roots <= BUFFERS_MAY_USE, path.name
@@ -218,10 +223,10 @@ WITHOUT_TENSORFLOW = [
 ]
 
 
-def test_importing_has_no_side_effect_and_loads_no_tensorflow() -> None:
+def test_importing_has_no_side_effects_and_loads_no_tensorflow() -> None:
     code = f"""
 import logging, os, random, sys
-import gymnasium, threadpoolctl  # they set variables of the environment, whoever imports them
+import gymnasium, threadpoolctl  # their imports set environment variables
 before = dict(os.environ), random.getstate(), logging.getLogger().handlers[:]
 import {", ".join(WITHOUT_TENSORFLOW)}
 assert before == (dict(os.environ), random.getstate(), logging.getLogger().handlers)
@@ -231,10 +236,10 @@ print([m for m in sys.modules if m.partition(".")[0] in heavy])
     assert _run(code).strip() == "[]"
 
 
-def test_what_trains_nothing_loads_no_tensorflow_and_help_not_even_settings(
+def test_commands_without_training_load_no_tensorflow_and_help_loads_no_settings(
     tmp_path: Path,
 ) -> None:
-    commands = ["--help", "--version", "completion bash"]  # which say only what there is
+    commands = ["--help", "--version", "completion bash"]  # these only print
     commands += ["train td3 --help", "train ddpg --env Pendulum-v1 --tau 2,0", "runs ."]
     code = f"""
 import sys
@@ -252,11 +257,11 @@ for words in {commands}:
     assert [line[7:] for line in lines if line.startswith("begins ")] == commands
     loaded = [line.split()[1:] for line in lines if line.startswith("loaded")]
     assert loaded[:3] == [[]] * 3
-    assert "numpy" in loaded[3]  # so it would be seen
+    assert "numpy" in loaded[3]  # the check detects loaded modules
     assert not {"tensorflow", "keras"} & set(loaded[-1])
 
 
-def test_no_file_is_loaded_under_two_names_and_tensorflow_says_nothing() -> None:
+def test_no_file_is_loaded_under_two_names_and_tensorflow_prints_nothing() -> None:
     code = """
 import collections, sys
 import eagerly

@@ -65,9 +65,10 @@ def document(path: Path) -> Any:
 
 def test_an_export_describes_its_source_and_measurements(run: Path, exported: Exported) -> None:
     about = document(exported.path)
-    files = {path.name for path in exported.path.iterdir()}
+    paths = (path for path in exported.path.rglob("*") if path.is_file())
+    files = {path.relative_to(exported.path).as_posix() for path in paths}
     assert files == {*about["files"], "policy.json", "MODEL_CARD.md"} == set(exported.files)
-    assert {"runner.py", "examples.npz", "MODEL_CARD.md", "policy.c", "examples.c"} < files
+    assert {"runner/policy.py", "examples.npz", "MODEL_CARD.md", "policy.c", "examples.c"} < files
     assert [path.name for path in exported.path.parent.iterdir()] == ["pendulum"]
     assert about["run"] == {
         "agent": "td3",
@@ -85,8 +86,8 @@ def test_an_export_describes_its_source_and_measurements(run: Path, exported: Ex
     card = (exported.path / "MODEL_CARD.md").read_text()
     for part in ("TD3 on `Pendulum-v1`", "`Box(-2.0, 2.0, (1,), float32)`", "16 and 16 units"):
         assert part in card
-    source = Path(exporting.__file__).with_name("runner.py").read_bytes()
-    assert (exported.path / "runner.py").read_bytes() == source
+    source = Path(exporting.__file__).with_name("runner") / "policy.py"
+    assert (exported.path / "runner" / "policy.py").read_bytes() == source.read_bytes()
 
 
 def test_half_of_the_examples_are_replayed_and_half_are_greedy(
@@ -149,8 +150,9 @@ def test_the_code_in_the_model_card_loads_a_folder_of_any_name(
     try:
         exec(loading, namespace)
     finally:
-        for module in ("runner", f"{name}.runner"):
-            sys.modules.pop(module, None)
+        for module in list(sys.modules):
+            if module.startswith(("runner", f"{name}.runner")):
+                del sys.modules[module]
     assert namespace["policy"].folder.resolve() == tmp_path / name
 
 
@@ -166,7 +168,7 @@ def test_replaying_fails_if_a_file_was_changed(exported: Exported, tmp_path: Pat
     shutil.copytree(exported.path, copy)
 
     def replayed() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-I", copy / "runner.py"]
+        command = [sys.executable, "-I", "-B", copy / "runner"]
         return subprocess.run(command, capture_output=True, text=True)
 
     (copy / "MODEL_CARD.md").write_text("mine")  # which users may edit

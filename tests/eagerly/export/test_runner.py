@@ -24,6 +24,8 @@ from eagerly.export.calibration import calibrated
 from eagerly.export.examples import Steps, example_arrays
 from eagerly.export.interface import computed, described, inputs, outputs
 from eagerly.export.policy_document import description_of, write_document
+from eagerly.export.runner import document
+from eagerly.export.runner.runtimes import RUNTIMES, to_integers, to_numbers
 from eagerly.policies.integer_grids import TANH_SCALE, grid, integers, quantized_tanh
 from eagerly.policies.network import ActorNetwork
 from eagerly.policies.numpy_actor import numpy_actor
@@ -43,6 +45,7 @@ from tests.eagerly.export.test_c import needs_compiler
 from tests.eagerly.export.test_litert import needs_litert
 from tests.eagerly.export.test_onnx import needs_onnx
 
+CACHES = shutil.ignore_patterns("__pycache__")
 NORMALIZED: dict[str, Any] = {"normalize_observations": True}
 CASES: list[tuple[gymnasium.Space, gymnasium.Space, dict[str, Any]]] = [
     (BOX, UNEVEN, {}),
@@ -75,7 +78,7 @@ def exported(
     def load(_: Path, model: dict[str, Any]) -> Any:
         return lambda given: computed(network, NumpyOperations(), given)
 
-    monkeypatch.setitem(runner._RUNTIMES, "numpy", load)
+    monkeypatch.setitem(RUNTIMES, "numpy", load)
     sides = (described(part(network.architecture)) for part in (inputs, outputs))
     model = {"format": "numpy", "precision": "float32", "files": []}
     model |= dict(zip(("inputs", "outputs"), sides, strict=True))
@@ -436,7 +439,7 @@ def test_a_folder_that_is_not_an_export_raises_an_error(
         with pytest.raises(ValueError, match=message):
             runner.Policy(tmp_path)
 
-    for name, keys in runner._KEYS.items():
+    for name, keys in document._KEYS.items():
         if name != "files":
             check(lambda about, name=name: about.pop(name), f"lacks {name}: export again")
         for key in keys if json.loads(content)[name] else ():
@@ -490,7 +493,7 @@ def test_a_folder_with_a_non_ascii_name_is_read_in_any_locale(
     policy, network, layout = made(BOX, UNEVEN)
     model = {"format": kind, "precision": "float32"} | convert(network, "float32", folder)
     write_document(folder, description_of(network, layout, model))
-    shutil.copy(Path(runner.__file__), folder)
+    shutil.copytree(Path(runner.__file__).parent, folder / "runner", ignore=CACHES)
     code = "from runner import Policy; print(Policy()([0.5, -0.5, 1.0]).tolist())"
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(
@@ -516,10 +519,10 @@ def test_replaying_works_from_any_directory_and_with_closed_streams(tmp_path: Pa
     rows = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     scores = policy.actor(rows)
     np.savez(folder / "examples.npz", observation=rows, action=policy(rows), scores=scores)
-    shutil.copy(Path(runner.__file__), folder)
+    shutil.copytree(Path(runner.__file__).parent, folder / "runner", ignore=CACHES)
     about = description_of(network, layout, model) | {"tolerance": {"largest": 1e-5}}
     write_document(folder, about)
-    command = [sys.executable, "-B", "exports/robot/runner.py"]
+    command = [sys.executable, "-B", "exports/robot/runner"]
 
     def replayed(**streams: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=tmp_path, text=True, **streams)
@@ -577,7 +580,7 @@ def test_int8_actions_match_the_policy(tmp_path: Path, monkeypatch: pytest.Monke
 
     def load(_: Path, model: dict[str, Any]) -> Any:
         def run(given: list[np.ndarray]) -> list[np.ndarray]:
-            x = runner._numbers_of(given[0], model["inputs"][0])
+            x = to_numbers(given[0], model["inputs"][0])
             found = quantized_tanh(network.outputs(NumpyOperations(), x))
             return [np.rint(found / TANH_SCALE).astype(np.int8)]
 
@@ -589,7 +592,7 @@ def test_int8_actions_match_the_policy(tmp_path: Path, monkeypatch: pytest.Monke
     model["inputs"] = [{"name": "observation", "shape": [1, 3], "dtype": "int8", **of_input}]
     of_output = {"scale": TANH_SCALE, "zero_point": 0}
     model["outputs"] = [{"name": "action", "shape": [1, 2], "dtype": "int8", **of_output}]
-    monkeypatch.setitem(runner._RUNTIMES, "integers", load)
+    monkeypatch.setitem(RUNTIMES, "integers", load)
     about = description_of(network, layout, model)
     write_document(tmp_path, about)
     found = runner.Policy(tmp_path)
@@ -647,10 +650,10 @@ def test_inputs_are_quantized_to_the_grid() -> None:
     x = random.normal(size=1000).astype(np.float32) * 3
     scale, zero_point = grid(-2.5, 4.0)
     spec = {"scale": float(scale), "zero_point": zero_point}
-    found = runner._integers(x, spec)
+    found = to_integers(x, spec)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, integers(x, -2.5, 4.0))
-    assert runner._numbers_of(np.int8([zero_point, zero_point + 1]), spec).tolist() == [
+    assert to_numbers(np.int8([zero_point, zero_point + 1]), spec).tolist() == [
         0.0,
         float(scale),
     ]

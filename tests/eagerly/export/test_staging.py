@@ -80,7 +80,8 @@ def test_an_empty_directory_created_in_the_meantime_is_not_replaced(
 @needs_compiler
 def test_programs_that_hang_are_terminated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "TIMEOUT_SECONDS", 0.2)
-    (tmp_path / "runner.py").write_text("while True: pass")
+    (tmp_path / "runner").mkdir()
+    (tmp_path / "runner" / "__main__.py").write_text("while True: pass")
     with pytest.raises(RunError, match=r"replaying the export did not finish within 0\.2 seconds"):
         replay(tmp_path)
     (tmp_path / "policy.c").write_text("int policy = 1;")

@@ -1,0 +1,141 @@
+"""Runtimes: functions from model inputs to outputs, in the order of `policy.json`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def to_integers(x: np.ndarray, spec: dict[str, Any]) -> np.ndarray:
+    """Quantizes float32 inputs to int8."""
+    q = np.rint(x / np.float32(spec["scale"])) + np.float32(spec["zero_point"])
+    return np.minimum(np.maximum(q, -128), 127).astype(np.int8)
+
+
+def to_numbers(q: np.ndarray, spec: dict[str, Any]) -> np.ndarray:
+    """Dequantizes int8 outputs to float32."""
+    steps = q.astype(np.float32) - np.float32(spec["zero_point"])
+    return steps * np.float32(spec["scale"])
+
+
+def _needs(runtime: str, package: str, error: ImportError) -> ImportError:
+    """Returns an error with the command that installs a runtime."""
+    return ImportError(f"this policy needs {runtime}: pip install {package} ({error})")
+
+
+class _SavedModel:
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        try:
+            import tensorflow as tf
+        except ImportError as error:
+            raise _needs("TensorFlow", "tensorflow", error) from error
+        self._loaded = tf.saved_model.load(str(folder / "saved_model"))  # owns the function
+        self._call, self._constant = self._loaded.signatures["serving_default"], tf.constant
+        self._inputs = [spec["name"] for spec in model["inputs"]]
+        self._outputs = [spec["name"] for spec in model["outputs"]]
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        named = {name: self._constant(x) for name, x in zip(self._inputs, given)}  # noqa: B905
+        found = self._call(**named)
+        return [found[name].numpy() for name in self._outputs]
+
+
+class _LiteRT:
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ImportError as error:
+            raise _needs("LiteRT", "ai-edge-litert", error) from error
+        # Not by path: in some locales, LiteRT cannot read non-ASCII paths.
+        content = (folder / model["files"][0]).read_bytes()
+        self._interpreter = Interpreter(model_content=content, num_threads=1)
+        self._interpreter.allocate_tensors()
+        self._inputs = [spec["index"] for spec in model["inputs"]]
+        self._outputs = [spec["index"] for spec in model["outputs"]]
+        self.run = self._one_to_one()
+
+    def _one_to_one(self) -> Any:
+        """Returns a function from the first input to the first output, without lookups per call."""
+        write, invoke, read = (
+            getattr(self._interpreter, name) for name in ("set_tensor", "invoke", "get_tensor")
+        )
+        source, target = self._inputs[0], self._outputs[0]
+
+        def run(given: np.ndarray) -> np.ndarray:
+            write(source, given)
+            invoke()
+            return read(target)
+
+        return run
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        interpreter = self._interpreter
+        for index, x in zip(self._inputs, given):  # noqa: B905
+            interpreter.set_tensor(index, x)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in self._outputs]
+
+
+class _ONNX:
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise _needs("ONNX Runtime", "onnxruntime", error) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # Not by path: in some locales, ONNX Runtime cannot read non-ASCII paths.
+        content = (folder / model["files"][0]).read_bytes()
+        self._session = onnxruntime.InferenceSession(
+            content, options, providers=["CPUExecutionProvider"]
+        )
+        self._inputs = [spec["name"] for spec in model["inputs"]]
+        self._outputs = [spec["name"] for spec in model["outputs"]]
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        return list(self._session.run(self._outputs, dict(zip(self._inputs, given))))  # noqa: B905
+
+
+class _C:
+    """Compiles `policy.c` on this machine and calls it. `$CC` selects another compiler."""
+
+    def __init__(self, folder: Path, model: dict[str, Any]) -> None:
+        import ctypes  # not at the top, to save memory in other formats
+        import shlex
+        import subprocess
+        import tempfile
+
+        words = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        with tempfile.TemporaryDirectory(prefix="eagerly-") as private:
+            library = Path(private, "policy.so")
+            flags = ["-std=c99", "-O2", "-shared", "-fPIC"]
+            command = [*words, *flags, str(folder / "policy.c"), "-o", str(library), "-lm"]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True)
+            except FileNotFoundError as error:
+                raise ImportError(
+                    f"this policy needs a C compiler, and {words[0]} was not found: install one, "
+                    "or set CC to its name"
+                ) from error
+            if done.returncode:
+                raise ValueError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+            self._call = ctypes.CDLL(str(library)).policy_network
+        self._call.argtypes, self._call.restype = [ctypes.c_void_p] * 2, None
+        ((given,), (made,)) = model["inputs"], model["outputs"]
+        self._dtype, self._shape = np.dtype(given["dtype"]), tuple(made["shape"])
+
+    def __call__(self, given: list[np.ndarray]) -> list[np.ndarray]:
+        row, output = np.ascontiguousarray(given[0]), np.empty(self._shape, self._dtype)
+        self._call(row.ctypes.data, output.ctypes.data)
+        return [output]
+
+
+RUNTIMES: dict[str, Any] = {
+    "saved-model": _SavedModel,
+    "litert": _LiteRT,
+    "onnx": _ONNX,
+    "c": _C,
+}
