@@ -41,8 +41,8 @@ def agent_class(name: str) -> Any:
         kind = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"agent {name} cannot be imported: {error}. Run from the directory that holds it, or "
-            "put that on PYTHONPATH"
+            f"agent {name} cannot be imported: {error}. Run from the directory that contains it, "
+            "or add that directory to PYTHONPATH"
         ) from error
     from eagerly.agents.agent import Agent
 
@@ -68,9 +68,9 @@ def agent_name(agent: str | type) -> str:
             return name
     if agent.__module__ == "__main__" or "." in agent.__qualname__:
         raise RunError(
-            f"{agent.__qualname__} must be defined at the top of a module that can be imported, "
-            f"because a run is resumed and loaded by name; it is in {agent.__module__}: move it "
-            "into a separate file and import it"
+            f"{agent.__qualname__} must be defined at the top level of an importable module, "
+            f"because runs are resumed and loaded by name; got {agent.__module__}: move it to a "
+            "separate file and import it"
         )
     return place
 

@@ -47,8 +47,8 @@ def _learned(actor: Any, critic: Any, shared_gradient: str) -> tuple[list[Any], 
     shared = {id(v.value) for v in of_actor} & {id(v.value) for v in of_critic}
     if shared_gradient != "critic" and not shared:
         raise ValueError(
-            f"shared_gradient {shared_gradient} is for what actor and critics share; they have "
-            "no variable in common"
+            f"shared_gradient {shared_gradient} requires variables shared by actor and critics; "
+            "they share none"
         )
     if shared_gradient == "critic":
         of_actor = [v for v in of_actor if id(v.value) not in shared]
@@ -57,7 +57,7 @@ def _learned(actor: Any, critic: Any, shared_gradient: str) -> tuple[list[Any], 
     for name, left in (("actor", of_actor), ("critics", of_critic)):
         if not left:
             raise ValueError(
-                f"the loss of the {name} has nothing to move: all its variables are shared, "
-                f"and shared_gradient is {shared_gradient}"
+                f"the loss of the {name} has no variables to train: all are shared, and "
+                f"shared_gradient is {shared_gradient}"
             )
     return list(of_actor), list(of_critic)

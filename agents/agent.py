@@ -106,7 +106,9 @@ class Agent(Algorithm, Saved):
         config = self.Config() if config is None else config
         if not isinstance(config, self.Config):
             expected, found = self.Config.__name__, type(config).__name__
-            raise TypeError(f"{type(self).__name__} takes settings of {expected}; got {found}")
+            raise TypeError(
+                f"{type(self).__name__} requires a config of type {expected}; got {found}"
+            )
         self.config = config = dataclasses.replace(config, **settings) if settings else config
         find_devices()
         builder = self.Builder(config, *spaces, seed=seed)
@@ -168,9 +170,9 @@ class Agent(Algorithm, Saved):
         for name in config.changed():
             if config.SETTINGS[name].built and name not in read:
                 raise ValueError(
-                    f"{name} has no effect, because building the networks of "
-                    f"{type(self).__name__} does not read it: use builder.config.{name} there, or "
-                    "leave it out (a preset too: see FROM_ENVIRONMENTS)"
+                    f"{name} has no effect, because {type(self).__name__} builds its networks "
+                    f"without reading it: use builder.config.{name} there, or remove the setting "
+                    "(for presets, see FROM_ENVIRONMENTS)"
                 )
         return modules
 
@@ -185,7 +187,7 @@ class Agent(Algorithm, Saved):
             self._in_update = False
         metrics, per_row = two_dictionaries(results)
         if taken := metrics.keys() & more.keys():
-            raise ValueError(f"the metric {min(taken)} is the agent's own: give yours another name")
+            raise ValueError(f"metric {min(taken)} is reserved for the agent: rename yours")
         return metrics | more, per_row
 
     @property
@@ -197,7 +199,7 @@ class Agent(Algorithm, Saved):
                 program.
         """
         if self._in_update:
-            raise RuntimeError("in an update its number is phase.update, not self.updates")
+            raise RuntimeError("within an update, its number is phase.update, not self.updates")
         return self.learner.updates
 
     @property
@@ -369,7 +371,7 @@ class Agent(Algorithm, Saved):
         if missing := [n for n in factories if known.get(n) and n not in settings]:
             raise ValueError(
                 f"{path} was saved with {missing[0]} {known[missing[0]]!r}, which is not imported "
-                f"from there: pass {missing[0]}=... to load"
+                f"automatically: pass {missing[0]}=... to load"
             )
         config = cls.Config(**known | settings)
         try:
@@ -377,7 +379,7 @@ class Agent(Algorithm, Saved):
             agent.checkpoint.read(prefix)
             agent.restore(state)
         except (KeyError, TypeError, tf.errors.OpError) as error:
-            raise ValueError(f"{path} does not hold a saved agent: {error}") from error
+            raise ValueError(f"{path} does not contain a saved agent: {error}") from error
         return agent
 
     def scalars(self) -> dict[str, float]:
@@ -395,7 +397,7 @@ class Agent(Algorithm, Saved):
         if any(id(variable.value) in own for variable in found.variables):
             raise ValueError(
                 f"the factory of {self.acting.name} returned the same variables in a second call: "
-                "make new ones in every call"
+                "create new ones in every call"
             )
         return found
 
@@ -449,7 +451,7 @@ class Agent(Algorithm, Saved):
             FloatingPointError: If a metric is NaN or infinite, naming it and the update.
         """
         if buffer.layout != self.inputs.layout:
-            raise ValueError(f"the buffer must hold {self.layout}; got {buffer.layout}")
+            raise ValueError(f"the buffer must have layout {self.layout}; got {buffer.layout}")
         self._statistics.sync()
         metrics, weights = self.learner.learn(buffer, updates)
         self.policy.refresh(weights)
@@ -475,7 +477,7 @@ def _spaces_of(
     if isinstance(env, gymnasium.Env) and action_space is None:
         return env.observation_space, env.action_space
     raise TypeError(
-        "an agent is created for an environment, or for its observation_space and action_space; "
-        f"got {type(env).__name__} and {type(action_space).__name__}. Pass settings by name: "
-        "config=..., n_step=3"
+        "an agent requires an environment, or an observation_space and an action_space; got "
+        f"{type(env).__name__} and {type(action_space).__name__}: pass settings by keyword, such "
+        "as config=... or n_step=3"
     )

@@ -43,15 +43,15 @@ def _unless_replaced(*networks: str) -> Requirement:
 
     def unmet(config: Any, spaces: Any) -> str | None:
         replaced = config.models or all(getattr(config, network) for network in networks)
-        return "your own, which your factory makes: leave it out" if replaced else None
+        return "custom networks: remove the setting" if replaced else None
 
-    return Requirement("for networks that are not your own", unmet)
+    return Requirement("for built-in networks", unmet)
 
 
 def _unless_models(needed: Requirement) -> Requirement:
     """Requires `needed`, unless one factory creates all networks."""
     return Requirement(
-        f"for your own `models`, or {needed.text}",
+        f"with custom `models`, or {needed.text}",
         lambda config, spaces: None if config.models else needed.unmet(config, spaces),
     )
 
@@ -83,8 +83,10 @@ SHAPES_NETWORKS = _unless_replaced("actor", "critic")
 SHAPES_CRITICS = _unless_replaced("critic")
 _ON_DISCRETE = _for_actions("discrete actions", lambda actions: actions.choices)
 ON_CONTINUOUS = _for_actions("continuous actions", lambda actions: actions.continuous)
-_ON_IMAGES = _for_observations("images", lambda observations: observations.images)
-_ON_VECTORS = _for_observations("vectors", lambda observations: observations.scalable.any())
+_ON_IMAGES = _for_observations("image observations", lambda observations: observations.images)
+_ON_VECTORS = _for_observations(
+    "vector observations", lambda observations: observations.scalable.any()
+)
 # Replay buffers for windows and images store whole episodes and sample steps from them.
 _ON_ROWS = (
     _WITHOUT_MEMORY,
@@ -95,19 +97,17 @@ _ON_GOALS = _for_observations(
     lambda observations: {entry.path for entry in observations.entries} >= set(GOAL_ENTRIES),
 )
 _IN_ENTRIES = _for_observations(
-    "entries of a Dict or Tuple",
+    "Dict or Tuple observations",
     lambda observations: inner_spaces(observations.space) is not None,
 )
 _ENCODED = _for_observations(
-    "images and entries of a Dict or Tuple", lambda observations: not observations.is_one_vector
+    "image, Dict or Tuple observations", lambda observations: not observations.is_one_vector
 )
 _IN_ENCODERS = (_WITHOUT_MEMORY, _ENCODED)
 _ON_SHARED = (
     Requirement(
-        "for what actor and critics share, such as your own `models`",
-        lambda config, _: (
-            (config.actor or config.critic or None) and "an actor or critic of your own"
-        ),
+        "if actor and critics share variables, as with custom `models`",
+        lambda config, _: (config.actor or config.critic or None) and "a custom actor or critic",
     ),
     *map(_unless_models, _IN_ENCODERS),
 )
@@ -117,40 +117,42 @@ _QUANTIZES = (
     when("activation", "relu"),
     when("layer_norm", False),
     when("precision", "float32"),
-    _for_observations("one vector", lambda observations: observations.is_one_vector),
+    _for_observations(
+        "single-vector observations", lambda observations: observations.is_one_vector
+    ),
 )
 
 
 def _check_models(config: AgentSettings) -> None:
     own = [name for name in ("actor", "critic", "models") if getattr(config, name)]
     if "models" in own and len(own) > 1:
-        raise ValueError(f"models makes actor and critics: leave {own[0]} out")
+        raise ValueError(f"models already creates actor and critics: remove {own[0]}")
     if own and config.memory != NO_MEMORY:
-        raise ValueError(f"memory {config.memory} is not for models of your own: leave it out")
+        raise ValueError(f"memory must be none with custom networks; got {config.memory}")
 
 
 def _check_optimizer(config: AgentSettings) -> None:
     if config.schedule != CONSTANT and not config.schedule_steps:
         raise ValueError(
-            f"schedule {config.schedule} needs schedule_steps, the updates until learning rates "
-            "have fallen"
+            f"schedule {config.schedule} requires schedule_steps, the number of updates until "
+            "learning rates reach schedule_end"
         )
     if config.weight_decay and config.shared_gradient == "both":
         raise ValueError(
-            "weight_decay would act twice on what actor and critics share, once with each of "
-            "them: set shared_gradient to critic or actor"
+            "weight_decay would be applied twice to variables shared by actor and critics: set "
+            "shared_gradient to critic or actor"
         )
 
 
 def _check_memory(config: AgentSettings) -> None:
     if config.memory != NO_MEMORY and config.burn_in > config.sequence_length - 2:
         raise ValueError(
-            f"burn_in must leave 2 steps of sequence_length, {config.sequence_length}, to learn "
-            f"from; got {config.burn_in}"
+            "burn_in must leave at least 2 steps of sequence_length, "
+            f"{config.sequence_length}, for learning; got {config.burn_in}"
         )
     if config.memory == "attention" and config.memory_units % config.attention_heads:
         raise ValueError(
-            f"attention_heads must be a divisor of memory_units, {config.memory_units}; got "
+            f"attention_heads must divide memory_units, {config.memory_units}; got "
             f"{config.attention_heads}"
         )
 
@@ -173,11 +175,11 @@ class AgentSettings(Settings):
     """Settings shared by all agents. "authors" refers to the public code of the TD3 authors."""
 
     discount: float = setting(
-        0.99, "Discount per step, gamma (paper)", at_least=0, at_most=1, group=LEARNING
+        0.99, "Discount factor per step, gamma (paper)", at_least=0, at_most=1, group=LEARNING
     )
     batch_size: int = setting(
         256,
-        "Per update (authors)",
+        "Transitions per gradient update (authors)",
         unit="transitions",
         at_least=1,
         at_most=2**20,
@@ -185,39 +187,52 @@ class AgentSettings(Settings):
         group=LEARNING,
     )
     actor_learning_rate: float = setting(
-        3e-4, "Adam's step size, actor (authors)", above=0, group=LEARNING, built=True
+        3e-4, "Adam learning rate of the actor (authors)", above=0, group=LEARNING, built=True
     )
     critic_learning_rate: float = setting(
-        3e-4, "Adam's step size, critics (authors)", above=0, group=LEARNING, built=True
+        3e-4, "Adam learning rate of the critics (authors)", above=0, group=LEARNING, built=True
     )
     tau: float = setting(
-        0.005, "Step of targets to networks (authors)", above=0, at_most=1, group=LEARNING
+        0.005,
+        "Fraction by which target networks move toward their networks per target update (authors)",
+        above=0,
+        at_most=1,
+        group=LEARNING,
     )
     mode: str = setting(
-        "xla", "How the train body runs; eager is for debugging", choices=MODES, group=LEARNING
+        "xla", "Execution mode of updates; eager is for debugging", choices=MODES, group=LEARNING
     )
-    precision: str = setting("float32", "Of the networks", choices=PRECISIONS, group=LEARNING)
+    precision: str = setting(
+        "float32", "Floating-point precision of the networks", choices=PRECISIONS, group=LEARNING
+    )
 
     hidden_sizes: tuple[int, ...] = setting(
-        (256, 256), "Hidden units (authors)", at_least=1, at_most=2**14, longest=64, **_SHAPES
+        (256, 256),
+        "Units of each hidden layer (authors)",
+        at_least=1,
+        at_most=2**14,
+        longest=64,
+        **_SHAPES,
     )
     activation: str = setting(
-        "relu", "Hidden activation (authors)", choices=tuple(ACTIVATIONS), **_SHAPES
+        "relu", "Activation of hidden layers (authors)", choices=tuple(ACTIVATIONS), **_SHAPES
     )
-    layer_norm: bool = setting(False, "Normalize hidden layers before their activation", **_SHAPES)
+    layer_norm: bool = setting(
+        False, "Apply layer normalization before each hidden activation", **_SHAPES
+    )
     normalize_observations: bool = setting(
         False,
-        "Scale observations by their running mean and deviation",
+        "Normalize observations by their running mean and standard deviation",
         requires=_ON_VECTORS,
         group=NETWORKS,
         built=True,
     )
     initializer: str = setting(
-        "glorot_uniform", "Initial weights (Keras)", choices=INITIALIZERS, **_SHAPES
+        "glorot_uniform", "Weight initializer (Keras)", choices=INITIALIZERS, **_SHAPES
     )
     ignore_entries: str = setting(
         "",
-        "Entries of observations that are left out, such as texts: mission,robot/camera "
+        "Comma-separated observation entries to ignore, such as texts: mission,robot/camera "
         "(docs/spaces.md)",
         unit="names",
         longest=10_000,
@@ -226,7 +241,7 @@ class AgentSettings(Settings):
     )
     encoder_units: int = setting(
         64,
-        "Features of each entry of an observation, of images among them (docs/spaces.md)",
+        "Encoder features per observation entry, including images (docs/spaces.md)",
         at_least=1,
         at_most=2**14,
         requires=(SHAPES_NETWORKS, *_IN_ENCODERS),
@@ -235,7 +250,7 @@ class AgentSettings(Settings):
     )
     random_shift: int = setting(
         0,
-        "How far images are shifted at random in updates (Kostrikov et al. 2021: 4)",
+        "Maximum random shift of images in updates (Kostrikov et al. 2021: 4)",
         unit="pixels",
         at_least=0,
         at_most=64,
@@ -244,12 +259,11 @@ class AgentSettings(Settings):
     )
 
     adam_epsilon: float = setting(
-        1e-8, "Adam's epsilon, where Keras adds it (docs/td3.md)", above=0, group=OPTIMIZER
+        1e-8, "Adam's epsilon, added as in Keras (docs/td3.md)", above=0, group=OPTIMIZER
     )
     clip_gradients: float = setting(
         0.0,
-        "Largest norm of a gradient, over all weights of the actor or of the critics; 0: no "
-        "clipping",
+        "Maximum gradient norm over all weights of the actor or of the critics; 0: no clipping",
         at_least=0,
         group=OPTIMIZER,
     )
@@ -262,15 +276,15 @@ class AgentSettings(Settings):
     )
     schedule: str = setting(
         CONSTANT,
-        "How learning rates fall over schedule_steps",
+        "Decay of learning rates over schedule_steps",
         choices=SCHEDULES,
         immutable=True,
         group=OPTIMIZER,
     )
     schedule_steps: int = setting(
         0,
-        "Updates until learning rates have fallen to schedule_end; one is made per step after the "
-        "warm-up unless replay_ratio says otherwise",
+        "Updates until learning rates reach schedule_end; by default (replay_ratio) a run makes "
+        "one update per environment step after the warm-up",
         unit="updates",
         at_least=0,
         at_most=10**12,
@@ -279,7 +293,7 @@ class AgentSettings(Settings):
     )
     schedule_end: float = setting(
         0.0,
-        "Share of the learning rates that is left then, for as long as the run goes on",
+        "Final learning rates as a fraction of the initial ones, kept after schedule_steps",
         at_least=0,
         at_most=1,
         requires=_WITH_SCHEDULE,
@@ -288,28 +302,28 @@ class AgentSettings(Settings):
 
     normalize_rewards: bool = setting(
         False,
-        "Divide rewards by the running deviation of the discounted return",
+        "Divide rewards by the running standard deviation of the discounted return",
         immutable=True,
         group=REWARDS,
     )
     reward_scale: float = setting(
-        1.0, "Multiply rewards, after they are normalized", above=0, group=REWARDS
+        1.0, "Factor applied to rewards, after normalization", above=0, group=REWARDS
     )
 
     actor: str | Callable[..., Any] = setting(
         "",
-        "An actor of your own: module:factory, in Python also the factory (docs/own-models.md)",
+        "Custom actor: module:factory, or the factory itself in Python (docs/own-models.md)",
         **_FACTORY,
     )
     critic: str | Callable[..., Any] = setting(
-        "", "Critics of your own, in the same way", **_FACTORY
+        "", "Custom critics, given in the same form as actor", **_FACTORY
     )
     models: str | Callable[..., Any] = setting(
-        "", "Both of your own, from one factory, so that they can share what they like", **_FACTORY
+        "", "Custom actor and critics from one factory, which may share variables", **_FACTORY
     )
     shared_gradient: str = setting(
         "critic",
-        "Whose loss moves variables that actor and critics share",
+        "Loss that trains variables shared by actor and critics",
         choices=("critic", "actor", "both"),
         requires=_ON_SHARED,
         group=MODELS,
@@ -317,14 +331,14 @@ class AgentSettings(Settings):
 
     memory: str = setting(
         NO_MEMORY,
-        "What actor and critics remember of an episode with (docs/memory.md)",
+        "Recurrent core of actor and critics (docs/memory.md)",
         choices=(NO_MEMORY, *MEMORIES),
         group=MEMORY,
         built=True,
     )
     memory_units: int = setting(
         64,
-        "Length of what is remembered",
+        "Units of the recurrent core",
         at_least=1,
         at_most=2**14,
         requires=_WITH_MEMORY,
@@ -333,7 +347,7 @@ class AgentSettings(Settings):
     )
     attention_heads: int = setting(
         4,
-        "Heads of attention, a divisor of memory_units",
+        "Number of attention heads; must divide memory_units",
         at_least=1,
         at_most=2**14,
         requires=when("memory", "attention"),
@@ -342,7 +356,7 @@ class AgentSettings(Settings):
     )
     sequence_length: int = setting(
         32,
-        "Length of the windows that are learned from, and how far attention sees",
+        "Length of training windows, and context length of attention",
         unit="steps",
         at_least=2,
         at_most=2**12,
@@ -351,7 +365,7 @@ class AgentSettings(Settings):
     )
     burn_in: int = setting(
         0,
-        "First steps of a window that only warm the memory (Kapturowski et al. 2019)",
+        "Initial window steps that only warm up the recurrent state (Kapturowski et al. 2019)",
         unit="steps",
         at_least=0,
         requires=_WITH_MEMORY,
@@ -359,7 +373,7 @@ class AgentSettings(Settings):
     )
     sequences_per_update: int = setting(
         32,
-        "In place of batch_size",
+        "Windows per gradient update, in place of batch_size",
         unit="windows",
         at_least=1,
         at_most=2**16,
@@ -369,7 +383,7 @@ class AgentSettings(Settings):
 
     n_step: int = setting(
         1,
-        "Rewards that a transition sums before it bootstraps from a value, n (docs/replay.md)",
+        "Rewards summed per transition before bootstrapping, n (docs/replay.md)",
         unit="steps",
         at_least=1,
         at_most=1000,
@@ -379,8 +393,8 @@ class AgentSettings(Settings):
     )
     sampling: str = setting(
         UNIFORM,
-        "How transitions are drawn: uniformly, or more often where their temporal-difference error "
-        "was large (docs/replay.md)",
+        "Sampling of transitions: uniform, or prioritized by temporal-difference error "
+        "(docs/replay.md)",
         choices=SAMPLINGS,
         immutable=True,
         requires=_ON_ROWS,
@@ -388,7 +402,7 @@ class AgentSettings(Settings):
     )
     prioritized_exponent: float = setting(
         0.6,
-        "Exponent of priorities, alpha; 0 draws uniformly (Schaul et al. 2016)",
+        "Priority exponent, alpha; 0: uniform sampling (Schaul et al. 2016)",
         at_least=0,
         at_most=10,
         immutable=True,
@@ -405,7 +419,7 @@ class AgentSettings(Settings):
     )
     prioritized_correction_updates: int = setting(
         1_000_000,
-        "Updates in which the exponent of importance weights rises to 1",
+        "Updates until the exponent of importance weights reaches 1",
         unit="updates",
         at_least=1,
         at_most=10**12,
@@ -414,7 +428,7 @@ class AgentSettings(Settings):
     )
     lap_exponent: float = setting(
         0.4,
-        "Exponent of priorities, alpha; 0 draws uniformly (Fujimoto et al. 2020)",
+        "Priority exponent, alpha; 0: uniform sampling (Fujimoto et al. 2020)",
         at_least=0,
         at_most=10,
         immutable=True,
@@ -423,8 +437,8 @@ class AgentSettings(Settings):
     )
     hindsight: str = setting(
         NO_HINDSIGHT,
-        "Also learn from each step with goals that its episode achieved: the final one, some from "
-        "that step on, or some of the whole episode (docs/replay.md)",
+        "Hindsight replay with goals achieved in the same episode: the final one, random later "
+        "ones, or random ones of the whole episode (docs/replay.md)",
         choices=HINDSIGHTS,
         immutable=True,
         requires=(*_ON_ROWS, _ON_GOALS),
@@ -432,7 +446,7 @@ class AgentSettings(Settings):
     )
     hindsight_goals: int = setting(
         4,
-        "Achieved goals that each step is stored with, too, k (Andrychowicz et al. 2017)",
+        "Hindsight goals stored per step, k (Andrychowicz et al. 2017)",
         unit="goals",
         at_least=1,
         at_most=1000,
@@ -443,22 +457,22 @@ class AgentSettings(Settings):
 
     exploration: str = setting(
         "gaussian",
-        "Exploration noise: independent, or correlated in time",
+        "Exploration noise: independent or temporally correlated",
         choices=EXPLORATIONS,
         requires=ON_CONTINUOUS,
         group=EXPLORATION,
     )
     exploration_noise: float = setting(
         0.1,
-        "Deviation of exploration noise per step (authors)",
-        unit="of [-1, 1]",
+        "Standard deviation of exploration noise per step (authors)",
+        unit="relative to actions in [-1, 1]",
         at_least=0,
         requires=ON_CONTINUOUS,
         group=EXPLORATION,
     )
     ou_theta: float = setting(
         0.15,
-        "Share by which the noise returns to 0 in a step (Lillicrap et al. 2016)",
+        "Fraction by which the noise reverts to 0 per step (Lillicrap et al. 2016)",
         above=0,
         at_most=1,
         requires=(ON_CONTINUOUS, when("exploration", "ornstein_uhlenbeck")),
@@ -466,7 +480,7 @@ class AgentSettings(Settings):
     )
     exploration_epsilon: float = setting(
         0.1,
-        "Share of choices that are uniformly random while exploring",
+        "Probability of a uniformly random choice during exploration",
         at_least=0,
         at_most=1,
         requires=_ON_DISCRETE,
@@ -475,7 +489,7 @@ class AgentSettings(Settings):
 
     gumbel_temperature: float = setting(
         1.0,
-        "Temperature of the softmax that gives choices their gradient (Jang et al. 2017)",
+        "Softmax temperature for the gradient of discrete choices (Jang et al. 2017)",
         at_least=1e-3,
         at_most=1e3,
         requires=_ON_DISCRETE,
@@ -483,21 +497,21 @@ class AgentSettings(Settings):
     )
     logit_penalty: float = setting(
         1e-3,
-        "Weight c of c mean (l - mean l)² of choices' logits (Lowe et al. 2017, code)",
+        "Weight c of the penalty c mean (l - mean l)² on choice logits (Lowe et al. 2017, code)",
         at_least=0,
         requires=_ON_DISCRETE,
         group=DISCRETE,
     )
     action_masks: bool = setting(
         True,
-        'Obey info["action_mask"], which choices are valid (docs/spaces.md)',
+        'Exclude invalid choices according to info["action_mask"] (docs/spaces.md)',
         requires=_ON_DISCRETE,
         group=DISCRETE,
     )
 
     quantize: str = setting(
         NOT_QUANTIZED,
-        "Train the actor with fake quantization, so that it can be exported in 8-bit integers "
+        "Quantization-aware training of the actor, for export in 8-bit integers "
         "(docs/quantization.md)",
         choices=(NOT_QUANTIZED, QUANTIZED),
         immutable=True,
@@ -506,7 +520,7 @@ class AgentSettings(Settings):
     )
     quantize_freeze_steps: int = setting(
         0,
-        "Updates after which the ranges of activations stay as they are; 0: they never do",
+        "Updates after which activation ranges are frozen; 0: never",
         unit="updates",
         at_least=0,
         at_most=10**12,

@@ -131,8 +131,8 @@ class ModelBuilder:
         described = getattr(actor, "architecture", None)
         if self.config.quantize != NOT_QUANTIZED and not getattr(described, "quantized", False):
             raise ValueError(
-                "quantize would not act on the actor: build it with builder.models() or "
-                "builder.actor(), or leave the setting out"
+                "quantize has no effect on this actor: build it with builder.models() or "
+                "builder.actor(), or remove the setting"
             )
 
     def least_parameters(self, *, actor_alone: bool = False) -> int:

@@ -72,13 +72,13 @@ class AgentConfig(AgentSettings):
         """
         if observations.images and self.remembers:
             raise ValueError(
-                f"memory is not for images; got {observations.space}. Stack their frames instead, "
-                "with gymnasium.wrappers.FrameStackObservation"
+                f"memory does not support image observations; got {observations.space}: stack "
+                "frames with gymnasium.wrappers.FrameStackObservation instead"
             )
         for entry in observations.images:
             if self.random_shift >= min(entry.image_shape[:2]):
                 raise ValueError(
-                    f"random_shift must be less than the sides of image {entry.path!r}, which is "
+                    f"random_shift must be less than the height and width of image {entry.path!r}, "
                     f"{entry.image_shape[0]} by {entry.image_shape[1]} pixels; got "
                     f"{self.random_shift}"
                 )

@@ -67,7 +67,7 @@ class DDPGConfig(AgentConfig):
 
     action_layer: int = setting(
         0,
-        "Critic layer at which the action joins; the paper has 1, the second",
+        "Index of the critic layer that receives the action (paper: 1, the second)",
         at_least=0,
         requires=SHAPES_CRITICS,
         group=_DDPG,
@@ -75,7 +75,7 @@ class DDPGConfig(AgentConfig):
     )
     critic_l2: float = setting(
         0.0,
-        "Penalty c: adds c/2 Σw² over the critic's layers, encoders aside (paper: 0.01)",
+        "L2 penalty c: adds c/2 Σw² over the critic's layers, excluding encoders (paper: 0.01)",
         at_least=0,
         requires=SHAPES_CRITICS,
         group=_DDPG,
@@ -83,7 +83,7 @@ class DDPGConfig(AgentConfig):
     )
     last_layer_limit: float = setting(
         0.0,
-        "Last layers begin uniform in ± this (paper: 0.003); 0: like the others",
+        "Limit of the uniform initialization of output layers (paper: 0.003); 0: `initializer`",
         at_least=0,
         requires=SHAPES_NETWORKS,
         group=_DDPG,

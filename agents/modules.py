@@ -45,7 +45,9 @@ class Module:
         copy_every: int = 0,
     ) -> None:
         if copy_every < 0 or (copy_every and target is None):
-            raise ValueError(f"{name}: copy_every must be 0 without a target; got {copy_every}")
+            raise ValueError(
+                f"{name}: copy_every must be at least 0, and 0 without a target; got {copy_every}"
+            )
         self.name, self.network, self.target = name, network, target
         self.optimizer, self.copy_every = optimizer, copy_every
         self.learned = list(network.trainable_variables if learned is None else learned)
@@ -82,14 +84,14 @@ class Module:
             ValueError: If the module has no optimizer, or the loss does not depend on a variable.
         """
         if self.optimizer is None:
-            raise ValueError(f"{self.name} has no optimizer: give its Module one")
+            raise ValueError(f"{self.name} has no optimizer: pass one to its Module")
         variables = [variable.value for variable in self.learned]
         gradients = tape.gradient(loss, variables)
         for variable, gradient in zip(self.learned, gradients, strict=True):
             if gradient is None:
                 raise ValueError(
                     f"the loss of {self.name} does not depend on {variable.path}: compute it under "
-                    "the tape, from this network, or leave the variable out of `learned`"
+                    "the tape, from this network, or exclude the variable from `learned`"
                 )
         self.optimizer.apply(gradients, variables)
 
@@ -130,25 +132,29 @@ class Modules(Mapping[str, Module]):
     def __init__(self, *modules: Module) -> None:
         self._modules = {module.name: module for module in modules}
         if len(self._modules) < len(modules):
-            raise ValueError(f"two modules have one name: {[module.name for module in modules]}")
+            raise ValueError(
+                f"modules must have different names; got {[module.name for module in modules]}"
+            )
         groups = [name for m in modules for name in (*m.networks(), *m.slots())] + ["updates"]
         if len(set(groups)) < len(groups):
-            raise ValueError(f"two groups of variables have one name, of {groups}: rename a module")
+            raise ValueError(
+                f"variable groups must have different names; got {groups}: rename a module"
+            )
         moved = [module.network for module in modules if module.optimizer is not None]
         learned = {id(v.value) for network in moved for v in network.trainable_variables}
         for module in modules:
             for variable in () if module.target is None else module.target.trainable_variables:
                 if id(variable.value) in learned:
                     raise ValueError(
-                        f"variable {variable.path!r} of {module.network.name} came back from a "
-                        "second call of its factory: make a new one in every call, for the "
-                        "targets. What actor and critics share comes from one factory of both, "
-                        "`models`."
+                        f"variable {variable.path!r} of {module.network.name} was returned by two "
+                        "calls of its factory: create a new one in every call, because targets "
+                        "need their own. To share variables between actor and critics, set "
+                        "`models`, one factory for both"
                     )
 
     def __getitem__(self, name: str) -> Module:
         if name not in self._modules:
-            raise KeyError(f"there is no module {name!r}; there are {', '.join(self._modules)}")
+            raise KeyError(f"no module is named {name!r}; modules are {', '.join(self._modules)}")
         return self._modules[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -206,6 +212,6 @@ def _check_shapes(network: Any, target: Any) -> None:
     shapes, copies = ([(v.path, tuple(v.shape)) for v in m.variables] for m in (network, target))
     if [shape for _, shape in shapes] != [shape for _, shape in copies]:
         raise ValueError(
-            f"the factory of {network.name} made other variables when it was called again: "
-            f"{shapes}, then {copies}"
+            f"the factory of {network.name} must create variables of the same shapes in every "
+            f"call; got {shapes}, then {copies}"
         )

@@ -107,7 +107,7 @@ class Mixed:
 
     def greedy(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns actions, with choices sampled from a target actor's outputs `[B, A]`."""
-        self._draw_once("chosen")
+        self._draw_once("greedy")
         first = self._continuous
         drawn = outputs[:, first:] + _gumbel(self._uniform[0, :, first:])
         return self.hard(tf.concat([outputs[:, :first], drawn], axis=1))
@@ -121,7 +121,7 @@ class Mixed:
 
     def differentiable(self, outputs: tf.Tensor) -> tf.Tensor:
         """Returns actions `[B, A]` that carry the gradient, with a softmax for each choice."""
-        self._draw_once("relaxed")
+        self._draw_once("differentiable")
         parts = [outputs[:, : self._continuous]]
         # Independent of the noise of target actions.
         noisy = outputs[:, self._continuous :] + _gumbel(self._uniform[1, :, self._continuous :])
@@ -208,7 +208,9 @@ class Mixed:
     def _draw_once(self, name: str) -> None:
         """Raises a ValueError if this noise was used before, for other outputs."""
         if name in self._drawn:
-            raise ValueError(f"{name} was called before, and would draw the same numbers again")
+            raise ValueError(
+                f"{name} was already called in this update and would draw the same numbers again"
+            )
         self._drawn.add(name)
 
     def _segments(self) -> Iterator[slice]:

@@ -88,8 +88,8 @@ class VariableCheckpoint:
         for key in sorted(saved.keys() | own.keys()):
             if saved.get(key) != own.get(key):
                 raise ValueError(
-                    f"{prefix} holds other variables: {key} is {saved.get(key, 'missing')} there "
-                    f"and {own.get(key, 'missing')} here"
+                    f"{prefix} contains other variables than the agent: {key} is "
+                    f"{saved.get(key, 'missing')} there and {own.get(key, 'missing')} in the agent"
                 )
         self._checkpoint.read(prefix).assert_consumed()
 
@@ -111,7 +111,7 @@ def save_agent(
         OSError: If a file cannot be written.
     """
     if path.exists() and not (path / _DOCUMENT).is_file():
-        raise FileExistsError(f"{path} exists and holds no agent: choose another directory")
+        raise FileExistsError(f"{path} exists and contains no agent: choose another directory")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         new = Path(folder, "new")
@@ -143,19 +143,19 @@ def saved_agent(path: Path, agent: str) -> tuple[dict[str, Any], Any, str]:
     document = json.loads((path / _DOCUMENT).read_text(encoding="utf-8"))
     kinds = {"format": int, "agent": str, "settings": dict, "spaces": dict, "seed": int}
     if not isinstance(document, dict) or document.keys() != kinds.keys():
-        raise ValueError(f"{path / _DOCUMENT} is not that of an agent")
+        raise ValueError(f"{path / _DOCUMENT} does not describe an agent")
     for name, kind in kinds.items():
         if not isinstance(document[name], kind):
-            raise ValueError(f"{name} in {path / _DOCUMENT} is not a {kind.__name__}")
+            raise ValueError(f"{name} in {path / _DOCUMENT} must be of type {kind.__name__}")
     if document["format"] != _FORMAT:
         raise ValueError(f"{path} has format {document['format']}; this version reads {_FORMAT}")
     if document["agent"] != agent:
-        raise ValueError(f"{path} holds an agent {document['agent']}, not {agent}")
+        raise ValueError(f"{path} must contain an agent {agent}; got {document['agent']}")
     try:
         with np.load(path / "state.npz", allow_pickle=False) as parts:
             return document, unpacked(parts), str(path / "networks")
     except (KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path / 'state.npz'} is not that of an agent: {error}") from error
+        raise ValueError(f"{path / 'state.npz'} is not the state of an agent: {error}") from error
 
 
 def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
@@ -166,11 +166,13 @@ def check_weights(given: Any, own: Mapping[str, np.ndarray]) -> None:
         FloatingPointError: If a value is not finite.
     """
     if not isinstance(given, Mapping):
-        raise ValueError(f"weights must be arrays by name, as get_weights gives; got {type(given)}")
+        raise ValueError(
+            f"weights must map names to arrays, as returned by get_weights; got {type(given)}"
+        )
     missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
     if missing or unknown:
         raise ValueError(
-            "weights must be those of this agent; missing: "
+            "weights must have the names of this agent's weights; missing: "
             f"{', '.join(sorted(missing)) or 'none'}; "
             f"unknown: {', '.join(sorted(map(str, unknown))) or 'none'}"
         )
@@ -200,11 +202,13 @@ def check_loadable(acting: Any, another: Any) -> None:
     """
     mine, other = ([(v.path, tuple(v.shape)) for v in m.variables] for m in (acting, another))
     if len(dict(mine)) < len(mine):
-        raise ValueError(f"variables of the acting model share a path: name its layers; {mine}")
+        raise ValueError(
+            f"variables of the acting model must have different paths; got {mine}: name its layers"
+        )
     if sorted(mine) != sorted(other):
         raise ValueError(
-            "a trained policy is loaded into what Builder.policy_actor builds, which must have the "
-            f"variables of the acting model, {mine}; it has {other}"
+            "Builder.policy_actor must build a model with the variables of the acting model, "
+            f"{mine}, to load trained policies into; got {other}"
         )
 
 

@@ -59,8 +59,9 @@ class LearningRates:
             optimizer = module.optimizer
             if changed and optimizer is not None and all(optimizer is not m for m in self._made):
                 raise ValueError(
-                    f"{changed} would not act on the module {name!r}: make its optimizer in `build`"
-                    f' with builder.rates.optimizer(rate, "{name}_optimizer"), or leave them out'
+                    f"{changed} would have no effect on module {name!r}: create its optimizer in "
+                    f'`build` with builder.rates.optimizer(rate, "{name}_optimizer"), or remove '
+                    "the settings"
                 )
 
     def _schedule(self, rate: float) -> schedules.LearningRateSchedule:

@@ -24,8 +24,8 @@ def two_dictionaries(results: Any) -> tuple[Tensors, Tensors]:
     """
     if not (isinstance(results, tuple) and [type(each) for each in results] == [dict, dict]):
         raise TypeError(
-            "an update must return two dictionaries, metrics and values for each row; got "
-            f"{type(results).__name__}: return metrics, {{}} where there is nothing for each row"
+            "an update must return two dictionaries, metrics and per-row values; got "
+            f"{type(results).__name__}: return metrics, {{}} without per-row values"
         )
     metrics, per_row = results
     return metrics, per_row
@@ -49,12 +49,11 @@ def checked(
     for name, value in per_row.items():
         if value.shape != (1, rows):
             raise ValueError(
-                f"{name} must have shape [{rows}], a value for each row; got shape "
-                f"{value.shape[1:]}"
+                f"{name} must have shape [{rows}], one value per row; got shape {value.shape[1:]}"
             )
     if missing := [name for name in wanted if name not in per_row]:
         raise ValueError(
-            f"the sampler wants {missing[0]} of each row; this algorithm returns "
+            f"the sampler requires per-row values {missing[0]}; this algorithm returns "
             f"{', '.join(per_row) or 'nothing'}"
         )
     return metrics, {name: per_row[name] for name in wanted}
@@ -68,7 +67,7 @@ def check_names(metrics: Tensors, names: Sequence[str]) -> None:
     """
     if set(names) != metrics.keys():
         raise ValueError(
-            "metrics must be the same in all updates of a phase; got "
+            "metrics must have the same names in all updates of a phase; got "
             f"{', '.join(names)}, then {', '.join(metrics)}"
         )
 
@@ -86,8 +85,8 @@ def check_draws(graph: tf.Graph) -> None:
     for name in (*names, *(operation.type for operation in graph.get_operations())):
         if name in _STATEFUL_DRAWS:
             raise ValueError(
-                f"an update draws from TensorFlow's own generator ({name}), whose state no "
-                "checkpoint keeps: draw from `random`"
+                f"an update draws from TensorFlow's global generator ({name}), whose state is not "
+                "in checkpoints: draw from `random`"
             )
 
 

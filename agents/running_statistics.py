@@ -45,9 +45,9 @@ class Statistics(Saved):
         for name, moments in self.moments.items():
             if not moments.count:
                 raise ValueError(
-                    f"normalize_{name} is set, but no {name} were counted: collect with "
-                    "agent.behavior(). If it returns a BehaviorPolicy of your own, create that "
-                    "with normalization=agent.normalization and returns=agent.rewards.returns()"
+                    f"normalize_{name} is set, but no {name} were recorded: collect with "
+                    "agent.behavior(). Create a custom BehaviorPolicy with "
+                    "normalization=agent.normalization and returns=agent.rewards.returns()"
                 )
         for sync in self._syncs:
             sync()
@@ -60,7 +60,9 @@ class Statistics(Saved):
         """
         for name in self.moments:
             if name not in state["moments"]:
-                raise ValueError(f"normalize_{name} is set, and no statistics of {name} were kept")
+                raise ValueError(
+                    f"normalize_{name} is set, but the state has no statistics of {name}"
+                )
         super().restore(state)
 
     def arrays(self) -> dict[str, np.ndarray]:

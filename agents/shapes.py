@@ -26,6 +26,6 @@ def expect_same_batch(name: str, tensor: tf.Tensor, other: str, like: tf.Tensor)
     """Raises a ValueError unless the last axes have the same length."""
     if tensor.shape[-1] != like.shape[-1]:
         raise ValueError(
-            f"{name} must have the batch of {other}, {like.shape[-1]}; got "
+            f"{name} must have the batch size of {other}, {like.shape[-1]}; got "
             f"{tuple(tensor.shape)}: it would broadcast"
         )

@@ -16,22 +16,30 @@ class TD3Config(AgentConfig):
     """
 
     n_critics: int = setting(
-        2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256, built=True
+        2,
+        "Number of critics, whose minimum forms the target (paper)",
+        at_least=1,
+        at_most=256,
+        built=True,
     )
     policy_delay: int = setting(
-        2, "Actor and targets move every so many (paper)", unit="updates", at_least=1, at_most=1000
+        2,
+        "Critic updates per update of the actor and the targets (paper)",
+        unit="updates",
+        at_least=1,
+        at_most=1000,
     )
     target_noise: float = setting(
         0.2,
-        "Deviation of target smoothing noise (paper)",
-        unit="of [-1, 1]",
+        "Standard deviation of target smoothing noise (paper)",
+        unit="relative to actions in [-1, 1]",
         at_least=0,
         requires=ON_CONTINUOUS,
     )
     target_noise_clip: float = setting(
         0.5,
-        "Largest target smoothing noise (paper)",
-        unit="of [-1, 1]",
+        "Maximum absolute target smoothing noise (paper)",
+        unit="relative to actions in [-1, 1]",
         at_least=0,
         requires=ON_CONTINUOUS,
     )

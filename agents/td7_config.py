@@ -15,7 +15,7 @@ from eagerly.spaces import Actions, Observations
 
 def _check_layers(config: TD7Config) -> None:
     if not config.hidden_sizes:
-        raise ValueError("hidden_sizes must have an element; got ()")
+        raise ValueError("hidden_sizes must not be empty; got ()")
 
 
 _TD7 = Group("TD7", _check_layers)
@@ -55,36 +55,49 @@ class TD7Config(AgentConfig):
     )
 
     critic_activation: str = setting(
-        "elu", "Hidden activation of the critics (authors)", choices=tuple(ACTIVATIONS)
+        "elu", "Activation of the critics' hidden layers (authors)", choices=tuple(ACTIVATIONS)
     )
     embedding_size: int = setting(
         256,
-        "Length of each embedding, of states and of states with actions (authors)",
+        "Size of the state embedding and of the state-action embedding (authors)",
         at_least=1,
         at_most=2**14,
     )
     encoder_hidden_sizes: tuple[int, ...] = setting(
-        (256, 256), "Hidden units of the encoder (authors)", at_least=1, at_most=2**14, longest=64
+        (256, 256),
+        "Units of each hidden layer of the encoder (authors)",
+        at_least=1,
+        at_most=2**14,
+        longest=64,
     )
     encoder_activation: str = setting(
-        "elu", "Hidden activation of the encoder (authors)", choices=tuple(ACTIVATIONS)
+        "elu", "Activation of the encoder's hidden layers (authors)", choices=tuple(ACTIVATIONS)
     )
-    encoder_learning_rate: float = setting(3e-4, "Adam's step size, encoder (authors)", above=0)
+    encoder_learning_rate: float = setting(
+        3e-4, "Adam learning rate of the encoder (authors)", above=0
+    )
     n_critics: int = setting(
-        2, "Critics whose smallest value is the target (paper)", at_least=1, at_most=256
+        2, "Number of critics, whose minimum forms the target (paper)", at_least=1, at_most=256
     )
     policy_delay: int = setting(
-        2, "Updates per step of the actor (paper)", unit="updates", at_least=1, at_most=1000
+        2, "Critic updates per actor update (paper)", unit="updates", at_least=1, at_most=1000
     )
     target_noise: float = setting(
-        0.2, "Deviation of target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
+        0.2,
+        "Standard deviation of target smoothing noise (paper)",
+        unit="relative to actions in [-1, 1]",
+        at_least=0,
     )
     target_noise_clip: float = setting(
-        0.5, "Largest target smoothing noise (paper)", unit="of [-1, 1]", at_least=0
+        0.5,
+        "Maximum absolute target smoothing noise (paper)",
+        unit="relative to actions in [-1, 1]",
+        at_least=0,
     )
     copy_every: int = setting(
         250,
-        "Updates between copies of targets and encoders; a multiple of --updates-per-call (paper)",
+        "Updates between copies to target networks and fixed encoders; a multiple of "
+        "--updates-per-call (paper)",
         unit="updates",
         at_least=1,
         at_most=10**9,
@@ -99,7 +112,8 @@ class TD7Config(AgentConfig):
         if observations.images or actions.choices:
             wrong = observations.space if observations.images else actions.space
             raise ValueError(
-                f"TD7 is for vectors and continuous actions; got {wrong}: use td3 or ddpg"
+                f"TD7 requires vector observations and continuous actions; got {wrong}: use td3 or "
+                "ddpg"
             )
         super().check_spaces(observations, actions)
 

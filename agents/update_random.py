@@ -44,8 +44,8 @@ class UpdateRandom:
         """
         if name in self._names:
             raise ValueError(
-                f"an update drew random numbers named {name!r} twice, which would be the same "
-                "ones: give each draw a name of its own"
+                f"an update drew random numbers named {name!r} twice, which would be identical: "
+                "give each draw a different name"
             )
         self._names.add(name)
         key = self._seed ^ _number_of(name)

@@ -30,7 +30,7 @@ class Accumulator(Stateful, Protocol):
 
         Args:
             transitions: The steps, `[N]`, always in the same environment order. The arrays may be
-                reused: copy what you keep.
+                reused: copy any that you keep.
             ended: `[N]` bool, true if the step ended its episode by termination or truncation.
 
         Returns:

@@ -13,8 +13,8 @@ def check_count(before: int, count: int) -> None:
     """
     if before != count:
         raise ValueError(
-            f"there were {before} environments, and are {count}: call on_reset, or add the "
-            "steps of an episode one at a time"
+            f"the number of environments changed from {before} to {count}: call on_reset first, or "
+            "add the steps of an episode one at a time"
         )
 
 
@@ -30,6 +30,6 @@ def check_began(began: np.ndarray, before: int) -> None:
     """
     if len(began) != before and not np.all(began):
         raise ValueError(
-            f"began must have shape [{before}], or be true for all where the number of "
-            f"environments changes; got {np.shape(began)}"
+            f"began must have shape [{before}], or be true for all environments if their number "
+            f"changes; got {np.shape(began)}"
         )

@@ -36,9 +36,9 @@ class EpisodeBuffer(Buffer):
     ) -> None:
         if sampler is not None and sampler.per_row:
             raise TypeError(
-                f"{type(self).__name__} draws from episodes and takes no sampler that needs values "
-                f"per row; this one needs {', '.join(sampler.per_row)}: use it without memory and "
-                "images"
+                f"{type(self).__name__} samples from episodes and does not support samplers that "
+                f"require values per row; this one requires {', '.join(sampler.per_row)}: use it "
+                "without memory and images"
             )
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
         self._last = np.zeros(0, np.int64)  # previous row of each environment, or NONE
@@ -77,7 +77,7 @@ class EpisodeBuffer(Buffer):
         # Two environments may match by chance, but not three whose `ended` also fits an episode.
         if len(left) > 2 and continues and ended[-1] and not ended[:-1].any():
             raise ValueError(
-                f"add takes one step of each of N environments; got the {len(left)} steps of an "
+                f"add expects one step of each of N environments; got {len(left)} steps of one "
                 "episode: add them one at a time"
             )
 
@@ -97,13 +97,14 @@ class EpisodeBuffer(Buffer):
             raise ValueError(
                 f"capacity must be at least {least} for {count} environments; got {self.capacity}"
             )
-        goes_on = np.flatnonzero(last != NONE)
-        reached = self.layout.split(self._rows[last[goes_on] % self.capacity]).observation
-        different = self._differ(reached, left[goes_on])
+        continuing = np.flatnonzero(last != NONE)
+        reached = self.layout.split(self._rows[last[continuing] % self.capacity]).observation
+        different = self._differ(reached, left[continuing])
         if different.any():
             raise ValueError(
-                f"environment {goes_on[different][0]} was not left where its step begins: say in "
-                "`ended` that its episode had ended, or call on_reset"
+                f"the observation of environment {continuing[different][0]} must equal the "
+                "previous step's next_observation: mark the last step of an episode in `ended`, or "
+                "call on_reset"
             )
 
     def _differ(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -124,7 +125,7 @@ class EpisodeBuffer(Buffer):
         self._last = np.where(began, NONE, self._last) if same else np.full(len(began), NONE)
 
     def _before(self, row: np.ndarray) -> np.ndarray:
-        """Returns each row's predecessor, or the row itself if there is none in the buffer."""
+        """Returns each row's predecessor, or the row itself if the predecessor is not stored."""
         back = self.layout.split(self._rows).back[row % self.capacity]
         before = row - back.astype(np.int64)
         return np.where(before >= self._oldest, before, row)
@@ -140,14 +141,14 @@ class EpisodeBuffer(Buffer):
         kept = rows[-self.capacity :]
         back = self.layout.split(kept).back
         if not ((back >= 0) & (back <= numbers) & (back == np.floor(back))).all():
-            raise ValueError(f"rows {start} to {self.added} are no steps of episodes")
+            raise ValueError(f"rows {start} to {self.added} are not valid episode steps")
         self._link(numbers, kept)
 
     def _check(self, values: dict[str, Any]) -> None:
         last = values["last"]
         stored = (last == NONE) | ((last >= self._oldest) & (last < self.added))
         if last.ndim != 1 or not stored.all():
-            raise ValueError(f"episodes continue from rows {last}, which are not there")
+            raise ValueError(f"the last row of each episode must be in the buffer; got {last}")
 
 
 class AscendingNumbers:

@@ -91,7 +91,7 @@ class Hindsight:
             episode.append((*(part[index] for part in rows), info))
         groups = [found] if len(ends) else []
         for index in np.flatnonzero(ended).tolist():
-            groups.append(self._relabelled(self._episodes[index]))
+            groups.append(self._relabeled(self._episodes[index]))
             self._episodes[index] = []
         if not groups:
             return found, ends
@@ -99,13 +99,13 @@ class Hindsight:
         together = Transition(*(np.concatenate(part) for part in all_parts))
         return together, np.concatenate([ends, np.zeros(len(together.reward) - len(ends), bool)])
 
-    def _relabelled(self, episode: list[tuple[Any, ...]]) -> Transition:
+    def _relabeled(self, episode: list[tuple[Any, ...]]) -> Transition:
         """Returns the relabeled transitions `[T * goals]` of an episode of T steps."""
         columns = list(zip(*episode, strict=True))
         observation, action, reached = (np.stack(part) for part in columns[:3])
         infos, count = columns[3], len(episode)
         step = np.repeat(np.arange(count), self._goals)
-        goal = reached[self._chosen(step, count), self._achieved]
+        goal = reached[self._goal_steps(step, count), self._achieved]
         reward, discount = np.zeros(len(step)), np.ones(len(step))
         for ahead in range(self._steps):
             # A return stops at the end of the episode, and at a termination for its goal.
@@ -123,7 +123,7 @@ class Hindsight:
         before[:, self._desired] = after[:, self._desired] = goal
         return Transition(before, action[step], reward, discount, after)
 
-    def _chosen(self, step: np.ndarray, count: int) -> np.ndarray:
+    def _goal_steps(self, step: np.ndarray, count: int) -> np.ndarray:
         """Returns, for each step, the index of the step that provides its goal."""
         if self._strategy == FINAL:
             return np.full(len(step), count - 1)
@@ -156,14 +156,14 @@ class Hindsight:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned.
+        """Restores the result of `state`.
 
         Raises:
             ValueError: If the state is empty, or does not fit the inner accumulator.
             KeyError: If it is the state of another kind of accumulator.
         """
         if not state:
-            raise ValueError("hindsight has a state of its own; got none")
+            raise ValueError("the hindsight state must not be empty")
         episodes = [
             list(zip(*map(np.array, each["arrays"]), unpacked(each["infos"]), strict=True))
             for each in state["episodes"]

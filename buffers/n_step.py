@@ -43,7 +43,7 @@ class NStep:
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}")
         self._steps = steps
-        self._waiting: Transition | None = None  # `[n, N]`, partial sums; first axis is a ring
+        self._pending: Transition | None = None  # `[n, N]`, partial sums; first axis is a ring
         self._ages = np.zeros(0, np.int64)  # pending steps per environment
         self._newest = 0  # ring position of the newest step
 
@@ -58,32 +58,32 @@ class NStep:
             ValueError: If the number of environments changed without `on_reset`.
         """
         count, steps = len(ended), self._steps
-        waiting = self._room(transitions, count)
+        pending = self._ring(transitions, count)
         self._newest = newest = (self._newest + 1) % steps
         # The sums below also change in slots that are no longer pending, which are overwritten
         # before they are used again.
-        waiting.reward[newest], waiting.discount[newest] = 0.0, 1.0
-        waiting.observation[newest] = transitions.observation
-        waiting.action[newest] = transitions.action
+        pending.reward[newest], pending.discount[newest] = 0.0, 1.0
+        pending.observation[newest] = transitions.observation
+        pending.action[newest] = transitions.action
         self._ages += 1
-        waiting.reward[...] += waiting.discount * transitions.reward
-        waiting.discount[...] *= transitions.discount
+        pending.reward[...] += pending.discount * transitions.reward
+        pending.discount[...] *= transitions.discount
         order = (newest + 1 + np.arange(steps)) % steps  # oldest first
         age = np.arange(steps, 0, -1)[:, np.newaxis]
         leaves = (age <= self._ages) & ((age == steps) | ended)
         place, environment = np.nonzero(leaves)
         place = order[place]
         self._ages = np.where(ended, 0, np.minimum(self._ages, steps - 1))
-        observation, action, reward, discount = (part[place, environment] for part in waiting[:4])
+        observation, action, reward, discount = (part[place, environment] for part in pending[:4])
         reached = np.asarray(transitions.next_observation)[environment]
         return Transition(observation, action, reward, discount, reached), ended[environment]
 
-    def _room(self, transitions: Transition, count: int) -> Transition:
+    def _ring(self, transitions: Transition, count: int) -> Transition:
         """Returns the ring of pending steps, allocating it on the first call."""
-        if self._waiting is None:
+        if self._pending is None:
             shape = (self._steps, count)
             self._ages = np.zeros(count, np.int64)
-            self._waiting = Transition(
+            self._pending = Transition(
                 np.zeros((*shape, *np.shape(transitions.observation)[1:]), np.float32),
                 np.zeros((*shape, *np.shape(transitions.action)[1:]), np.float32),
                 np.zeros(shape),
@@ -92,21 +92,23 @@ class NStep:
             )
         check_count(len(self._ages), count)
         for name in ("observation", "action"):
-            waiting = np.shape(getattr(self._waiting, name))[2:]
-            came = np.shape(getattr(transitions, name))[1:]
-            if waiting != came:
-                raise ValueError(f"{name} has the shape {came}; of the steps that wait {waiting}")
-        return self._waiting
+            pending = np.shape(getattr(self._pending, name))[2:]
+            given = np.shape(getattr(transitions, name))[1:]
+            if pending != given:
+                raise ValueError(
+                    f"{name} must have shape {pending}, as in pending steps; got {given}"
+                )
+        return self._pending
 
     def on_reset(self, began: np.ndarray) -> None:
         """Discards pending steps of environments, `[N]` bool, whose episodes were interrupted."""
-        if self._waiting is None:
+        if self._pending is None:
             return
         check_began(began, len(self._ages))
         if len(began) == len(self._ages):
             self._ages = np.where(began, 0, self._ages)
         else:
-            self._waiting = None
+            self._pending = None
 
     def state(self) -> dict[str, Any]:
         """Returns the pending steps, oldest first, or `{}` if none are pending.
@@ -115,10 +117,10 @@ class NStep:
         the number of pending steps per environment, `[N]`. The other arrays are `[S, ...]`: S
         steps, ordered by time, then by environment.
         """
-        if self._waiting is None or not self._ages.any():
+        if self._pending is None or not self._ages.any():
             return {}
         place, environment = self._places(self._ages, self._newest)
-        parts = zip(_PARTS, self._waiting, strict=False)
+        parts = zip(_PARTS, self._pending, strict=False)
         return {"ages": self._ages} | {name: part[place, environment] for name, part in parts}
 
     def _places(self, ages: np.ndarray, newest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,25 +130,25 @@ class NStep:
         return (newest - age[slot] + 1) % self._steps, environment
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned.
+        """Restores the result of `state`.
 
         Raises:
             ValueError: If the state is invalid for this n.
             KeyError: If it is the state of another kind of accumulator.
         """
-        self._waiting, self._ages, self._newest = None, np.zeros(0, np.int64), 0
+        self._pending, self._ages, self._newest = None, np.zeros(0, np.int64), 0
         if not state:
             return
         ages, parts = state["ages"], {name: state[name] for name in _PARTS}
         self._check(ages, parts)
-        waiting = {
+        pending = {
             name: np.zeros((self._steps, len(ages), *part.shape[1:]), part.dtype)
             for name, part in parts.items()
         }
         places = self._places(ages, self._newest)
         for name, part in parts.items():
-            waiting[name][places] = part
-        self._waiting = Transition(**waiting, next_observation=None)
+            pending[name][places] = part
+        self._pending = Transition(**pending, next_observation=None)
         self._ages = ages.copy()
 
     def _check(self, ages: np.ndarray, parts: Mapping[str, np.ndarray]) -> None:
@@ -154,14 +156,14 @@ class NStep:
         most = self._steps - 1
         if ages.dtype != np.int64 or ages.ndim != 1 or ((ages < 0) | (ages > most)).any():
             raise ValueError(
-                f"at most {most} steps of each environment wait for n = {self._steps}: ages must "
-                f"be int64 of shape [N]; got {ages.dtype} {ages.shape} {ages[:9].tolist()}"
+                f"ages must be int64 of shape [N] in [0, {most}] for n = {self._steps}; got "
+                f"{ages.dtype} {ages.shape} {ages[:9].tolist()}"
             )
         for name, part in parts.items():
             dtype, rank = _PARTS[name]
             if part.dtype != dtype or part.ndim != rank or len(part) != ages.sum():
                 shape = f"[{ages.sum()}{', ...' if rank == 2 else ''}]"
                 raise ValueError(
-                    f"{name} of the waiting steps must be {np.dtype(dtype)} of shape {shape}; got "
+                    f"{name} of the pending steps must be {np.dtype(dtype)} of shape {shape}; got "
                     f"{part.dtype} {part.shape}"
                 )

@@ -29,7 +29,7 @@ class PixelReplayBuffer(EpisodeBuffer):
         sampler: Sampler | None = None,
     ) -> None:
         super().__init__(capacity, layout, seed=seed, sampler=sampler)
-        self._widest = (NONE, 0)  # the latest row with the longest link back, and its length
+        self._longest_link = (NONE, 0)  # the latest row with the longest link back, and its length
 
     def _packed(self, parts: Transition, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for image in self.layout.images:
@@ -40,14 +40,14 @@ class PixelReplayBuffer(EpisodeBuffer):
             older = now[begins]
             if (older[:, image.size :] != older[:, : -image.size]).any():
                 raise ValueError(
-                    "the first observation of an episode must stack its first frame alone, as "
-                    "gymnasium.wrappers.FrameStackObservation does with padding_type='reset'; the "
-                    f"first axis of (K, H, W) is K frames, here {image.count}: give channels last"
+                    "the first observation of an episode must repeat its first frame, as in "
+                    "gymnasium.wrappers.FrameStackObservation with padding_type='reset'; the first "
+                    f"axis of (K, H, W) is K frames, here {image.count}: put channels last"
                 )
             if (then[:, : -image.size] != now[:, image.size :]).any():
                 raise ValueError(
-                    "stacked frames must move up by one in each step, as those of "
-                    "gymnasium.wrappers.FrameStackObservation do; give other stacks as channels, "
+                    "stacked frames must shift by one per step, as in "
+                    "gymnasium.wrappers.FrameStackObservation: pass other stacks as channels, "
                     "(H, W, C) or (1, H, W, C)"
                 )
         return self.layout.pack(parts.observation), self.layout.pack(parts.next_observation)
@@ -61,26 +61,27 @@ class PixelReplayBuffer(EpisodeBuffer):
 
     def _link(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         super()._link(numbers, rows)
-        self._look_back(numbers, self.layout.split(rows).back)
-        if self._widest[0] < self._oldest:
+        self._update_longest_link(numbers, self.layout.split(rows).back)
+        if self._longest_link[0] < self._oldest:
             # The longest link was overwritten, for example because there were more environments.
             numbers = np.arange(self._oldest, self.added)
-            self._widest = (NONE, 0)
-            self._look_back(numbers, self.layout.split(self._rows).back[numbers % self.capacity])
+            self._longest_link = (NONE, 0)
+            back = self.layout.split(self._rows).back[numbers % self.capacity]
+            self._update_longest_link(numbers, back)
 
-    def _look_back(self, numbers: np.ndarray, back: np.ndarray) -> None:
+    def _update_longest_link(self, numbers: np.ndarray, back: np.ndarray) -> None:
         furthest = len(back) - 1 - int(np.argmax(back[::-1]))
-        if back[furthest] >= self._widest[1]:
-            self._widest = (int(numbers[furthest]), int(back[furthest]))
+        if back[furthest] >= self._longest_link[1]:
+            self._longest_link = (int(numbers[furthest]), int(back[furthest]))
 
     @property
     def _least(self) -> int:
         """The first row whose sample needs no overwritten rows."""
         # Within this many rows, each environment makes all the steps that a sample looks back.
-        widest = max(2 * len(self._last), self._widest[1])
-        return self._oldest and self._oldest + widest * (self.layout.steps + 1)
+        longest = max(2 * len(self._last), self._longest_link[1])
+        return self._oldest and self._oldest + longest * (self.layout.steps + 1)
 
-    def _drawable(self) -> tuple[int, np.ndarray]:
+    def _sampling_range(self) -> tuple[int, np.ndarray]:
         """Returns the first row to draw from, and the offsets of first observations from it."""
         least = min(self._least, self.added - 1)
         begins = self._begins.values()
@@ -88,12 +89,12 @@ class PixelReplayBuffer(EpisodeBuffer):
 
     def _choices(self) -> int:
         """Returns the number of steps to draw from, without the oldest ones of a full buffer."""
-        least, begins = self._drawable()
+        least, begins = self._sampling_range()
         return max(self.added - least - len(begins), 1)
 
     def _gather(self, draw: np.ndarray) -> np.ndarray:
         """Gathers steps with the rows that both observations need, `[K, B, S + 1, width]`."""
-        least, begins = self._drawable()
+        least, begins = self._sampling_range()
         # The row of the draw-th step: rows of first observations are skipped.
         row = least + draw + np.searchsorted(begins - np.arange(len(begins)), draw, side="right")
         numbers = np.empty((*row.shape, self.layout.steps + 1), np.int64)

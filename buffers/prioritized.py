@@ -104,7 +104,7 @@ class _ByPriority(Saved):
             update, row = np.argwhere(~np.isfinite(td_error))[0].tolist()
             raise FloatingPointError(
                 f"td_error must be finite; got {td_error[update, row]} for row {row} of update "
-                f"{update + 1} of a call: lower the learning rates, or scale the rewards"
+                f"{update + 1} in this call: lower the learning rates, or scale the rewards"
             )
         with np.errstate(over="ignore"):
             found = self.priority_of(td_error).clip(_LEAST, _GREATEST).astype(np.float32)
@@ -120,8 +120,8 @@ class _ByPriority(Saved):
         every = self._highest_every
         if every and updates > (left := every - self._fed_back % every):
             raise ValueError(
-                f"the highest priority falls back after every {every} updates, next in {left}: "
-                f"updates per call must not go beyond; got {updates}"
+                "updates per call must not extend beyond the next reset of the highest priority "
+                f"(every {every} updates, next in {left}); got {updates}"
             )
 
     @property
@@ -134,7 +134,7 @@ class _ByPriority(Saved):
 
     def _check(self, values: dict[str, Any]) -> None:
         if len(values["priorities"]) != self._count or not (values["priorities"] > 0).all():
-            raise ValueError(f"there must be priorities above 0 of {self._count} rows")
+            raise ValueError(f"priorities must be {self._count} positive numbers")
         if values["highest"] <= 0:
             raise ValueError(f"the highest priority must be above 0; got {values['highest']}")
 

@@ -106,7 +106,9 @@ class Buffer(Saved):
     def _append(self, rows: np.ndarray) -> None:
         """Appends rows `[n, width]`, overwriting the oldest ones."""
         if len(rows) > self.capacity:
-            raise ValueError(f"cannot add {len(rows)} transitions to a capacity of {self.capacity}")
+            raise ValueError(
+                f"cannot add {len(rows)} transitions to a buffer of capacity {self.capacity}"
+            )
         start = self.added % self.capacity
         head = min(len(rows), self.capacity - start)
         self._rows[start : start + head] = rows[:head]
@@ -125,7 +127,7 @@ class Buffer(Saved):
     def draw(self, updates: int, batch_size: int) -> Sample:
         """Draws samples `[updates, batch_size, *layout.sample_shape]`, with their weights.
 
-        The next call with the same sizes reuses the array of rows: copy what you keep. It is
+        The next call with the same sizes reuses the array of rows: copy it to keep it. It is
         aligned to 64 bytes, so that TensorFlow can read it without copying.
 
         Raises:
@@ -160,17 +162,17 @@ class Buffer(Saved):
             ValueError: If nothing was drawn, a name is missing, or a shape differs.
         """
         if self._places is None:
-            raise ValueError("feedback is for the rows of the last draw: call draw first")
+            raise ValueError("feedback applies to the last draw: call draw first")
         missing = [name for name in self.sampler.per_row if name not in per_row]
         if missing:
             raise ValueError(
-                f"the sampler needs {', '.join(missing)} of each row; got {sorted(per_row)}"
+                f"per_row must contain {', '.join(missing)} for the sampler; got {sorted(per_row)}"
             )
         for name, values in per_row.items():
             if np.shape(values) != self._places.shape:
                 raise ValueError(
-                    f"{name} must have shape {list(self._places.shape)}, that of the last draw; "
-                    f"got {np.shape(values)}"
+                    f"{name} must have the shape {list(self._places.shape)} of the last draw; got "
+                    f"{np.shape(values)}"
                 )
         self.sampler.feedback(self._places, per_row)
 
@@ -299,7 +301,7 @@ class RowWriter:
         environment, dimension = (int(i) for i in np.argwhere(np.abs(actions) > 1.0)[0])
         raise ValueError(
             f"actions must be in [-1, 1]; got {actions[environment, dimension]} in environment "
-            f"{environment}, dimension {dimension}: convert actions in the environment's units "
+            f"{environment}, dimension {dimension}: convert actions from the environment's units "
             "with agent.actions.from_environment"
         )
 

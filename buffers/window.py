@@ -65,7 +65,8 @@ class SequenceLayout(StepLayout):
         super().__post_init__()
         if self.burn_in > self.length - 2:
             raise ValueError(
-                f"burn_in must leave 2 steps of {self.length} to learn from; got {self.burn_in}"
+                f"burn_in must leave at least 2 of {self.length} steps to learn from; got "
+                f"{self.burn_in}"
             )
 
     @property

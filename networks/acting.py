@@ -23,7 +23,7 @@ class _SnapshotCache:
 
     def __init__(self, actor: keras.Model) -> None:
         self._actor = actor
-        self._taken: Any = None
+        self._cached: Any = None
         self.version = 0
         self._has_snapshot = hasattr(actor, "snapshot")
         self._concrete: Callable[..., Any] | None = None
@@ -36,7 +36,7 @@ class _SnapshotCache:
 
     def refresh(self, weights: Sequence[np.ndarray] = ()) -> None:
         """Invalidates the snapshot. `weights` optionally supplies the actor's new weights."""
-        self._taken = self._actor.snapshot(weights) if weights else None
+        self._cached = self._actor.snapshot(weights) if weights else None
         self.version += 1
 
     def snapshot(self) -> Any:
@@ -44,9 +44,9 @@ class _SnapshotCache:
 
         Later updates do not change the copy.
         """
-        if self._taken is None and self._has_snapshot:
-            self._taken = self._actor.snapshot()
-        return self._taken
+        if self._cached is None and self._has_snapshot:
+            self._cached = self._actor.snapshot()
+        return self._cached
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Prevents pickling and copying.
@@ -55,9 +55,9 @@ class _SnapshotCache:
             TypeError: Always, with an alternative in the message.
         """
         raise TypeError(
-            "what acts through TensorFlow belongs to its process and cannot be pickled or copied. "
-            "Send the run directory instead, and call eagerly.load_policy(run_dir) where it is to "
-            "act"
+            "a policy that acts through TensorFlow is bound to its process and cannot be pickled "
+            "or copied: send the run directory instead, and call eagerly.load_policy(run_dir) in "
+            "the other process"
         )
 
 
@@ -71,10 +71,10 @@ class KerasPolicy(_SnapshotCache):
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Maps observations `[N, O]` to actions `[N, A]` in [-1, 1]."""
         if not self._has_snapshot:
-            return self._called(observations)
+            return self._call_actor(observations)
         return cast(np.ndarray, self.snapshot()(observations))
 
-    def _called(self, observations: np.ndarray) -> np.ndarray:
+    def _call_actor(self, observations: np.ndarray) -> np.ndarray:
         # Models with lower compute precision cast their inputs themselves, after normalization.
         dtype = tf.dtypes.as_dtype(self._actor.variable_dtype)
         if self._concrete is None:
@@ -105,8 +105,8 @@ class MemoryPolicy(_SnapshotCache):
             ValueError: Always.
         """
         raise ValueError(
-            "this policy has a memory: collect with agent.behavior(), whose act and observe are "
-            "called in turn"
+            "a recurrent policy needs more than observations: collect with agent.behavior(), and "
+            "call its act and observe alternately"
         )
 
     def initial_state(self, count: int) -> list[np.ndarray]:

@@ -90,7 +90,7 @@ class Actor(MLP, NumpySnapshot):
         kind = self._activation, bool(self._norms), self.compute_dtype
         if quantization is not None and kind != ("relu", False, "float32"):
             raise ValueError(
-                "a quantised actor must have activation relu, no layer_norm and dtype float32; got "
+                "a quantized actor must have activation relu, no layer_norm and dtype float32; got "
                 f"activation {kind[0]}, layer_norm {kind[1]} and dtype {self.dtype_policy.name}"
             )
         self(np.zeros((1, observation_size), self.variable_dtype))

@@ -125,15 +125,16 @@ class AttentionCore(keras.layers.Layer):
 
     def call(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Maps features `[B, S, H]` to outputs `[B, S, H]`; `valid` `[B, S]` masks padding."""
-        query, key, value = self._projected(features)
-        return features + self._out(self._weights(query, key, *self._looks(valid)), value)
+        query, key, value = self._project(features)
+        weights = self._weights(query, key, *self._bias_and_mask(valid))
+        return features + self._attend(weights, value)
 
     def attention(self, features: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Returns the attention weights between all steps, `[B, heads, S, S]`."""
-        query, key, _ = self._projected(features)
-        return self._weights(query, key, *self._looks(valid))
+        query, key, _ = self._project(features)
+        return self._weights(query, key, *self._bias_and_mask(valid))
 
-    def _looks(self, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _bias_and_mask(self, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the biases `[heads, S, S]` and the mask of visible steps, `[B, S, S]`."""
         steps = valid.shape[1]
         ago = np.arange(steps)[:, np.newaxis] - np.arange(steps)
@@ -144,30 +145,31 @@ class AttentionCore(keras.layers.Layer):
         self, features: tf.Tensor, state: list[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Maps features `[N, H]` and a state to outputs `[N, H]` and the next state."""
-        query, key, value = self._projected(features[:, tf.newaxis])
+        query, key, value = self._project(features[:, tf.newaxis])
         keys, values = (
-            tf.concat([old[:, 1:], self._together(new)], axis=1)
+            tf.concat([old[:, 1:], self._merge_heads(new)], axis=1)
             for old, new in ((state[0], key), (state[1], value))
         )
         count = tf.minimum(state[2] + 1.0, tf.cast(self._length, state[2].dtype))
         ago = np.arange(self._length)[::-1][np.newaxis]
         seen = tf.constant(ago, count.dtype) < count[:, tf.newaxis, tf.newaxis]
         offsets = self.distances[:, tf.newaxis, ::-1]
-        weights = self._weights(query, self._apart(keys), offsets, seen)
-        return features + self._out(weights, self._apart(values))[:, 0], [keys, values, count]
+        weights = self._weights(query, self._split_heads(keys), offsets, seen)
+        attended = self._attend(weights, self._split_heads(values))[:, 0]
+        return features + attended, [keys, values, count]
 
-    def _projected(self, features: tf.Tensor) -> list[tf.Tensor]:
+    def _project(self, features: tf.Tensor) -> list[tf.Tensor]:
         """Returns the queries, keys and values of `[B, S, H]`, `[B, heads, S, d]` each."""
         normal = self._norm(features)
-        return [self._apart(layer(normal)) for layer in self._linear[:3]]
+        return [self._split_heads(layer(normal)) for layer in self._linear[:3]]
 
-    def _apart(self, features: tf.Tensor) -> tf.Tensor:
+    def _split_heads(self, features: tf.Tensor) -> tf.Tensor:
         """Splits `[B, S, H]` into heads, `[B, heads, S, d]`."""
         size, steps = tf.shape(features)[0], features.shape[1]
         split = tf.reshape(features, [size, steps, self._heads, self.units // self._heads])
         return tf.transpose(split, [0, 2, 1, 3])
 
-    def _together(self, features: tf.Tensor) -> tf.Tensor:
+    def _merge_heads(self, features: tf.Tensor) -> tf.Tensor:
         """Merges heads: `[B, heads, S, d]` to `[B, S, H]`."""
         size, steps = tf.shape(features)[0], features.shape[2]
         return tf.reshape(tf.transpose(features, [0, 2, 1, 3]), [size, steps, self.units])
@@ -185,8 +187,8 @@ class AttentionCore(keras.layers.Layer):
         moved = tf.reshape(rows, [self._heads, -1])[:, : steps * (2 * steps - 1)]
         return tf.reshape(moved, [self._heads, steps, 2 * steps - 1])[:, :, steps - 1 :]
 
-    def _out(self, weights: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        return self._linear[3](self._together(tf.matmul(weights, value)))
+    def _attend(self, weights: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+        return self._linear[3](self._merge_heads(tf.matmul(weights, value)))
 
     def _weights(
         self, query: tf.Tensor, key: tf.Tensor, offsets: tf.Tensor, seen: tf.Tensor

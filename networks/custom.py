@@ -67,7 +67,7 @@ class CustomModel:
         self._inputs = {"observation": observations}
         if self.role == "critic":
             self._inputs["action"] = head.size
-        for output in self._examined():
+        for output in self._trial_outputs():
             self._check_values(output)
 
     @property
@@ -87,10 +87,10 @@ class CustomModel:
 
     def __call__(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps `[B, O]` to scores `[B, A]`, or with actions `[B, A]` to values `[n_critics, B]`."""
-        return self._shaped(self._called(*inputs, training=training), inputs[0])
+        return self._convert_output(self._call_model(*inputs, training=training), inputs[0])
 
-    def _called(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        arguments: Any = self._prepared(*inputs)
+    def _call_model(self, *inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        arguments: Any = self._preprocess(*inputs)
         if self._takes_list:
             arguments = [list(arguments)]
         elif self._takes_row and len(arguments) > 1:
@@ -100,7 +100,7 @@ class CustomModel:
             found = self._model(*arguments, **more)
         return tf.cast(found, self.variable_dtype)
 
-    def _shaped(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
+    def _convert_output(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
         """Validates the shape of the model's output and converts it to scores or values."""
         raise NotImplementedError
 
@@ -109,19 +109,19 @@ class CustomModel:
         raise NotImplementedError
 
     @property
-    def said(self) -> str:
+    def _label(self) -> str:
         """The model in messages: its role, its class, and its name if it has one."""
         name = getattr(self._model, "name", None)
         return f"the {self.role} {type(self._model).__name__}" + (f" {name!r}" if name else "")
 
-    def _prepared(self, *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _preprocess(self, *inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Normalizes observations and removes their mask."""
         observation, *more = inputs
         if self._normalization is not None:
             observation = self._normalization(observation)
         return self._head.visible(observation), *more
 
-    def _examined(self) -> list[tf.Tensor]:
+    def _trial_outputs(self) -> list[tf.Tensor]:
         """Calls the model with random inputs and validates its variables.
 
         Returns:
@@ -134,51 +134,51 @@ class CustomModel:
                 tf.constant(draws.uniform(-scale, scale, (rows, size)), self.variable_dtype)
                 for size in self._inputs.values()
             ]
-            output, tape, created = self._tried(inputs)
+            output, tape, created = self._trial_call(inputs)
             if not self.variables:
                 self.variables = named_variables(self._model)
                 if self._normalization is not None:
                     self.variables += named_variables(self._normalization)
                 if not self.trainable_variables:
                     raise ValueError(
-                        f"{self.said} owns no variables that can be learned: keep them as "
-                        "attributes of a keras.Model or tf.Module, or list them in its "
-                        "`variables`, as where a tf.Module holds Keras layers"
+                        f"{self._label} has no trainable variables: store them as attributes of a "
+                        "keras.Model or tf.Module, or list them in its `variables`, for example if "
+                        "a tf.Module contains Keras layers"
                     )
                 continue
             if created:
                 raise ValueError(
-                    f"{self.said} creates variable {created[0]!r} in every call: create it once, "
-                    "in its constructor"
+                    f"{self._label} creates variable {created[0]!r} in every call: create it once, "
+                    "in the constructor"
                 )
             outputs.append(output)
             self._check_variables(tape, output, inputs)
         return outputs
 
-    def _tried(self, inputs: list[tf.Tensor]) -> tuple[tf.Tensor, tf.GradientTape, list[str]]:
+    def _trial_call(self, inputs: list[tf.Tensor]) -> tuple[tf.Tensor, tf.GradientTape, list[str]]:
         """Calls the model; returns its output, the tape, and names of variables it created."""
         created: list[str] = []
 
-        def spy(make: Callable[..., Any], **given: Any) -> Any:
-            created.append(str(given.get("name") or "without a name"))
+        def record(make: Callable[..., Any], **given: Any) -> Any:
+            created.append(str(given.get("name") or "unnamed"))
             return make(**given)
 
         pairs = zip(self._inputs, inputs, strict=True)
         shapes = " and ".join(f"{name} {tuple(part.shape)}" for name, part in pairs)
-        with tf.variable_creator_scope(spy), tf.GradientTape() as tape:
+        with tf.variable_creator_scope(record), tf.GradientTape() as tape:
             tape.watch(inputs)
-            with self._told(f"cannot be called with {inputs[0].dtype.name} of {shapes}:"):
-                found = self._called(*inputs)
-            output = self._shaped(found, inputs[0])
+            with self._wrap_errors(f"cannot be called with {inputs[0].dtype.name} {shapes}:"):
+                found = self._call_model(*inputs)
+            output = self._convert_output(found, inputs[0])
         return output, tape, created
 
     @contextmanager
-    def _told(self, problem: str) -> Iterator[None]:
+    def _wrap_errors(self, problem: str) -> Iterator[None]:
         """Converts exceptions of the user's model to a `ValueError` that names the problem."""
         try:
             yield
         except Exception as error:
-            raise ValueError(f"{self.said} {problem} {_brief(error)}") from error
+            raise ValueError(f"{self._label} {problem} {_summary(error)}") from error
 
     def _check_variables(
         self, tape: tf.GradientTape, output: tf.Tensor, inputs: list[tf.Tensor]
@@ -187,29 +187,30 @@ class CustomModel:
         for variable in tape.watched_variables():
             if id(variable) not in own:
                 raise ValueError(
-                    f"{self.said} uses variable {variable.name!r}, which is not among its "
-                    "variables: keep it as an attribute of the model, of a Keras layer in a Keras "
-                    "model, or of a tf.Module in a tf.Module; where one kind holds the other, list "
-                    "them all in a property `variables`"
+                    f"{self._label} uses variable {variable.name!r}, which is not among its "
+                    "variables: store it as an attribute of the model, of a Keras layer in a Keras "
+                    "model, or of a tf.Module in a tf.Module; if one kind contains the other, list "
+                    "all variables in a property `variables`"
                 )
         trainable = self.trainable_variables
-        with self._told("has no gradient:"):
+        with self._wrap_errors("is not differentiable:"):
             gradients = tape.gradient(output, [*inputs, *(v.value for v in trainable)])
         for name in self._inputs:
             gradient = gradients.pop(0)
-            if gradient is None and (name == "action" or not self._tells_apart(inputs)):
-                raise ValueError(f"what {self.said} returns does not depend on the {name}")
+            if gradient is None and (name == "action" or not self._depends_on_observation(inputs)):
+                raise ValueError(f"the output of {self._label} does not depend on the {name}")
         idle = getattr(self._model, "without_gradient", lambda *inputs: ())(
-            *self._prepared(*inputs)
+            *self._preprocess(*inputs)
         )
         for variable, gradient in zip(trainable, gradients, strict=True):
             if gradient is None or variable.path in idle:
                 raise ValueError(
-                    f"{self.said} has a variable without gradient, {variable.path!r}: what it "
-                    "returns does not depend on it; remove it, or create it with trainable=False"
+                    f"{self._label} has a variable without gradient, {variable.path!r}, because "
+                    "the output does not depend on it: remove it, or create it with "
+                    "trainable=False"
                 )
 
-    def _tells_apart(self, inputs: list[tf.Tensor]) -> bool:
+    def _depends_on_observation(self, inputs: list[tf.Tensor]) -> bool:
         """Returns whether outputs depend on the observation, for which no gradient is needed."""
         observation, *more = inputs
         one, other = (self(rows, *more).numpy() for rows in (observation, observation[::-1]))
@@ -223,21 +224,22 @@ class CustomModel:
         """
         if mode == "xla" and not getattr(self._model, "compiles", True):
             raise ValueError(
-                f"XLA cannot compile what {self.name} is made of: set mode to graph, or eager"
+                f"XLA cannot compile the model {self.name}: set mode to graph or eager"
             )
         acts = self.role == "actor"
         if acts or mode != "eager":
             self._compile(
                 None if acts else _ROWS[0],
-                "in a graph: let it call TensorFlow's operations on its inputs, and no Python",
+                "be called in a graph: use TensorFlow operations on its inputs instead of Python",
             )
         if mode == "xla":
-            self._compile(_ROWS[0], "by XLA: set mode to graph, or eager", jit_compile=True)
+            problem = "be compiled by XLA: set mode to graph or eager"
+            self._compile(_ROWS[0], problem, jit_compile=True)
 
     def _compile(self, rows: int | None, problem: str, *, jit_compile: bool = False) -> None:
         sizes = self._inputs.values()
         specs = [tf.TensorSpec((rows, size), self.variable_dtype) for size in sizes]
-        with self._told(f"cannot be called {problem}."):
+        with self._wrap_errors(f"cannot {problem}."):
             call = traced(self, *specs, jit_compile=jit_compile)
             if jit_compile:  # XLA compiles in the first call
                 call(*(tf.zeros(spec.shape, spec.dtype) for spec in specs))
@@ -252,8 +254,8 @@ class CustomActor(CustomModel):
 
     role = "actor"
 
-    def _examined(self) -> list[tf.Tensor]:
-        outputs = super()._examined()
+    def _trial_outputs(self) -> list[tf.Tensor]:
+        outputs = super()._trial_outputs()
         # Outputs may be in bounds only because the weights are small, so try large ones.
         weights = [(variable, variable.numpy()) for variable in self.trainable_variables]
         try:
@@ -268,23 +270,23 @@ class CustomActor(CustomModel):
     def _check_values(self, output: tf.Tensor) -> None:
         actions = output.numpy()[:, : self._head.continuous]
         if np.isnan(actions).any():
-            raise ValueError(f"{self.said} must return finite actions; got NaN")
+            raise ValueError(f"{self._label} must return finite actions; got NaN")
         largest = float(np.abs(actions).max(initial=0.0))
         if largest > 1.0:
-            these = "it"
+            these = "its output"
             if self._head.choices:
-                these = f"its first {self._head.continuous} outputs, and no logit,"
+                these = f"its first {self._head.continuous} outputs, not to logits"
             raise ValueError(
-                f"{self.said} must return actions in [-1, 1]; got {largest:g} among them: let "
-                f"{these} end in a tanh"
+                f"{self._label} must return actions in [-1, 1]; got an absolute value of "
+                f"{largest:g}: apply a tanh to {these}"
             )
 
-    def _shaped(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
+    def _convert_output(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
         size, count = self._head.size, self._head.continuous
         if found.shape.rank != 2 or found.shape[1] != size:
             parts = f" ({count} in [-1, 1], {size - count} logits)" if self._head.choices else ""
             raise ValueError(
-                f"{self.said} must return actions of shape [B, {size}]{parts}; got {found.shape} "
+                f"{self._label} must return actions of shape [B, {size}]{parts}; got {found.shape} "
                 f"for B = {observation.shape[0]}"
             )
         return scores(self._head, found, observation)
@@ -302,16 +304,16 @@ class CustomCritic(CustomModel):
 
     def _check_values(self, output: tf.Tensor) -> None:
         if not np.isfinite(output.numpy()).all():
-            raise ValueError(f"{self.said} must return finite values; got {output}")
+            raise ValueError(f"{self._label} must return finite values; got {output}")
         self.n_critics = int(output.shape[0])
 
-    def _shaped(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
+    def _convert_output(self, found: tf.Tensor, observation: tf.Tensor) -> tf.Tensor:
         rows = observation.shape[0]
         if found.shape.rank == 1 or (found.shape.rank == 2 and found.shape[1] == 1 != rows):
             found = tf.reshape(found, [1, -1])
         if found.shape.rank != 2 or found.shape[1] != rows:
             raise ValueError(
-                f"{self.said} must return values of shape [n_critics, B], [B] or [B, 1]; got "
+                f"{self._label} must return values of shape [n_critics, B], [B] or [B, 1]; got "
                 f"{found.shape} for B = {rows}"
             )
         return found
@@ -328,7 +330,7 @@ class CustomCritic(CustomModel):
         """
         if self.n_critics != count:
             raise ValueError(
-                f"{self.said} has {self.n_critics} members and n_critics is {count}: let it return "
+                f"{self._label} has {self.n_critics} members, but n_critics is {count}: return "
                 f"[{count}, B], or set n_critics to {self.n_critics}"
             )
         return self
@@ -389,13 +391,13 @@ def custom_critics(
     return first.with_members(count)
 
 
-def _brief(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     """Returns the type of an error and the first lines of its message, without source locations."""
     # Errors in traced code are replaced by ones that add the location; use the original.
-    told = error.__context__ if hasattr(error, "ag_error_metadata") else None
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(told or error))  # Keras prints in bold
+    original = error.__context__ if hasattr(error, "ag_error_metadata") else None
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(original or error))  # Keras prints in bold
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    return f"{type(told or error).__name__}: {' '.join(lines[:3])}"
+    return f"{type(original or error).__name__}: {' '.join(lines[:3])}"
 
 
 def _training_argument(model: Any) -> str:

@@ -23,14 +23,14 @@ class _Encoded(keras.Model):
         **network: Other arguments of the network.
     """
 
-    behind: ClassVar[type[keras.Model]]
+    _network_type: ClassVar[type[keras.Model]]
 
     def __init__(
         self, encoder: Any, action_size: int, *, name: str, dtype: str, **network: Any
     ) -> None:
         super().__init__(name=name, dtype=dtype, autocast=False)
         self._encoder = encoder
-        self._network = self.behind(
+        self._network = self._network_type(
             encoder.features, action_size, name="network", dtype=dtype, **network
         )
         self.built = True
@@ -39,7 +39,7 @@ class _Encoded(keras.Model):
 class EncodedActor(_Encoded, NumpySnapshot):
     """An `Actor` on top of an encoder."""
 
-    behind = Actor
+    _network_type = Actor
 
     def __init__(self, encoder: Any, action_size: int, **network: Any) -> None:
         super().__init__(encoder, action_size, **network)
@@ -58,7 +58,7 @@ class EncodedActor(_Encoded, NumpySnapshot):
 class EncodedCritic(_Encoded):
     """A `Critic` on top of an encoder that its members share."""
 
-    behind = Critic
+    _network_type = Critic
 
     def call(self, inputs: Any, action: tf.Tensor) -> tf.Tensor:
         """Maps encoder inputs and actions `[M, A]` to values `[n_critics, M]`."""

@@ -43,9 +43,9 @@ class ImageEncoder(keras.layers.Layer):
             layers = convolutions(height, width)
         except ValueError as error:
             raise ValueError(
-                f"image {entry.path!r} must be {error}. Make it a vector with "
-                "gymnasium.wrappers.FlattenObservation, or write a model of your own, which may "
-                "take any size."
+                f"image {entry.path!r} must be {error}: flatten it with "
+                "gymnasium.wrappers.FlattenObservation, or use your own model, which can have "
+                "inputs of any size"
             ) from None
         *seeds, last = weight_seeds(seed, len(layers) + 1)
         sides = height, width

@@ -28,8 +28,8 @@ def factory_of(given: str | Factory, role: str) -> Factory:
         return given
     if given.startswith(FACTORY):
         raise ValueError(
-            f"the {role} is made by the Python {given}: give it again from your program, as "
-            f"{{'{role}': the_factory}} beside the other settings"
+            f"the {role} was created by the Python {given}: pass it again from your program, as "
+            f"{{'{role}': the_factory}} with the other settings"
         )
     module, name = split_name(given, role, "module:factory")
     try:
@@ -37,14 +37,14 @@ def factory_of(given: str | Factory, role: str) -> Factory:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # the user's module may raise anything
-        advice = "Run from the directory that holds it, or put that on PYTHONPATH"
+        advice = "Run from the directory that contains it, or add that to PYTHONPATH"
         if not isinstance(error, ModuleNotFoundError):
-            advice = "Mend it, or name another one"
+            advice = "Fix the error, or name another factory"
         raise ValueError(
             f"{role} {given!r} cannot be imported: {type(error).__name__}: {error}. {advice}"
         ) from error
     if not callable(found):
-        raise ValueError(f"{role} must name a factory, {given!r} is {found!r}")
+        raise ValueError(f"{role} must name a callable factory; {given!r} is {found!r}")
     made: Factory = found
     return made
 
@@ -98,14 +98,14 @@ def made(
         except Exception as error:  # the user's code may raise anything
             raise ValueError(
                 f"the factory of the {role}, {given if isinstance(given, str) else factory!r}, "
-                f"failed when it was called with {spaces[0]} and {spaces[1]}: "
+                f"failed when called with {spaces[0]} and {spaces[1]}: "
                 f"{type(error).__name__}: {error}"
             ) from error
     torch = sys.modules.get("torch")
     if torch and isinstance(found, torch.nn.Module):
         raise ValueError(
-            f"the factory of the {role} returned the PyTorch module {type(found).__name__}: let it "
-            "return TorchModule(module), of eagerly.networks.torch_module"
+            f"the factory of the {role} returned the PyTorch module {type(found).__name__}: return "
+            "eagerly.networks.torch_module.TorchModule(module) instead"
         )
     if not known and torch:  # the factory was the first to import PyTorch, so it was not seeded
         return made(given, role, spaces, seed)

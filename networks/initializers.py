@@ -33,7 +33,7 @@ def linear_initializers(
         name: One of `INITIALIZERS`.
         fan_in: Number of inputs; `torch_linear` also needs it for the bias.
         seed: Calls with the same seed give the same weights.
-        limit: Unless 0, kernel and bias are drawn uniformly from ±`limit`, whatever the name.
+        limit: Unless 0, kernel and bias are drawn uniformly from ±`limit`, regardless of the name.
 
     Raises:
         ValueError: If the name is unknown.

@@ -26,15 +26,15 @@ class History(NamedTuple):
         previous_reward: `[B, S]`, the reward received with each observation; 0 at the beginning of
             an episode.
         valid: `[B, S]` bool, false in padding.
-        asked: `[B, S']`, the last S' columns of `valid`. Networks return outputs for these steps;
-            earlier steps only provide context.
+        output_valid: `[B, S']`, the last S' columns of `valid`. Networks return outputs for these
+            steps; earlier steps only provide context.
     """
 
     observation: Any
     previous_action: Any
     previous_reward: Any
     valid: Any
-    asked: Any
+    output_valid: Any
 
 
 class HistoryEncoder(keras.layers.Layer):
@@ -93,7 +93,7 @@ class HistoryEncoder(keras.layers.Layer):
         observation, inputs = self._inputs(*history[:3])
         known = self.core(inputs, history.valid)
         features = tf.concat([known, observation], axis=-1)
-        return tf.reshape(features[:, -history.asked.shape[1] :], [-1, self.features])
+        return tf.reshape(features[:, -history.output_valid.shape[1] :], [-1, self.features])
 
     def step(
         self,

@@ -44,8 +44,8 @@ class RunningMoments(Saved):
         new = np.asarray(rows, np.float64)
         if new.ndim != 2 or not len(new) or new.shape[1:] != self.mean.shape:
             raise ValueError(
-                f"{self.name} must have shape [N, {len(self.mean)}], got {new.shape}: pass a "
-                "single one with an axis in front, as array[np.newaxis]"
+                f"{self.name} must have shape [N, {len(self.mean)}], got {new.shape}: add a "
+                "leading axis to a single row, as in array[np.newaxis]"
             )
         if not math.isfinite(new.sum()):
             raise FloatingPointError(f"{self.name} must be finite; got {rows}")

@@ -252,7 +252,7 @@ class _Ranges:
     """The ranges during one call of an actor; `keep` stores them at its end."""
 
     def __init__(self, of: Quantization, training: bool) -> None:
-        self._of, self._training = of, training
+        self._quantization, self._training = of, training
         self._low, self._high = (tf.unstack(tf.convert_to_tensor(v)) for v in (of.low, of.high))
         if training:
             self._first = of.is_first()
@@ -275,5 +275,5 @@ class _Ranges:
     def keep(self) -> None:
         """Writes the ranges back to the variables."""
         if self._training:
-            self._of.low.assign(tf.stack(self._low))
-            self._of.high.assign(tf.stack(self._high))
+            self._quantization.low.assign(tf.stack(self._low))
+            self._quantization.high.assign(tf.stack(self._high))

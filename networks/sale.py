@@ -22,7 +22,7 @@ from eagerly.policies.architecture import ActorArchitecture
 from eagerly.policies.heads import ActionHead
 from eagerly.policies.operations import AVERAGE_L1_EPSILON
 
-_FAR = 1e8  # beyond any return, as in the authors' code
+_INITIAL_BOUND = 1e8  # beyond any return, as in the authors' code
 
 
 def average_l1_norm(x: tf.Tensor) -> tf.Tensor:
@@ -380,7 +380,7 @@ class ValueRange(keras.layers.Layer):
             self.add_weight(
                 name=name, initializer=keras.initializers.Constant(value), trainable=False
             )
-            for name, value in (("low", _FAR), ("high", -_FAR))
+            for name, value in (("low", _INITIAL_BOUND), ("high", -_INITIAL_BOUND))
         )
         self.built = True
 

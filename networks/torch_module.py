@@ -15,7 +15,7 @@ import tensorflow as tf
 import torch
 
 # TensorFlow may call from several threads, but a module's mode and the generator are global.
-_ALONE = threading.Lock()
+_LOCK = threading.Lock()
 _UNSEEDED = -1  # instead of a seed: continue from the current state of PyTorch's generator
 
 
@@ -106,7 +106,7 @@ class TorchModule(tf.Module):
                 )
             shapes.append(tuple(found.shape))
         if len({len(shape) for shape in shapes}) > 1:
-            raise ValueError(f"what is returned changes its rank with the batch: {shapes}")
+            raise ValueError(f"the output rank must not depend on the batch size; got {shapes}")
         return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
 
     def _forward(
@@ -114,7 +114,7 @@ class TorchModule(tf.Module):
     ) -> list[np.ndarray]:
         """Returns the output, the buffers, and the generator state before the call."""
         forked = torch.random.fork_rng(devices=[], enabled=bool(seed != _UNSEEDED))
-        with torch.no_grad(), _ALONE, forked:
+        with torch.no_grad(), _LOCK, forked:
             if seed != _UNSEEDED:
                 torch.manual_seed(int(seed))
             state = torch.get_rng_state()
@@ -124,7 +124,7 @@ class TorchModule(tf.Module):
     def _backward(
         self, count: int, training: bool, state: np.ndarray, upstream: np.ndarray, *arrays: Any
     ) -> list[np.ndarray]:
-        with torch.enable_grad(), _ALONE, torch.random.fork_rng(devices=[]):
+        with torch.enable_grad(), _LOCK, torch.random.fork_rng(devices=[]):
             torch.set_rng_state(torch.from_numpy(np.array(state)))
             output, sources, _ = self._run(arrays, count, training)
             found = torch.autograd.grad(

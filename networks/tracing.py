@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 _GRADIENT = "_gradient_op_type"  # attribute of operations with a custom gradient
-_CALLED = "__"  # prefix of `tf.function` names, which loops and branches lack
+_FUNCTION_PREFIX = "__"  # prefix of `tf.function` names, which loops and branches lack
 
 
 def traced(
@@ -58,6 +58,6 @@ def _custom_gradients(definition: Any) -> Iterator[str]:
                 yield node.attr[_GRADIENT].s.decode()
             for attribute in node.attr.values():
                 for called in (attribute.func.name, *(each.name for each in attribute.list.func)):
-                    if called and called not in seen and not called.startswith(_CALLED):
+                    if called and called not in seen and not called.startswith(_FUNCTION_PREFIX):
                         seen.add(called)
                         waiting.append(functions.get(called, []))

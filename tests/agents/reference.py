@@ -1,7 +1,7 @@
-"""Networks and Adam in plain NumPy, with gradients derived by hand, for the reference agents.
+"""Networks and Adam in plain NumPy with hand-derived gradients, for the reference agents.
 
-They are slow and share no code with `eagerly.agents`. Networks are lists of (kernel, bias); hidden
-layers are ReLU, the actor ends in tanh. A critic's action joins the input of layer `join`.
+They are slow and share no code with `eagerly.agents`. Networks are lists of (kernel, bias). Hidden
+layers use ReLU, and the actor ends in tanh. A critic's action joins the input of layer `join`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def forward(
 def backward(
     network: Network, trail: list[np.ndarray], gradient: np.ndarray, actions: int = 0, join: int = 0
 ) -> tuple[Gradient, np.ndarray]:
-    """Returns the gradients of all weights, and of the action, from that of the last output."""
+    """Returns the gradients of all weights and of the action, given that of the last output."""
     gradients: Gradient = []
     of_action = np.zeros((len(gradient), 0))
     for depth in reversed(range(len(network))):
@@ -44,7 +44,7 @@ def backward(
 
 
 class Adam:
-    """Kingma and Ba 2015, with epsilon added to sqrt(v) before the bias correction."""
+    """Adam (Kingma and Ba 2015), with epsilon added to sqrt(v) before the bias correction."""
 
     def __init__(self, network: Network, learning_rate: float, epsilon: float) -> None:
         self.rate, self.epsilon, self.count = learning_rate, epsilon, 0
@@ -128,13 +128,13 @@ def actor_gradients(
 
 
 def network_of(variables: list, member: int | None = None) -> Network:
-    """Copies the weights of a model of `eagerly`, or of one member of its critics."""
+    """Copies the weights of an `eagerly` model, or of one member of its critics."""
     arrays = [v.numpy() if member is None else v.numpy()[member] for v in variables]
     return list(zip(arrays[::2], arrays[1::2], strict=True))
 
 
 def difference(pairs: dict[str, tuple[Network, Network]]) -> str | None:
-    """Names the first weights that are not equal, if there are any."""
+    """Returns the name of the first weights that differ, or None."""
     for name, (ours, theirs) in pairs.items():
         for depth, (layer, other) in enumerate(zip(ours, theirs, strict=True)):
             for part in (0, 1):

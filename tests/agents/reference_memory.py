@@ -1,7 +1,7 @@
-"""One update of TD3 with a recurrent memory, written as loops over sequences and steps in NumPy.
+"""One update of recurrent TD3 in NumPy, as loops over sequences and steps.
 
-Forward passes are loops over single steps, gradients are central differences of the losses: nothing
-is shared with `agents/` and `networks/` but the order of the weights.
+Forward passes loop over single steps, and gradients are central differences of the losses. Only the
+order of the weights is shared with `agents/` and `networks/`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 class _Encoder:
-    """Remembers one sequence, step by step."""
+    """Encodes one sequence, step by step."""
 
     def __init__(self, memory: str, weights: Weights) -> None:
         self.memory = memory
@@ -46,7 +46,7 @@ class _Encoder:
 
 
 class ReferenceUpdate:
-    """Holds copies of an agent's weights and makes the first update with them."""
+    """Copies an agent's weights and makes the first update of the copies."""
 
     def __init__(self, agent: Any, memory: str) -> None:
         self.memory, self.config = memory, agent.config
@@ -77,7 +77,7 @@ class ReferenceUpdate:
         return float((x @ last + last_bias)[0])
 
     def _features(self, weights: Weights, window: Any, row: int) -> list[np.ndarray]:
-        """What is known before each step of a sequence, and after its last one."""
+        """Returns the features before each step of a sequence, and after its last step."""
         encoder = self._encoder(weights)
         count = int((window.role[row] > 0).sum())
         return [
@@ -152,7 +152,7 @@ class ReferenceUpdate:
                 old[...] = tau * new + (1 - tau) * old
 
     def _step(self, weights: Weights, loss: Any, rate: float) -> None:
-        """Makes Adam's first step along central differences."""
+        """Makes Adam's first step, with gradients from central differences."""
         gradients = []
         for part in weights:
             gradient = np.zeros_like(part)
@@ -166,7 +166,7 @@ class ReferenceUpdate:
                 gradient[place] = (sides[0] - sides[1]) / 2e-6
             gradients.append(gradient)
         for part, gradient in zip(weights, gradients, strict=True):
-            # m / (1 - β₁) and v / (1 - β₂) of the first step are the gradient and its square; where
-            # Keras adds it, epsilon is divided by √(1 - β₂).
+            # In the first step, m / (1 - β₁) and v / (1 - β₂) are the gradient and its square.
+            # Keras adds epsilon before the bias correction, so it is divided by √(1 - β₂).
             epsilon = self.config.adam_epsilon / np.sqrt(1 - 0.999)
             part -= rate * gradient / (np.abs(gradient) + epsilon)

@@ -1,4 +1,4 @@
-"""The base class of algorithms stays small, and nothing in it is for one algorithm alone."""
+"""The base class of algorithms stays small and serves no algorithm in particular."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tests.algorithms.test_algorithms import ALGORITHMS
 from tests.helpers import ROOT
 
 
-def test_no_member_is_overridden_by_one_algorithm_alone() -> None:
+def test_no_member_is_overridden_by_only_one_algorithm() -> None:
     members = {*vars(Algorithm), *inspect.get_annotations(Algorithm)}
     members = {name for name in members if not name.startswith("_")}
     assert len(members) <= 10
     names = (*agent_names(), *(f"tests.algorithms.{name}" for name in ALGORITHMS))
     kinds = [agent_class(name) for name in names]
     overridden = Counter(name for kind in kinds for name in members & vars(kind).keys())
-    # All algorithms call this one; the others are called by `Agent` alone.
+    # All algorithms call this one; only `Agent` calls the others.
     assert overridden.pop("critic_loss") == 1
     assert overridden["update"] > overridden["build"] > 1
     assert min(overridden.values()) > 1
 
 
-def test_td7_is_three_files_that_few_others_name() -> None:
+def test_few_files_outside_td7_mention_it() -> None:
     paths = [
         path
         for folder in ("agents", "buffers", "eagerly", "networks", "scripts")

@@ -1,4 +1,4 @@
-"""Who builds actor and critics, and that an algorithm can have a builder of its own."""
+"""Builders of actor and critics, also custom ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = {"hidden_sizes": (8,)}
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_an_actor_to_act_with_begins_as_the_one_that_learns(memory: str) -> None:
+def test_a_policy_actor_starts_with_the_weights_of_the_trained_actor(memory: str) -> None:
     config = TD3Config(memory=memory, normalize_observations=True, **SMALL)
     agent = TD3(*spaces(3, 2), config, seed=4)
     alone = TD3.Builder(config, *spaces(3, 2), seed=4).policy_actor()
@@ -30,7 +30,7 @@ def test_an_actor_to_act_with_begins_as_the_one_that_learns(memory: str) -> None
 
 
 class Bare(TD3):
-    """An algorithm whose networks have one layer, whatever the settings say."""
+    """An algorithm with one-layer networks, regardless of the settings."""
 
     def build(self, builder: ModelBuilder) -> Modules:
         rate, modules = self.config.actor_learning_rate, []
@@ -46,15 +46,15 @@ class Bare(TD3):
     "settings",
     [{"normalize_observations": True}, {"hidden_sizes": (8,)}, {"critic_learning_rate": 1e-3}],
 )
-def test_a_setting_that_building_does_not_read_is_refused(settings: dict[str, Any]) -> None:
+def test_a_setting_that_a_custom_build_ignores_is_rejected(settings: dict[str, Any]) -> None:
     (name,) = settings
-    with pytest.raises(ValueError, match=f"{name} has no effect, because building .* of Bare"):
+    with pytest.raises(ValueError, match=f"{name} has no effect, because Bare builds its networks"):
         Bare(*spaces(), **settings)
     assert Bare(*spaces(), actor_learning_rate=1e-3, adam_epsilon=1e-7).config.tau == 0.005
 
 
 class WithDeepCritics(ModelBuilder):
-    """Critics have a layer more than the actor."""
+    """Builds critics with one more layer than the actor."""
 
     def critic(self, name: str = "critic", encoder: Any = None) -> Critic:
         sizes = {"hidden_sizes": (*self.config.hidden_sizes, 5)}
@@ -66,7 +66,7 @@ class Deep(TD3):
     Builder = WithDeepCritics
 
 
-def test_an_algorithm_may_have_a_builder_of_its_own() -> None:
+def test_an_algorithm_can_use_a_custom_builder() -> None:
     agent = Deep(*spaces(3, 2), TD3Config(**SMALL), seed=4)
     for critic in (agent.critic.network, agent.critic.target):
         assert (2, 8, 5) in [tuple(variable.shape) for variable in critic.variables]

@@ -1,4 +1,4 @@
-"""What says how many updates were made."""
+"""The update counter shared by all modules."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import tensorflow as tf
 from eagerly.agents.clock import Clock
 
 
-def test_the_clock_counts_the_updates_before_the_one_that_is_under_way() -> None:
+def test_the_clock_excludes_the_update_in_progress() -> None:
     clock, counter = Clock(), tf.Variable(7, dtype=tf.int64)
     assert clock.passed() == 0
     clock.count_with(counter)
     assert int(clock.passed()) == 7
     with clock.during(tf.constant(8, tf.int64)):
-        counter.assign(50)  # a call of many updates counts all of them at its start
+        counter.assign(50)  # a call counts all of its updates at its start
         assert int(clock.passed()) == 7
     assert int(clock.passed()) == 50
 

@@ -1,4 +1,4 @@
-"""What every registered agent must do. A new agent is tested by being registered."""
+"""Requirements of every registered agent. Registering an agent adds it to these tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.helpers import (
 )
 
 MODES = ("eager", "graph", "xla")
-# XLA compiles an update of TD7 for ten seconds.
+# XLA compiles a TD7 update for ten seconds.
 LONG = {("xla", "td7"), ("graph", "td7")}
 MODES_AND_AGENTS = [
     pytest.param(mode, name, marks=pytest.mark.long if (mode, name) in LONG else ())
@@ -48,50 +48,50 @@ MODES_AND_AGENTS = [
 EAGER = {("eager", name) for name in agent_names()}
 Make = Callable[..., Agent]
 SEEDS_AND_AGENTS = [
-    # Compiled, TD7 is here alone unless long tests run.
+    # Without long tests, TD7 is compiled only here.
     pytest.param(name, seed, marks=() if (name, seed) == ("td7", 0) else pytest.mark.long)
     for name in agent_names()
     for seed in range(2)
 ]
 
-# Those that are an actor and critics with targets that follow by tau, and nothing else.
+# Agents that consist of an actor and critics, with targets that follow by tau.
 PAIRS = tuple(name for name in agent_names() if "tau" in config_class(name).SETTINGS)
 
 
 @pytest.fixture(params=agent_names())
 def name(request: pytest.FixtureRequest) -> str:
-    """One kind of agent after the other."""
+    """The name of each registered agent in turn."""
     return str(request.param)
 
 
 @pytest.fixture(params=PAIRS)
 def pair_name(request: pytest.FixtureRequest) -> str:
-    """One kind after the other that is an actor and critics alone."""
+    """The name of each agent in `PAIRS` in turn."""
     return str(request.param)
 
 
 @pytest.fixture
 def make(name: str) -> Make:
-    """Makes small agents of that kind."""
+    """Creates small agents called `name`."""
     return functools.partial(small_agent, name)
 
 
 @pytest.fixture
 def make_pair(pair_name: str) -> Make:
-    """Makes small agents of that kind."""
+    """Creates small agents called `pair_name`."""
     return functools.partial(small_agent, pair_name)
 
 
 @pytest.fixture
 def agent(name: str) -> Agent:
-    """A small agent of that kind as `make` makes it, which takes less time."""
+    """A small agent as `make` creates it, in less time."""
     made: Agent = shared_agent(name)
     return made
 
 
 @pytest.fixture
 def pair(pair_name: str) -> Agent:
-    """A small agent of that kind as `make_pair` makes it, which takes less time."""
+    """A small agent as `make_pair` creates it, in less time."""
     made: Agent = shared_agent(pair_name)
     return made
 
@@ -99,7 +99,7 @@ def pair(pair_name: str) -> Agent:
 # --- seeds, calls, modes ----------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_one_others(make: Make) -> None:
+def test_equal_seeds_give_equal_weights_and_other_seeds_different_ones(make: Make) -> None:
     one, same, other = (make(seed=seed) for seed in (0, 0, 1))
     for each in (one, same, other):
         each.train(filled_buffer(), 2)
@@ -108,14 +108,14 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(make: Make)
 
 
 def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    """Asserts that one update was the same but for rounding.
+    """Asserts that one update had equal results up to rounding.
 
-    Adam's first step is nearly the sign of the gradient: where a gradient is within rounding of 0
-    no tolerance holds (docs/eager-and-compiled.md), and large networks have such weights.
+    Adam's first step is nearly the sign of the gradient. If a gradient is within rounding of 0, no
+    tolerance holds (docs/eager-and-compiled.md), and large networks have such weights.
     """
     differences = []
     for path, values in expected.items():
-        if "optimizer" in path:  # means of the gradients
+        if "optimizer" in path:  # gradient moments
             np.testing.assert_allclose(found[path], values, 1e-5, 1e-7, err_msg=path)
         differences.append(np.abs(found[path] - values).ravel() - 1e-5 * np.abs(values).ravel())
     difference = np.concatenate(differences)
@@ -124,12 +124,12 @@ def check_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 
 @pytest.mark.parametrize(("mode", "name"), MODES_AND_AGENTS)
-def test_the_modes_agree_and_neither_cuts_into_calls_nor_being_restored_change_a_bit(
+def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
     mode: str, name: str, tmp_path: Path
 ) -> None:
-    sizes = (128, 16) if name == "td7" else (256, 256)  # with rows of a conflicting width
+    sizes = (128, 16) if name == "td7" else (256, 256)  # cache-conflicting row width
     settings = {"exploration": "ornstein_uhlenbeck", "hidden_sizes": sizes, "batch_size": 64}
-    if (mode, name) != ("xla", "td3"):  # which compiles three programs as it is
+    if (mode, name) != ("xla", "td3"):  # already compiles three programs
         settings |= {"schedule": "cosine", "schedule_steps": 5}
         settings |= {"weight_decay": 0.1, "clip_gradients": 0.5}
     agent, buffer = small_agent(name, mode=mode, **settings), filled_buffer()
@@ -156,16 +156,16 @@ def test_the_modes_agree_and_neither_cuts_into_calls_nor_being_restored_change_a
     other = restored.behavior()
     other.restore(collecting)
     again.restore(sampling)
-    for updates in (4,) if mode == "xla" else (1, 3):  # XLA compiles each anew
+    for updates in (4,) if mode == "xla" else (1, 3):  # XLA compiles each number
         restored.train(again, updates)
     assert equal_weights(weights_of(agent), weights_of(restored))
     np.testing.assert_array_equal(other.act(np.ones((2, 4))), acted)
 
 
-# Updates of TD3 and DDPG in graph mode and XLA equal references in NumPy, in their own files.
+# test_td3.py and test_ddpg.py also compare graph and XLA updates with NumPy references.
 @pytest.mark.long
 @pytest.mark.parametrize("name", agent_names())
-def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
+def test_modes_are_equivalent_in_float64(name: str) -> None:
     after = {}
     for mode in MODES:
         agent = small_agent(name, mode=mode, precision="float64", batch_size=32)
@@ -176,7 +176,7 @@ def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
             np.testing.assert_allclose(after[mode][name], values, 1e-7, 0, err_msg=name)
 
 
-def test_the_mode_decides_what_is_compiled(make: Make) -> None:
+def test_the_mode_selects_compilation(make: Make) -> None:
     calls = [make(mode=mode).learner._compiled(list) for mode in MODES]
     assert [getattr(call, "_jit_compile", None) for call in calls] == [None, False, True]
 
@@ -193,7 +193,7 @@ def test_the_modes_agree_in_float32_after_the_first_update(name: str, seed: int)
 @pytest.mark.long
 @pytest.mark.parametrize("name", agent_names())
 def test_the_modes_stay_close_in_float32_over_100_updates(name: str) -> None:
-    settings = {"copy_every": 100} if name == "td7" else {}  # calls must divide it
+    settings = {"copy_every": 100} if name == "td7" else {}  # a multiple of the updates per call
     flat = {}
     for mode in MODES:
         networks = trained_cheetah(name, mode, 0, 100, **settings).modules.networks()
@@ -213,7 +213,7 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
     seen = []
 
     def spy(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
-        seen.append(batch.reward.numpy())  # only a real tensor has numbers
+        seen.append(batch.reward.numpy())  # fails for symbolic tensors
         return agent.update(batch, random, phase)
 
     monkeypatch.setattr(agent.learner, "_update", spy)
@@ -221,10 +221,10 @@ def test_the_train_body_runs_as_plain_python_in_eager_mode(
     assert [rewards.shape for rewards in seen] == [(8,), (8,)]
 
 
-# --- who moves, and what is reported ----------------------------------------------------------
+# --- updated variables and metrics ------------------------------------------------------------
 
 
-def test_targets_begin_as_copies_and_follow_by_tau(make_pair: Make) -> None:
+def test_targets_start_as_copies_and_follow_by_tau(make_pair: Make) -> None:
     agent = make_pair(tau=0.25)
     pairs = [(module.network, module.target) for module in agent.modules.values()]
     assert len(pairs) == 2
@@ -238,7 +238,7 @@ def test_targets_begin_as_copies_and_follow_by_tau(make_pair: Make) -> None:
             np.testing.assert_allclose(new, 0.25 * weight + 0.75 * was, rtol=1e-5, atol=1e-7)
 
 
-def test_the_critics_step_moves_all_of_the_critics_alone(pair: Agent) -> None:
+def test_a_critic_step_updates_all_critic_variables_and_no_others(pair: Agent) -> None:
     agent = pair
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 8)))
     before = weights_of(agent)
@@ -250,7 +250,7 @@ def test_the_critics_step_moves_all_of_the_critics_alone(pair: Agent) -> None:
         assert moved == mine, name
 
 
-def test_the_actors_step_moves_all_of_the_actor_and_leaves_the_critics_alone(
+def test_an_actor_step_updates_all_actor_variables_and_no_others(
     pair: Agent,
 ) -> None:
     agent = pair
@@ -264,7 +264,7 @@ def test_the_actors_step_moves_all_of_the_actor_and_leaves_the_critics_alone(
         assert moved == mine, name
 
 
-def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
+def test_metrics_have_one_value_per_update_of_their_network(
     pair: Agent,
 ) -> None:
     agent = pair
@@ -277,7 +277,7 @@ def test_metrics_have_one_value_per_update_and_those_of_the_actor_one_per_move(
     assert agent.updates == 5
 
 
-def test_a_metric_that_is_not_finite_stops_training_and_names_the_update(agent: Agent) -> None:
+def test_a_non_finite_metric_stops_training_and_names_the_update(agent: Agent) -> None:
     buffer = filled_buffer()
     agent.train(buffer, 2)
     kernel = agent.critic.network.variables[0]
@@ -301,7 +301,7 @@ def test_the_graph_names_networks_losses_and_optimizers(make_pair: Make) -> None
         "actor_optimizer",
         "target_update",
     ):
-        # A network that is called twice in a graph gets a number behind its name.
+        # In a graph, the second call of a network appends a number to its name.
         assert any(name.startswith((f"{expected}/", f"{expected}_")) for name in names), expected
     assert make_pair().learner.graph() is None
 
@@ -331,7 +331,7 @@ def test_exploration_adds_noise_of_the_given_size_and_stays_in_bounds(
     assert np.abs(loud.behavior().act(observations[:100])).max() == 1
 
 
-def test_correlated_noise_begins_anew_with_an_episode(make: Make) -> None:
+def test_correlated_noise_restarts_with_each_episode(make: Make) -> None:
     observations = np.zeros((2, 4))
     agent = make(exploration="ornstein_uhlenbeck", exploration_noise=0.01)
     behavior, told = agent.behavior(), agent.behavior()
@@ -347,12 +347,12 @@ def test_correlated_noise_begins_anew_with_an_episode(make: Make) -> None:
         assert np.all(current[1])
 
 
-def test_acting_and_what_came_of_it_are_told_in_turn(agent: Agent) -> None:
+def test_calls_of_act_and_observe_must_alternate(agent: Agent) -> None:
     behavior, observations = agent.behavior(), np.zeros((2, 4))
     with pytest.raises(ValueError, match="observe was called before act"):
         behavior.observe(np.zeros(2), np.zeros(2, bool))
     behavior.act(observations)
-    with pytest.raises(ValueError, match=r"act was called twice: call observe\(rewards, ended\)"):
+    with pytest.raises(ValueError, match=r"act was called twice in a row: .* call observe\("):
         behavior.act(observations)
     with pytest.raises(ValueError, match=r"rewards and ended must have shape \[2\]; got \(3,\)"):
         behavior.observe(np.zeros(3), np.zeros(3, bool))
@@ -360,15 +360,15 @@ def test_acting_and_what_came_of_it_are_told_in_turn(agent: Agent) -> None:
     behavior.act(observations)
 
 
-def test_an_action_that_is_not_finite_is_named(agent: Agent) -> None:
+def test_a_non_finite_action_is_named(agent: Agent) -> None:
     variable = agent.actor.network.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     for act in (agent.act, agent.behavior().act):
-        with pytest.raises(FloatingPointError, match=r"action became .*nan"):
+        with pytest.raises(FloatingPointError, match=r"action must be finite; got .*nan"):
             act(np.ones((2, 4)))
 
 
-def test_acting_follows_the_actor_after_training(make: Make) -> None:
+def test_acting_uses_the_trained_actor(make: Make) -> None:
     agent, buffer = make(actor_learning_rate=0.1), filled_buffer()
     observations = np.ones((3, 4), np.float32)
     before = agent.act(observations)
@@ -378,20 +378,20 @@ def test_acting_follows_the_actor_after_training(make: Make) -> None:
     np.testing.assert_allclose(after, agent.acting(observations), atol=1e-6)
 
 
-def test_observations_and_buffers_of_other_sizes_are_refused(agent: Agent) -> None:
+def test_observations_and_buffers_of_wrong_sizes_are_rejected(agent: Agent) -> None:
     for shape in ((4,), (3, 5), (1, 3, 4)):
         for act in (agent.act, agent.behavior().act):
             with pytest.raises(ValueError, match=r"observations must have shape \[N, 4\], got"):
                 act(np.zeros(shape))
-    with pytest.raises(ValueError, match=r"buffer must hold .*observation_size=4.*size=5"):
+    with pytest.raises(ValueError, match=r"buffer must have layout .*observation_size=4.*size=5"):
         agent.train(ReplayBuffer(10, 5, 2), 1)
 
 
-def test_unsupported_spaces_are_refused(agent: Agent) -> None:
+def test_unsupported_spaces_are_rejected(agent: Agent) -> None:
     kind, box = type(agent), gymnasium.spaces.Box
     with pytest.raises(ValueError, match="actions must be a Box, a discrete space"):
         kind(box(-1, 1, (3,)), gymnasium.spaces.Text(2))
-    with pytest.raises(ValueError, match=r"observations are Text\(.*, which no network reads"):
+    with pytest.raises(ValueError, match=r"observations are Text\(.*, which networks cannot read"):
         kind(gymnasium.spaces.Text(2), box(-1, 1, (2,)))
 
 
@@ -411,7 +411,9 @@ def test_every_variable_is_saved(agent: Agent, make: Make, tmp_path: Path) -> No
     assert equal_weights(weights_of(agent), weights_of(fresh))
 
 
-def test_other_networks_are_not_restored(agent: Agent, make: Make, tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_networks_is_rejected(
+    agent: Agent, make: Make, tmp_path: Path
+) -> None:
     agent.checkpoint.write(str(tmp_path / "networks"))
     for sizes in ((8, 8), (16,)):
         with pytest.raises(ValueError, match=r"networks|[Ss]hape"):
@@ -426,7 +428,7 @@ def test_a_new_learning_rate_survives_restoring(agent: Agent, make: Make, tmp_pa
     assert np.isclose(float(other.actor.optimizer.learning_rate), 1e-5)
 
 
-def test_what_is_not_finite_is_named_and_not_saved(agent: Agent, tmp_path: Path) -> None:
+def test_a_non_finite_variable_is_named_and_not_saved(agent: Agent, tmp_path: Path) -> None:
     variable = agent.critic.target.variables[0]
     variable.assign(np.full(variable.shape, np.nan))
     message = f"{variable.path} of critic_target is not finite"
@@ -435,7 +437,7 @@ def test_what_is_not_finite_is_named_and_not_saved(agent: Agent, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_go_out_and_in_by_name(agent: Agent, make: Make, tmp_path: Path) -> None:
+def test_weights_can_be_read_and_set_by_name(agent: Agent, make: Make, tmp_path: Path) -> None:
     other = make(seed=1)
     weights = agent.get_weights()
     groups = {name.partition("/")[0] for name in weights}
@@ -452,7 +454,7 @@ def test_weights_go_out_and_in_by_name(agent: Agent, make: Make, tmp_path: Path)
     assert not np.allclose(before, after)
 
 
-def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
+def test_weights_include_observation_statistics(make: Make) -> None:
     agent, other = (make(seed=seed, normalize_observations=True) for seed in (0, 1))
     agent.normalization.update(np.random.default_rng(0).normal(3.0, 2.0, (100, 4)))
     agent.train(filled_buffer(), 2)
@@ -482,7 +484,7 @@ def test_weights_bring_the_statistics_of_observations_along(make: Make) -> None:
         agent.set_weights({n: v for n, v in weights.items() if n != "observations/count"})
 
 
-def test_weights_that_do_not_fit_are_named_and_change_nothing(agent: Agent) -> None:
+def test_invalid_weights_are_named_and_change_nothing(agent: Agent) -> None:
     weights = agent.get_weights()
     name = next(iter(weights))
     rest = {key: values for key, values in weights.items() if key != name}
@@ -494,7 +496,7 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(agent: Agent) -> N
         (weights | {name: weights[name] * np.nan}, FloatingPointError, f"{name} must be finite"),
         (weights | {name: [[1.0], [2.0, 3.0]]}, ValueError, f"{name} must be an array"),
         (weights | {3: np.zeros(1)}, ValueError, "unknown: 3"),
-        (None, ValueError, "weights must be arrays by name"),
+        (None, ValueError, "weights must map names to arrays"),
     ):
         with pytest.raises(error, match=message):
             agent.set_weights(given)
@@ -504,7 +506,7 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(agent: Agent) -> N
 # --- settings ---------------------------------------------------------------------------------
 
 ELSEWHERE = {
-    "test_conformance.py": ("mode",),  # above, where nothing is compiled for it
+    "test_conformance.py": ("mode",),  # above, without compiling
     "test_own_models.py": ("actor", "critic", "models", "shared_gradient"),
     "test_choices.py": (
         "exploration_epsilon",
@@ -527,7 +529,7 @@ ELSEWHERE = {
     ),
     "test_spaces.py": ("ignore_entries",),
 }
-# And of one agent in the file of its name.
+# Settings tested in the file of one agent.
 OF_ONE = {
     "td7": (
         "sampling",
@@ -542,7 +544,7 @@ SETTINGS = [
         name,
         setting,
         id=f"{name}-{setting.name}",
-        # What agents share is seen with TD3.
+        # Shared settings are tested with TD3.
         marks=pytest.mark.long if name != "td3" and setting.name in OF_TD3 else (),
     )
     for name in agent_names()
@@ -552,7 +554,7 @@ SETTINGS = [
 
 
 def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns settings in which one of them acts, and the same with another value of it."""
+    """Returns settings in which `setting` has an effect, and the same with another value of it."""
     base = {}
     for needed in setting.requires:
         if needed.setting and needed.unmet(small_config(name), None) is not None:
@@ -571,7 +573,7 @@ def _perturbed(name: str, setting: Setting) -> tuple[dict[str, Any], dict[str, A
     elif isinstance(value, tuple):
         changed = (8,)
     elif setting.name == "attention_heads":
-        changed = value * 2  # a divisor of the units, too
+        changed = value * 2  # also divides the units
     else:
         changed = value + 1 if isinstance(value, int) else 0.3
     with_it = {"schedule_steps": 3} if setting.name == "schedule" else {}
@@ -595,12 +597,12 @@ def test_every_setting_acts(name: str, setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("name", agent_names())
-def test_the_fingerprint_is_the_same_for_the_same_settings(name: str) -> None:
+def test_equal_settings_have_equal_fingerprints(name: str) -> None:
     assert _fingerprint(name, ()) == _fingerprint.__wrapped__(name, ())
 
 
 @pytest.mark.parametrize("name", agent_names())
-def test_presets_are_settings(name: str) -> None:
+def test_presets_are_valid_settings(name: str) -> None:
     kind = agent_class(name)
     for settings in kind.Config.PRESETS.values():
         kind.Config(**settings)
@@ -637,14 +639,14 @@ def test_a_setting_out_of_range_is_named(name: str, settings: dict, message: str
         config(**settings)
 
 
-def test_a_setting_that_is_declared_in_another_way_is_refused_with_a_hint() -> None:
+def test_an_invalid_declaration_of_a_setting_is_rejected_with_a_hint() -> None:
     for kind, default in ((int, 3), (list, setting((), "A list"))):
         body = {"__annotations__": {"extra": kind}, "extra": default}
         with pytest.raises(TypeError, match=r"extra must be an int, .* declared with .*setting"):
             type("Odd", (Settings,), body)
 
 
-def test_a_class_changes_defaults_and_leaves_settings_out() -> None:
+def test_a_subclass_can_change_defaults_and_remove_settings() -> None:
     class Least(config_class("td3")):
         DEFAULTS = MappingProxyType({"tau": 0.5, "n_step": 3})
         WITHOUT = frozenset({"layer_norm"})
@@ -664,18 +666,18 @@ def test_a_class_changes_defaults_and_leaves_settings_out() -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_settings_construct_equal_settings(name: str) -> None:
+def test_flat_settings_recreate_equal_settings(name: str) -> None:
     kind = agent_class(name).Config
     config = kind(memory="gru", memory_units=8, exploration_noise=0.3, logit_penalty=0.1)
     assert kind(**config.flat()) == config
     assert config.changed() == ["memory", "memory_units", "exploration_noise", "logit_penalty"]
 
 
-# --- observations that are normalised -----------------------------------------------------------
+# --- normalized observations --------------------------------------------------------------------
 
 
 def _shifted(transitions: Transition) -> Transition:
-    """The same transitions as an environment gives them whose sensors have other units."""
+    """Returns the same transitions with observations in other units."""
     return transitions._replace(
         observation=transitions.observation * 50.0 + 7.0,
         next_observation=transitions.next_observation * 50.0 + 7.0,
@@ -692,16 +694,14 @@ def _shifted(transitions: Transition) -> Transition:
         for each in MODES_AND_AGENTS
     ],
 )
-def test_normalised_observations_train_like_observations_in_other_units(
-    name: str, mode: str
-) -> None:
+def test_normalization_cancels_the_units_of_observations(name: str, mode: str) -> None:
     settings = {"precision": "float64"}
     settings |= {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
     plain = small_agent(name, **settings)
     scaled = small_agent(name, normalize_observations=True, mode=mode, **settings)
     scaled.normalization.update(
         np.array([[7.0 - 50.0] * 4, [7.0 + 50.0] * 4])
-    )  # mean 7, deviation 50
+    )  # mean 7, standard deviation 50
     transitions = random_transitions(200)
     for agent, rows in ((plain, transitions), (scaled, _shifted(transitions))):
         buffer = ReplayBuffer(1000, 4, 2, seed=0)
@@ -720,16 +720,16 @@ def test_normalised_observations_train_like_observations_in_other_units(
 
 
 @pytest.mark.parametrize("name", agent_names())
-def test_a_loop_that_counts_no_observations_is_told(name: str) -> None:
+def test_training_without_recorded_observations_is_rejected(name: str) -> None:
     agent = small_agent(name, normalize_observations=True)
     with pytest.raises(
-        ValueError, match=r"no observations were counted: collect with agent\.behavior"
+        ValueError, match=r"no observations were recorded: collect with agent\.behavior"
     ):
         agent.train(filled_buffer(), 4)
 
 
 @pytest.mark.parametrize("name", agent_names())
-def test_the_statistics_are_one_for_all_networks_and_stay_until_the_next_training(
+def test_networks_share_statistics_that_change_only_when_training(
     name: str,
 ) -> None:
     agent = small_agent(name, normalize_observations=True)

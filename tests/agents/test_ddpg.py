@@ -1,4 +1,4 @@
-"""DDPG against an independent implementation, and by its parts; the rest is in conformance."""
+"""DDPG against a NumPy reference and by parts; test_conformance.py has the common tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, 
     twin = reference_ddpg.ReferenceDDPG(
         network_of(actor.network.variables),
         network_of(critic.network.variables, 0),
-        # Keras keeps a learning rate as float32, whatever the precision of the variables.
+        # Keras stores learning rates as float32, regardless of the precision of variables.
         actor_rate=float(np.float32(config.actor_learning_rate)),
         critic_rate=float(np.float32(config.critic_learning_rate)),
         epsilon=config.adam_epsilon,
@@ -57,7 +57,7 @@ def test_it_equals_a_numpy_ddpg_over_100_updates_in_float64(settings: dict[str, 
 
 
 def constant_ddpg(**settings: Any) -> DDPG:
-    """An agent whose networks are linear with weights that a person can calculate with."""
+    """Returns an agent of linear networks, with weights for calculation by hand."""
     config = DDPGConfig(hidden_sizes=(), batch_size=1, mode="eager", **settings)
     agent = DDPG(*spaces(1, 1), config, seed=0)
     for model, weights in (
@@ -77,7 +77,7 @@ def one_transition(discount: float = 0.5) -> ReplayBuffer:
     return buffer
 
 
-def test_the_losses_are_what_the_arithmetic_says() -> None:
+def test_losses_equal_hand_calculations() -> None:
     metrics = constant_ddpg().train(one_transition(), 1)
     # Next action tanh(0) = 0, next value 1*4 + 2*0.
     target, value = 10 + 0.5 * 4, 3 + 2 * 0.5
@@ -87,7 +87,7 @@ def test_the_losses_are_what_the_arithmetic_says() -> None:
     assert terminated["values/target_mean"][0] == 10
 
 
-def test_the_penalty_is_part_of_the_loss_and_pulls_weights_and_biases_to_zero() -> None:
+def test_the_loss_includes_the_penalty_of_weights_and_biases() -> None:
     agent = constant_ddpg(critic_l2=0.5)
     agent.critic.network.set_weights([np.array([[[1.0], [2.0]]]), np.array([[3.0]])])
     plain = (3 + 2 * 0.5 + 3 - (10 + 0.5 * 4)) ** 2
@@ -95,7 +95,7 @@ def test_the_penalty_is_part_of_the_loss_and_pulls_weights_and_biases_to_zero() 
     assert metrics["losses/critic"][0] == plain + 0.5 / 2 * (1 + 4 + 9)
 
 
-def test_the_penalty_has_the_gradient_of_a_weight_decay() -> None:
+def test_the_penalty_has_the_gradient_of_weight_decay() -> None:
     # PyTorch's Adam(weight_decay=c) adds c w to the gradient of every weight and bias.
     critic = DDPG(*spaces(), DDPGConfig(**ARTICLE)).critic.network
     for variable in critic.variables:
@@ -110,7 +110,7 @@ def test_the_penalty_has_the_gradient_of_a_weight_decay() -> None:
     np.testing.assert_allclose(penalty, 0.5e-2 * squares, rtol=1e-5)
 
 
-def test_everything_moves_in_every_update() -> None:
+def test_every_update_changes_all_networks_and_targets() -> None:
     agent, buffer = small_agent("ddpg"), filled_buffer()
     for _ in range(3):
         before = weights_of(agent)
@@ -125,7 +125,7 @@ def test_everything_moves_in_every_update() -> None:
         assert {len(values) for values in metrics.values()} == {1}
 
 
-def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
+def test_the_action_joins_the_second_critic_layer_in_the_article_preset() -> None:
     agent = DDPG(*spaces(17, 6), DDPGConfig(**DDPGConfig.PRESETS["article"]))
     actor, critic = agent.actor.network, agent.critic.network
     assert [tuple(v.shape) for v in critic.variables[::2]] == [
@@ -136,7 +136,7 @@ def test_the_action_joins_the_second_layer_in_the_articles_critic() -> None:
     assert [tuple(v.shape) for v in actor.variables[::2]] == [(17, 400), (400, 300), (300, 6)]
 
 
-def test_lillicraps_last_layers_begin_small_and_the_others_by_their_fan_in() -> None:
+def test_the_lillicrap_preset_initializes_last_layers_small_and_others_by_fan_in() -> None:
     agent = DDPG(*spaces(17, 6), DDPGConfig(**DDPGConfig.PRESETS["lillicrap"]))
     actor, critic = agent.actor.network, agent.critic.network
     for model, inputs in ((actor, (17, 400)), (critic, (17, 406))):
@@ -154,6 +154,6 @@ def test_the_first_preset_is_the_default() -> None:
     assert DDPGConfig(**DDPGConfig.PRESETS["our"]) == DDPGConfig()
 
 
-def test_an_action_layer_beyond_the_networks_is_refused() -> None:
+def test_an_action_layer_beyond_the_last_layer_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"action_layer must be at most .* 2; got 3"):
         DDPGConfig(action_layer=3)

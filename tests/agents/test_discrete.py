@@ -1,4 +1,4 @@
-"""Discrete choices: what is drawn, what carries the gradient, and what a mask rules out."""
+"""Discrete choices: sampling, gradients and action masks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 
 MODES = ("eager", "graph")
 OBSERVED = Box(-1, 1, (3,))
-# Agents for discrete actions.
+# Agents that support discrete actions.
 NAMES = tuple(n for n in agent_names() if "gumbel_temperature" in config_class(n).SETTINGS)
 MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
@@ -35,7 +35,7 @@ def agent_of(name: str, action_space: gymnasium.Space[Any], **settings: Any) -> 
 
 
 def filled(agent: Agent, seed: int = 0, invalid: int | None = None) -> Any:
-    """A buffer of random transitions; `invalid` is a value that no mask ever allows."""
+    """Returns a buffer of random transitions. `invalid` is a value that no mask allows."""
     draws = np.random.default_rng(seed)
     observations, actions = agent.observations, agent.actions
     buffer = replay_buffer(agent.layout, 200, seed=seed)
@@ -97,7 +97,7 @@ def test_huge_logits_neither_overflow_nor_become_nan(masked: bool) -> None:
 # --- exploration ------------------------------------------------------------------------------
 
 
-def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
+def test_exploration_mixes_sampled_and_uniform_choices() -> None:
     agent = agent_of("td3", Discrete(3), exploration_epsilon=0.3)
     shares = np.array([0.7, 0.3, 0.0])
     scores = np.where(shares > 0, np.log(np.maximum(shares, 1e-9)), INVALID).astype(np.float32)
@@ -119,7 +119,7 @@ def test_exploration_draws_choices_and_now_and_then_uniformly() -> None:
         pytest.param("ddpg", MIXED, id="ddpg-mixed", marks=pytest.mark.long),
     ],
 )
-def test_the_modes_agree_and_a_restored_agent_goes_on(
+def test_modes_agree_and_a_restored_agent_continues_identically(
     name: str, space: gymnasium.Space[Any], tmp_path: Any
 ) -> None:
     more = {"policy_delay": 1} if name == "td3" else {}  # one program instead of two
@@ -139,7 +139,7 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
 
 
 @pytest.mark.parametrize("memory", ["gru", pytest.param("attention", marks=pytest.mark.long)])
-def test_a_memory_makes_choices_too(memory: str) -> None:
+def test_recurrent_agents_support_discrete_actions(memory: str) -> None:
     settings: dict[str, Any] = {"memory": memory, "memory_units": 8, "sequence_length": 4}
     settings |= {"batch_size": 256, "sequences_per_update": 3}
     agent = agent_of("td3", MIXED, **settings)
@@ -161,7 +161,7 @@ def test_a_memory_makes_choices_too(memory: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
+def test_a_choice_that_is_never_valid_is_neither_learned_nor_taken(name: str) -> None:
     agent = agent_of(name, Discrete(3), exploration_epsilon=0.5)
     kernel, bias = agent.actor.network.variables[-2:]
     agent.train(filled(agent, invalid=1), 6)
@@ -177,7 +177,7 @@ def test_what_is_never_valid_is_never_learned_nor_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_of_the_gradient_act(name: str) -> None:
+def test_gradient_settings_have_an_effect(name: str) -> None:
     after = []
     for settings in ({}, {"gumbel_temperature": 2.0}, {"logit_penalty": 2.0}):
         agent = agent_of(name, MIXED, **settings)
@@ -187,7 +187,7 @@ def test_settings_of_the_gradient_act(name: str) -> None:
         assert not equal_weights(after[0], changed)
 
 
-def test_masks_are_left_out_on_request() -> None:
+def test_action_masks_can_be_disabled() -> None:
     agent = agent_of("td3", Discrete(3), action_masks=False)
     assert agent.layout.observation_size == 3
     assert agent_of("td3", Discrete(3)).layout.observation_size == 6
@@ -202,14 +202,16 @@ def test_masks_are_left_out_on_request() -> None:
         {"action_masks": False},
     ],
 )
-def test_settings_of_choices_are_refused_where_there_are_none(settings: dict[str, Any]) -> None:
+def test_discrete_action_settings_are_rejected_for_continuous_actions(
+    settings: dict[str, Any],
+) -> None:
     with pytest.raises(
         ValueError, match=f"{next(iter(settings))} has an effect only for discrete actions; got"
     ):
         agent_of("td3", Box(-1, 1, (2,)), **settings)
 
 
-def test_parts_of_a_dictionary_are_in_the_row() -> None:
+def test_dict_entries_are_part_of_the_row() -> None:
     space = Dict({"where": Box(-1, 1, (2,)), "what": Discrete(4)})
     kind = agent_class("td3")
     agent = kind(space, Box(-1, 1, (2,)), kind.Config(hidden_sizes=(8,), mode="eager"))
@@ -218,7 +220,7 @@ def test_parts_of_a_dictionary_are_in_the_row() -> None:
     assert agent.act(row[np.newaxis]).shape == (1, 2)
 
 
-def test_a_memory_does_not_see_the_mask() -> None:
+def test_the_recurrent_state_does_not_depend_on_the_mask() -> None:
     memory = {"memory": "lstm", "memory_units": 8, "sequence_length": 4}
     found = []
     for mask in ([1, 1, 1, 1], [1, 1, 0, 0]):
@@ -233,7 +235,9 @@ def test_a_memory_does_not_see_the_mask() -> None:
     "settings",
     [{"exploration_noise": 0.3}, {"exploration": "ornstein_uhlenbeck"}, {"target_noise": 0.5}],
 )
-def test_noise_of_boxes_is_refused_where_there_are_none(settings: dict[str, Any]) -> None:
+def test_continuous_noise_settings_are_rejected_for_discrete_actions(
+    settings: dict[str, Any],
+) -> None:
     with pytest.raises(
         ValueError, match=f"{next(iter(settings))} has an effect only for continuous actions; got"
     ):

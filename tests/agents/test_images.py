@@ -1,4 +1,4 @@
-"""Images and dictionaries: encoders, who shares and moves them, shifts, and bytes in between."""
+"""Image and dictionary observations: shared encoders, random shifts and packed bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def agent_of(observation_space: gymnasium.Space[Any], name: str = "td3", **setti
 
 
 def filled(agent: Agent, seed: int = 0) -> Any:
-    """A buffer with some steps of one episode."""
+    """Returns a buffer with steps of one episode."""
     space, buffer = agent.observations.space, replay_buffer(agent.layout, 200, seed=seed)
     space.seed(seed)
     draws = np.random.default_rng(seed)
@@ -61,7 +61,7 @@ def camera_of(agent: Agent, rows: np.ndarray) -> np.ndarray:
     return agent.observations.split(rows)["camera"].reshape(2, 16, 15, 1)
 
 
-def test_rows_with_bytes_become_the_transitions_that_they_are() -> None:
+def test_packed_rows_are_unpacked_to_the_stored_transitions() -> None:
     agent = agent_of(CAMERA)
     buffer = filled(agent)
     assert isinstance(buffer, PixelReplayBuffer)
@@ -77,12 +77,12 @@ def test_rows_with_bytes_become_the_transitions_that_they_are() -> None:
 
 @pytest.mark.usefixtures("with_graph")
 @pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.long), "float64"])
-def test_an_update_with_images_can_be_looked_at_in_every_precision(precision: str) -> None:
+def test_an_update_with_images_has_a_graph_in_every_precision(precision: str) -> None:
     graph = agent_of(CAMERA, mode="graph", precision=precision).learner.graph()
     assert any("critic" in operation.name for operation in graph.get_operations())
 
 
-def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None:
+def test_actor_and_critic_share_an_encoder_that_the_critic_loss_trains() -> None:
     agent, plain = agent_of(CAMERA), agent_of(PARTS)
     for each in (agent, plain):
         actor, critic = each.actor.network, each.critic.network
@@ -93,7 +93,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
         assert len(kept["actor"]) == len(actor.variables)
         assert len(kept["critic"]) == len(critic.variables) - len(encoder)
         before = weights_of(each)
-        each.train(filled(each), 1)  # only the critics move in TD3's first update
+        each.train(filled(each), 1)  # TD3's first update only changes the critics
         after = weights_of(each)
         moved = {name for name in before if not np.array_equal(before[name], after[name])}
         of_encoder = {name for name in before if name.startswith("actor: ") and "entry_" in name}
@@ -123,7 +123,7 @@ def test_actor_and_critic_share_an_encoder_that_the_critics_loss_moves() -> None
     ],
     ids=["images", "small images", "images, discrete", "dictionary"],
 )
-def test_the_modes_agree_and_a_restored_agent_goes_on(
+def test_modes_agree_and_a_restored_agent_continues_identically(
     space: gymnasium.Space[Any],
     name: str,
     settings: dict[str, Any],
@@ -154,7 +154,7 @@ def test_the_modes_agree_and_a_restored_agent_goes_on(
     assert equal_weights(weights_of(agent), weights_of(again))
 
 
-def test_settings_of_images_act() -> None:
+def test_image_settings_have_an_effect() -> None:
     still, shifted = (agent_of(CAMERA, mode="eager", random_shift=by) for by in (0, 3))
     for agent in (still, shifted):
         agent.train(filled(agent), 1)
@@ -162,7 +162,7 @@ def test_settings_of_images_act() -> None:
     assert agent_of(PARTS, encoder_units=6).actor.network._encoder.features == 12
 
 
-def test_an_actor_alone_is_that_of_the_agent() -> None:
+def test_a_separately_built_actor_equals_that_of_the_agent() -> None:
     agent = agent_of(CAMERA)
     alone = agent.Builder(agent.config, CAMERA, ACTIONS, seed=0).actor()
     assert [v.path for v in alone.variables] == [v.path for v in agent.actor.network.variables]
@@ -170,7 +170,7 @@ def test_an_actor_alone_is_that_of_the_agent() -> None:
     np.testing.assert_allclose(KerasPolicy(alone)(rows), agent.act(rows), rtol=1e-5, atol=1e-6)
 
 
-def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
+def test_shifts_do_not_depend_on_the_division_into_calls() -> None:
     whole, parts = agent_of(CAMERA, random_shift=3), agent_of(CAMERA, random_shift=3)
     buffer, twin = filled(whole), filled(parts)
     whole.train(buffer, 3)
@@ -183,14 +183,14 @@ def test_how_updates_are_cut_into_calls_changes_no_shift() -> None:
     assert not np.array_equal(shown[0], shown[2])
 
 
-def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:
+def test_all_frames_are_shifted_equally_and_edges_are_repeated() -> None:
     observations = Observations(CAMERA)
     shift = RandomShift(observations, 2)
     rows = np.random.default_rng(0).integers(0, 256, (500, observations.size)).astype(np.float32)
     uniform = np.random.default_rng(1).random((2, 500, 1)).astype(np.float32)
     uniform[:, 0], uniform[:, 1] = 1.0, 1e-9
     shifted = shift(tf.constant(rows), tf.constant(uniform)).numpy()
-    np.testing.assert_array_equal(shifted[:, -2:], rows[:, -2:])  # the speed stays
+    np.testing.assert_array_equal(shifted[:, -2:], rows[:, -2:])  # the speed is unchanged
     seen = set()
     for before, after, drawn in zip(rows, shifted, uniform[:, :, 0].T, strict=True):
         down, right = np.minimum(np.floor(drawn * 5), 4).astype(int) - 2
@@ -206,19 +206,23 @@ def test_images_are_shifted_whole_and_their_edges_are_repeated() -> None:
 @pytest.mark.parametrize(
     ("space", "settings", "message"),
     [
-        (CAMERA, {"memory": "gru", "batch_size": 256}, "memory is not for images"),
-        (ACTIONS, {"random_shift": 2}, "random_shift has an effect only for images"),
+        (
+            CAMERA,
+            {"memory": "gru", "batch_size": 256},
+            "memory does not support image observations",
+        ),
+        (ACTIONS, {"random_shift": 2}, "random_shift has an effect only for image obs"),
         (ACTIONS, {"encoder_units": 6}, "encoder_units has an effect only for"),
         (
             ACTIONS,
             {"encoder_units": 64, "shared_gradient": "both"},
-            "shared_gradient has an effect only for",
+            "shared_gradient has an effect only with custom",
         ),
         (Box(0, 255, (2, 20), np.uint8), {}, "must be at least 3 by 3; got 2 by 20"),
-        (SMALL, {"random_shift": 7}, r"less than the sides of image 'image', which is 9 by 7"),
+        (SMALL, {"random_shift": 7}, r"less than the height and width of image 'image', 9 by 7"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_incompatible_spaces_and_settings_are_rejected(
     space: gymnasium.Space[Any], settings: dict[str, Any], message: str
 ) -> None:
     if space == ACTIONS:
@@ -227,7 +231,7 @@ def test_what_does_not_fit_is_refused(
         agent_of(space, **settings)
 
 
-def test_normalised_observations_leave_pixels_and_choices_as_they_are() -> None:
+def test_normalization_does_not_change_pixels_and_discrete_entries() -> None:
     agent = agent_of(Dict({**CAMERA.spaces, "tool": Discrete(3)}), normalize_observations=True)
     rows = np.stack([agent.observations.flatten(agent.observations.space.sample())] * 2)
     rows[1] += 1000.0
@@ -239,7 +243,7 @@ def test_normalised_observations_leave_pixels_and_choices_as_they_are() -> None:
     np.testing.assert_allclose(scaled[:, speeds], -1.0, 1e-4)
 
 
-def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
+def test_acting_in_bfloat16_does_not_round_observations() -> None:
     space = Dict({"far": Box(-np.inf, np.inf, (1,)), "near": Box(-1, 1, (1,))})
     agent = agent_of(space, precision="mixed_bfloat16", normalize_observations=True)
     rows = np.array([[998.5, 0], [999.5, 0], [1000.5, 0], [1001.5, 0]], np.float32)
@@ -247,6 +251,6 @@ def test_acting_in_bfloat16_sees_observations_as_training_does() -> None:
     agent.normalization.sync()
     actions = agent.act(rows)
     assert len(np.unique(actions, axis=0)) > 2
-    # Acting computes in float32; rounded first, observations would differ by more than 0.1.
+    # Acting computes in float32. Rounding observations first would change them by over 0.1.
     seen = agent.actor.network(tf.constant(rows)).numpy()
     np.testing.assert_allclose(actions, seen, rtol=0, atol=0.01)

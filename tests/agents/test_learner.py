@@ -1,4 +1,4 @@
-"""K updates in a call: what they return, what a sampler hears, and what happens between calls."""
+"""K updates per call: metrics, sampler feedback, copies between calls, and programs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 
 MODES = pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 Update = Callable[[Batch, UpdateRandom, Phase], Any]
-ROWS = 3  # of a batch
+ROWS = 3  # per batch
 
 
 class InOrder(UniformSampler):
-    """Draws one place after the other, weighs it by its number, and keeps what it is told."""
+    """Draws consecutive positions, weights them by position, and records its feedback."""
 
     def __init__(self, *per_row: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class InOrder(UniformSampler):
 
 
 def buffer_of(sampler: Any = None) -> ReplayBuffer:
-    """Seven rows whose reward is their number."""
+    """Returns a buffer of seven rows, whose rewards are their numbers."""
     numbers, zeros = np.arange(7.0), np.zeros((7, 1))
     buffer = ReplayBuffer(7, 1, 1, sampler=sampler)
     buffer.add(Transition(zeros, zeros, numbers, np.ones(7), zeros))
@@ -70,12 +70,12 @@ def learner_of(
         intervals=intervals,
         copied=copied,
         published=lambda: (),
-        autograph=False,  # tests/agents/test_own_models.py has code that needs it
+        autograph=False,  # test_own_models.py has code that needs it
     )
 
 
 def every(updates: int, copy: Callable[[], object] = list) -> Any:
-    """A module whose target is copied every so many updates."""
+    """Returns a module whose target is copied every `updates` updates."""
     return SimpleNamespace(copy_every=updates, copy_to_target=copy)
 
 
@@ -94,12 +94,10 @@ def nothing(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
     ("mode", "calls"),
     [
         *((mode, calls) for mode in ("eager", "graph") for calls in ((12,), (1, 4, 7))),
-        ("xla", (12,)),  # which compiles each number of updates anew
+        ("xla", (12,)),  # compiles each number of updates
     ],
 )
-def test_metrics_are_whatever_an_update_returns_also_others_in_other_phases(
-    mode: str, calls: tuple[int, ...]
-) -> None:
+def test_metrics_may_differ_between_phases(mode: str, calls: tuple[int, ...]) -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         number = number_of(phase)
         metrics = {"mine/number": number}
@@ -130,7 +128,7 @@ def test_an_update_may_return_nothing(mode: str) -> None:
 
 
 @MODES
-def test_what_is_not_finite_is_named_with_its_update_also_where_it_is_seldom(mode: str) -> None:
+def test_a_rare_non_finite_metric_is_named_with_its_update(mode: str) -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         number = number_of(phase)
         rare = {"rare": 1.0 / (4.0 - number)} if phase.is_multiple_of(2) else {}
@@ -146,12 +144,12 @@ SHAPES: list[Any] = [
     (
         lambda b: ({}, {"error": b.reward[:, tf.newaxis]}),
         ValueError,
-        r"error must have shape \[3\], a value for each row; got shape \(3, 1\)",
+        r"error must have shape \[3\], one value per row; got shape \(3, 1\)",
     ),
     (
         lambda b: ({}, {"error": tf.reduce_mean(b.reward)}),
         ValueError,
-        r"error must have shape \[3\], a value for each row; got shape \(\)",
+        r"error must have shape \[3\], one value per row; got shape \(\)",
     ),
     (
         lambda b: {"m": tf.reduce_mean(b.reward)},
@@ -164,7 +162,7 @@ SHAPES: list[Any] = [
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 @pytest.mark.parametrize(("returned", "error", "message"), SHAPES)
-def test_what_does_not_fit_is_refused_with_a_sentence(
+def test_invalid_results_of_an_update_are_rejected(
     mode: str, returned: Any, error: type[Exception], message: str
 ) -> None:
     learner = learner_of(lambda batch, *_: two_dictionaries(returned(batch)), mode)
@@ -172,12 +170,14 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
         learner.learn(buffer_of(), 2)
 
 
-def test_metrics_that_come_and_go_are_refused() -> None:
+def test_metrics_that_change_within_a_phase_are_rejected() -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         number = number_of(phase)
         return {"a": number} | ({"b": number} if number > 1 else {}), {}
 
-    with pytest.raises(ValueError, match="the same in all updates of a phase; got a, then a, b"):
+    with pytest.raises(
+        ValueError, match="the same names in all updates of a phase; got a, then a, b"
+    ):
         learner_of(update).learn(buffer_of(), 2)
 
 
@@ -187,9 +187,7 @@ def test_metrics_that_come_and_go_are_refused() -> None:
 @pytest.mark.parametrize(
     ("mode", "updates"), [("eager", 1), ("eager", 9), ("graph", 1), ("graph", 9), ("xla", 9)]
 )
-def test_a_sampler_hears_what_it_wants_of_the_rows_that_it_drew_in_their_order(
-    mode: str, updates: int
-) -> None:
+def test_a_sampler_receives_the_requested_values_in_sampling_order(mode: str, updates: int) -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         marked = batch.reward + 1000 * number_of(phase)
         weighed = tf.reduce_sum(batch.weight)
@@ -209,7 +207,7 @@ def test_a_sampler_hears_what_it_wants_of_the_rows_that_it_drew_in_their_order(
         np.testing.assert_array_equal(metrics["weights"], (places + 100).sum(axis=1))
 
 
-def test_without_weights_all_rows_count_alike() -> None:
+def test_without_weights_a_batch_has_none() -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         assert batch.weight is None
         return {}, {}
@@ -221,11 +219,11 @@ def test_without_weights_all_rows_count_alike() -> None:
 @pytest.mark.parametrize(
     ("names", "there"), [(("one", "two"), "one, two"), ((), "nothing")], ids=["others", "nothing"]
 )
-def test_a_sampler_that_wants_what_is_not_returned_is_refused_naming_both(
+def test_missing_values_for_a_sampler_are_named(
     mode: str, names: tuple[str, ...], there: str
 ) -> None:
     learner = learner_of(lambda batch, *_: ({}, dict.fromkeys(names, batch.reward)), mode)
-    with pytest.raises(ValueError, match=f"wants td_error of each row; .* returns {there}"):
+    with pytest.raises(ValueError, match=f"requires per-row values td_error; .* returns {there}"):
         learner.learn(buffer_of(InOrder("td_error")), 1)
 
 
@@ -233,7 +231,7 @@ def test_a_sampler_that_wants_what_is_not_returned_is_refused_naming_both(
 
 
 @MODES
-def test_targets_are_copied_between_calls_after_every_so_many_updates_in_order(mode: str) -> None:
+def test_targets_are_copied_between_calls_in_order(mode: str) -> None:
     happened: list[tuple[str, int]] = []
 
     copied = [
@@ -246,7 +244,7 @@ def test_targets_are_copied_between_calls_after_every_so_many_updates_in_order(m
     assert happened == [("first", 4), ("first", 8), ("second", 8), ("first", 12)]
 
 
-def test_a_copy_between_calls_makes_what_was_published_old() -> None:
+def test_a_copy_between_calls_discards_published_values() -> None:
     learner = learner_of(nothing, copied=[every(2)])
     learner._published = lambda: (tf.constant([3.0]),)
     buffer = buffer_of()
@@ -255,15 +253,15 @@ def test_a_copy_between_calls_makes_what_was_published_old() -> None:
 
 
 @pytest.mark.parametrize("updates", [3, 5, 12])
-def test_a_call_that_does_not_divide_the_updates_between_copies_is_refused(updates: int) -> None:
+def test_updates_per_call_must_divide_the_copy_interval(updates: int) -> None:
     learner, buffer = learner_of(nothing, copied=[every(6), every(4)]), buffer_of(InOrder())
     with pytest.raises(ValueError, match=rf"must divide [46], .*; got {updates}"):
         learner.learn(buffer, updates)
     assert learner.updates == 0
-    assert buffer.sampler._next == 0  # nothing was drawn
+    assert buffer.sampler._next == 0  # nothing was sampled
 
 
-def test_a_call_that_would_step_over_a_copy_is_refused() -> None:
+def test_a_call_across_a_copy_is_rejected() -> None:
     learner, buffer = learner_of(nothing, copied=[every(4)]), buffer_of()
     learner.learn(buffer, 2)
     with pytest.raises(ValueError, match=r"must divide 4, .*, and 2, the updates so far; got 4"):
@@ -277,7 +275,7 @@ def test_a_call_that_would_step_over_a_copy_is_refused() -> None:
 
 @MODES
 @pytest.mark.parametrize("intervals", [(), (7,), (2, 4)])
-def test_every_update_knows_its_number_however_updates_are_cut_into_calls(
+def test_update_numbers_do_not_depend_on_the_division_into_calls(
     mode: str, intervals: tuple[int, ...]
 ) -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
@@ -303,7 +301,7 @@ def test_every_update_knows_its_number_however_updates_are_cut_into_calls(
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_an_update_is_traced_once_for_each_phase_whatever_the_calls(mode: str) -> None:
+def test_an_update_is_traced_once_per_phase(mode: str) -> None:
     traced: list[bool] = []
 
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
@@ -314,18 +312,18 @@ def test_an_update_is_traced_once_for_each_phase_whatever_the_calls(mode: str) -
     for updates in (2, 5, 1, 4):
         learner.learn(buffer, updates)
     assert sorted(traced) == [False, True]
-    # With weights the batch is another one.
+    # Batches with weights require another trace.
     learner.learn(buffer_of(InOrder()), 3)
     assert sorted(traced) == [False, False, True, True]
 
 
 @pytest.mark.parametrize("intervals", [(0,), (2, -1)])
-def test_rhythms_below_1_are_refused(intervals: tuple[int, ...]) -> None:
+def test_intervals_below_1_are_rejected(intervals: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="intervals must be at least 1; got"):
         learner_of(nothing, intervals=intervals)
 
 
-def test_in_eager_mode_updates_meet_real_tensors_and_have_no_graph() -> None:
+def test_eager_updates_receive_eager_tensors_and_have_no_graph() -> None:
     seen = []
 
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
@@ -339,7 +337,7 @@ def test_in_eager_mode_updates_meet_real_tensors_and_have_no_graph() -> None:
 
 
 @pytest.mark.usefixtures("with_graph")
-def test_the_graph_is_that_of_an_update_in_which_everything_happens() -> None:
+def test_the_graph_is_that_of_an_update_with_all_intervals_due() -> None:
     def update(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         if phase.is_multiple_of(2) and phase.is_multiple_of(6):
             tf.identity(batch.reward, name="everything")
@@ -362,13 +360,13 @@ def test_the_graph_is_that_of_an_update_in_which_everything_happens() -> None:
         lambda: tf.map_fn(lambda x: x + tf.random.uniform(()), tf.zeros(2)),
     ],
 )
-def test_draws_of_tensorflows_own_generator_are_refused(draw: Any) -> None:
+def test_draws_from_tensorflows_global_generator_are_rejected(draw: Any) -> None:
     learner = learner_of(lambda *given: ({"drawn": tf.reduce_sum(draw())}, {}), "graph")
-    with pytest.raises(ValueError, match=r"own generator \(Random.*draw from `random`"):
+    with pytest.raises(ValueError, match=r"global generator \(Random.*draw from `random`"):
         learner.learn(buffer_of(), 2)
 
 
-def test_an_eager_call_that_fails_leaves_the_numbers_of_updates_as_they_were() -> None:
+def test_a_failed_eager_call_does_not_count_its_updates() -> None:
     numbers: list[int] = []
 
     def failing(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
@@ -385,13 +383,13 @@ def test_an_eager_call_that_fails_leaves_the_numbers_of_updates_as_they_were() -
     assert learner.updates == int(learner._counter.numpy()) == 3
 
 
-def test_tensorflow_counts_the_traces_of_each_learner_for_itself() -> None:
+def test_tensorflow_counts_traces_per_learner() -> None:
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     tf.get_logger().addHandler(handler)
     try:
-        for _ in range(6):  # it warns of the fifth trace in a row
+        for _ in range(6):  # it warns at the fifth trace in a row
             learner_of(nothing, "graph").learn(buffer_of(), 1)
         assert said == []
         function = tf.function(lambda number: number)

@@ -1,4 +1,4 @@
-"""The losses against numbers that a person can check, by value and by gradient."""
+"""Losses against numbers that can be checked by hand, by value and by gradient."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_smoothed_action_clips_the_noise_and_then_the_action(run: Callable) -> N
     np.testing.assert_allclose(smoothed, [[0.25, 1.0], [0.0, -1.0]])
 
 
-def test_clipped_target_takes_the_smallest_critic_of_each_row(run: Callable) -> None:
+def test_clipped_target_uses_the_smallest_value_of_each_row(run: Callable) -> None:
     target = run(losses.clipped_target)(
         tf.constant([1.0, 2.0, 3.0]),
         tf.constant([0.5, 0.5, 0.0]),
@@ -58,7 +58,7 @@ def test_critic_loss_sums_the_mean_squared_errors(run: Callable) -> None:
     assert float(run(losses.critic_loss)(values, target)) == 2.5 + 6.5
 
 
-def test_critic_loss_gives_each_critic_the_gradient_it_gets_alone() -> None:
+def test_critic_loss_gives_each_critic_the_gradient_of_separate_training() -> None:
     values = tf.Variable([[1.0, 2.0], [3.0, 6.0]])
     with tf.GradientTape() as tape:
         loss = losses.critic_loss(values, tf.constant([0.0, 4.0]))
@@ -66,7 +66,7 @@ def test_critic_loss_gives_each_critic_the_gradient_it_gets_alone() -> None:
     np.testing.assert_allclose(tape.gradient(loss, values), [[1.0, -2.0], [3.0, 2.0]])
 
 
-def test_actor_loss_climbs_the_values(run: Callable) -> None:
+def test_actor_loss_increases_the_values(run: Callable) -> None:
     values = tf.Variable([1.0, 5.0, 6.0])
     with tf.GradientTape() as tape:
         loss = run(losses.actor_loss)(values)
@@ -74,7 +74,7 @@ def test_actor_loss_climbs_the_values(run: Callable) -> None:
     np.testing.assert_allclose(tape.gradient(loss, values), [-1 / 3] * 3)
 
 
-def test_polyak_update_moves_by_tau_towards_the_source(run: Callable) -> None:
+def test_polyak_update_moves_by_tau_toward_the_source(run: Callable) -> None:
     target, source = keras.Variable([0.0, 8.0]), keras.Variable([4.0, 4.0])
     run(lambda: losses.polyak_update([target], [source], 0.25))()
     np.testing.assert_allclose(target.numpy(), [0.25 * 4, 0.25 * 4 + 0.75 * 8])
@@ -87,10 +87,13 @@ def test_polyak_update_moves_by_tau_towards_the_source(run: Callable) -> None:
         (lambda: losses.critic_loss(tf.ones((2, 8)), tf.ones((8, 1))), r"target .*\[B\].*\(8, 1\)"),
         (lambda: losses.critic_loss(tf.ones(8), tf.ones(8)), r"values .*\[C, B\].*\(8,\)"),
         (lambda: losses.actor_loss(tf.ones((8, 1))), r"values must have shape \[B\], got \(8, 1\)"),
-        (lambda: losses.critic_loss(tf.ones((2, 8)), tf.ones(1)), r"values must have the batch of"),
+        (
+            lambda: losses.critic_loss(tf.ones((2, 8)), tf.ones(1)),
+            r"values must have the batch size",
+        ),
         (
             lambda: losses.clipped_target(tf.ones(8), tf.ones(8), tf.ones((2, 1))),
-            r"next_values must have the batch of reward, 8; got \(2, 1\)",
+            r"next_values must have the batch size of reward, 8; got \(2, 1\)",
         ),
         (
             lambda: losses.clipped_target(tf.ones((8, 1)), tf.ones(8), tf.ones((2, 8))),
@@ -106,6 +109,6 @@ def test_polyak_update_moves_by_tau_towards_the_source(run: Callable) -> None:
         ),
     ],
 )
-def test_a_wrong_rank_is_refused_before_it_broadcasts(call: Callable, message: str) -> None:
+def test_a_wrong_shape_is_rejected_before_it_broadcasts(call: Callable, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Agents with a memory: padding is nothing, steps and sequences agree, an update by slow loops."""
+"""Recurrent agents: padding, steps against sequences, and an update against slow loops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS = [
     pytest.param("ddpg", "gru", id="ddpg-gru"),
     pytest.param("td3", "attention", id="td3-attention"),
 ]
-# XLA takes ten seconds for each, which is much for what differs between them.
+# XLA compiles each for ten seconds, although they differ little.
 COMPILED = [
     pytest.param(*kind.values, id=kind.id, marks=() if "gru" in kind.values else pytest.mark.long)
     for kind in KINDS
@@ -56,13 +56,13 @@ SMALL = {
 
 
 def agent_with(name: str, memory: str, **settings: Any) -> Any:
-    more = {"policy_delay": 1} if name == "td3" else {}  # half as much is traced as with 2
+    more = {"policy_delay": 1} if name == "td3" else {}  # traces half as much as 2
     more |= {"attention_heads": 2} if memory == "attention" else {}
     return small_agent(name, **SMALL | {"mode": "graph"} | more | {"memory": memory} | settings)
 
 
 class Given:
-    """A buffer that hands out the same windows again and again."""
+    """A buffer that always returns the same windows."""
 
     def __init__(self, layout: SequenceLayout, rows: np.ndarray) -> None:
         self.layout, self.sampler, self._rows = layout, UniformSampler(), rows
@@ -74,14 +74,14 @@ class Given:
         return Sample(rows, None)
 
 
-# --- padding is nothing -----------------------------------------------------------------------
+# --- padding has no effect --------------------------------------------------------------------
 
 
 def with_padding(rows: np.ndarray, value: float) -> np.ndarray:
-    """Puts something else where padding is, but for the number that says so."""
+    """Fills padding with a value, except in the column of roles."""
     changed = rows.copy()
     padding = rows[..., -1] == PADDING
-    padding[..., 0] = False  # the row before the first step is none
+    padding[..., 0] = False  # the row before the first step is not padding
     changed[padding, :-1] = value
     assert padding.any()
     return changed
@@ -93,7 +93,7 @@ FILLS = {"huge": 1e38, "nan": np.nan}
 @pytest.mark.parametrize(
     ("name", "memory", "fill", "mode"),
     [
-        # What is huge is found where it is multiplied by 0, and NaN wherever it goes.
+        # Huge values reveal overflow before a product with 0, and NaN reveals any use.
         pytest.param("td3", "lstm", "huge", "eager", id="td3-lstm-huge"),
         *(pytest.param(*kind.values, "nan", "eager", id=f"{kind.id}-nan") for kind in KINDS),
         *(
@@ -102,7 +102,7 @@ FILLS = {"huge": 1e38, "nan": np.nan}
         ),
     ],
 )
-def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
+def test_padding_values_do_not_change_losses_and_weights(
     name: str, memory: str, fill: str, mode: str, tmp_path: Path
 ) -> None:
     results = []
@@ -111,7 +111,7 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
         agent.normalization.update(np.arange(8.0).reshape(2, 4))
     agent.checkpoint.write(str(tmp_path / "networks"))
     for value in (0.0, FILLS[fill]):
-        agent.checkpoint.read(str(tmp_path / "networks"))  # what was compiled stays
+        agent.checkpoint.read(str(tmp_path / "networks"))  # keeps the compiled programs
         agent.refresh()
         rows = with_padding(buffer_for(agent).sample_rows(1, 5), value)
         metrics = agent.train(Given(agent.layout, rows), 1)
@@ -122,9 +122,9 @@ def test_whatever_stands_in_padding_changes_no_bit_of_loss_and_weights(
 
 
 @pytest.mark.parametrize(("name", "memory"), KINDS)
-def test_more_padding_changes_nothing_beyond_rounding(name: str, memory: str) -> None:
+def test_more_padding_changes_results_only_by_rounding(name: str, memory: str) -> None:
     after = []
-    # Windows of 5 steps have 6 observations, which attention sees all of with either length.
+    # Windows of 5 steps have 6 observations, all visible to attention with either length.
     windows = buffer_for(agent_with(name, memory, sequence_length=5)).sample_rows(1, 5)
     for length in (6, 11):
         more = {"adam_epsilon": 1e-3, "mode": "eager"}
@@ -135,14 +135,14 @@ def test_more_padding_changes_nothing_beyond_rounding(name: str, memory: str) ->
         after.append(weights_of(agent))
     for path, values in after[0].items():
         other = after[1][path]
-        if "distances" in path:  # a number for each step that attention sees
+        if "distances" in path:  # one number per visible step
             assert not np.any(other[..., 6:])
             other = other[..., :6]
         np.testing.assert_allclose(other, values, 1e-8, 1e-11, err_msg=path)
 
 
 @pytest.mark.parametrize(("name", "memory"), KINDS)
-def test_the_masked_loss_is_that_of_the_sequences_one_by_one(name: str, memory: str) -> None:
+def test_the_masked_loss_equals_that_of_separate_sequences(name: str, memory: str) -> None:
     agent = agent_with(name, memory, precision="float64", burn_in=0)
     rows = buffer_for(agent).sample(1, 5)
     window = Window(*(part[0].astype(np.float64) for part in rows))
@@ -177,11 +177,11 @@ def test_the_masked_loss_is_that_of_the_sequences_one_by_one(name: str, memory: 
         np.testing.assert_allclose(found, expected, 1e-9, 1e-12)
 
 
-def test_losses_refuse_masks_that_would_broadcast() -> None:
+def test_losses_reject_masks_that_would_broadcast() -> None:
     values, target = tf.zeros((2, 4)), tf.zeros(4)
     for mask, message in (
         (tf.ones((2, 4), tf.bool), r"mask must have shape \[B\], got \(2, 4\)"),
-        (tf.ones(1, tf.bool), r"mask must have the batch of values, 4; got \(1,\)"),
+        (tf.ones(1, tf.bool), r"mask must have the batch size of values, 4; got \(1,\)"),
     ):
         with pytest.raises(ValueError, match=message):
             losses.critic_loss(values, target, mask)
@@ -191,7 +191,7 @@ def test_losses_refuse_masks_that_would_broadcast() -> None:
     assert losses.actor_loss(values[0], mask) == -2
 
 
-def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
+def test_burn_in_affects_the_recurrent_state_but_not_the_loss() -> None:
     agent = agent_with("td3", "gru", burn_in=3)
     window = buffer_for(agent).sample(1, 5)
     batch = batch_of_windows(Window(*(tf.constant(part[0]) for part in window)))
@@ -199,7 +199,7 @@ def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
     np.testing.assert_array_equal(batch.mask, learned)
 
     def values(part: str, change: float) -> tuple[np.ndarray, float]:
-        """Values and loss with another number wherever a part is of burn-in."""
+        """Returns values and loss after adding `change` to a part of the burn-in steps."""
         role, changed = window.role[0], np.array(getattr(window, part)[0])
         changed[:, : role.shape[1]][role == BURN_IN] += change
         parts = window._asdict() | {part: changed[np.newaxis]}
@@ -215,14 +215,14 @@ def test_burn_in_reaches_the_memory_and_not_the_loss() -> None:
 
 
 class Weighing(UniformSampler):
-    """Weighs windows by their place in the update."""
+    """Weights windows by their position in the update."""
 
     def weights(self, places: np.ndarray) -> np.ndarray:
         return np.tile(np.arange(5, dtype=np.float32), (len(places), 1))
 
 
 class Told(TD3):
-    """Learns nothing, and reports what the weights of its batches make of their rewards."""
+    """Learns nothing. Returns the weighted sum of rewards, and the expected one, as metrics."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         of_windows = tf.reduce_sum(tf.reshape(batch.reward, [5, 6]), axis=1)
@@ -233,7 +233,7 @@ class Told(TD3):
 @pytest.mark.parametrize(
     "mode", ["eager", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("graph", "xla"))]
 )
-def test_the_weight_of_a_window_is_that_of_each_of_its_steps(mode: str) -> None:
+def test_each_step_has_the_weight_of_its_window(mode: str) -> None:
     agent = Told(*spaces(), TD3Config(**SMALL, memory="gru", mode=mode), seed=0)
     metrics = agent.train(buffer_for(agent, sampler=Weighing()), 2)
     np.testing.assert_allclose(metrics["weighed"], metrics["expected"], 1e-4)
@@ -241,11 +241,11 @@ def test_the_weight_of_a_window_is_that_of_each_of_its_steps(mode: str) -> None:
     learning.train(buffer_for(learning, sampler=Weighing()), 1)
 
 
-# --- an update by slow loops --------------------------------------------------------------------
+# --- an update against slow loops ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("memory", "mode"), [("lstm", "graph"), ("gru", "eager")])
-def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str, mode: str) -> None:
+def test_an_update_equals_slow_loops_in_numpy(memory: str, mode: str) -> None:
     settings = {
         "memory": memory,
         "memory_units": 3,
@@ -255,11 +255,11 @@ def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str, mode: str) ->
         "sequences_per_update": 3,
         "policy_delay": 1,
         "target_noise": 0.0,
-        "adam_epsilon": 0.1,  # with a small one a first step is the sign of the gradient
+        "adam_epsilon": 0.1,  # if small, the first step is the sign of the gradient
         "actor_learning_rate": 0.125,
         "critic_learning_rate": 0.25,
         "tau": 0.25,
-        "activation": "tanh",  # finite differences dislike kinks
+        "activation": "tanh",  # smooth, for finite differences
     }
     config = TD3Config(**settings, precision="float64", mode=mode)
     agent = TD3(*spaces(4, 2), config, seed=0)
@@ -280,11 +280,11 @@ def test_an_update_equals_that_of_slow_loops_in_numpy(memory: str, mode: str) ->
 
 
 @pytest.mark.parametrize(("name", "memory"), KINDS)
-def test_acting_step_by_step_is_acting_on_the_whole_episode(name: str, memory: str) -> None:
+def test_stepwise_acting_equals_acting_on_whole_episodes(name: str, memory: str) -> None:
     agent, random = agent_with(name, memory, precision="float64"), np.random.default_rng(0)
     observations = random.normal(size=(2, 9, 4)).astype(np.float32)
     rewards = random.normal(size=(2, 9)).astype(np.float32)
-    ends = {3: 0, 6: 1}  # step: environment whose episode ends with it
+    ends = {3: 0, 6: 1}  # step: the environment whose episode ends there
     chosen, done = np.zeros((2, 9, 2)), np.zeros((2, 9, 2), np.float32)
     quiet, loud = agent.behavior(), agent.behavior()
     for step in range(9):
@@ -305,25 +305,25 @@ def test_acting_step_by_step_is_acting_on_the_whole_episode(name: str, memory: s
             np.testing.assert_allclose(chosen[row, piece], whole, 1e-5, 1e-6)
 
 
-def test_a_memory_acts_through_its_behavior_policy_alone() -> None:
+def test_recurrent_agents_act_only_through_their_behavior_policy() -> None:
     agent, observations = agent_with("td3", "gru"), np.zeros((2, 4))
-    with pytest.raises(ValueError, match=r"has a memory: collect with agent\.behavior\(\)"):
+    with pytest.raises(ValueError, match=r"recurrent policy .*: collect with agent\.behavior\(\)"):
         agent.act(observations)
     behavior = agent.behavior()
     behavior.act(observations)
-    with pytest.raises(ValueError, match=r"must have the shapes \[\(2, 2\), \(2,\), \(2,\)\]"):
+    with pytest.raises(ValueError, match=r"must have shapes \[\(2, 2\), \(2,\), \(2,\)\]"):
         behavior.observe(np.zeros(2), np.zeros(2, bool), np.zeros((2, 3)))
     behavior.observe(np.zeros(2), np.zeros(2, bool))
     episodes = Episodes(agent.policy, 2)
-    with pytest.raises(ValueError, match="an action without an observation before it"):
+    with pytest.raises(ValueError, match="acted was called before act"):
         episodes.acted(np.zeros((2, 2)), np.zeros(2), np.zeros(2, bool))
     episodes.act(observations)
-    with pytest.raises(ValueError, match="two observations without the action and reward between"):
+    with pytest.raises(ValueError, match=r"act was called twice in a row: .* call acted\("):
         episodes.act(observations)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memory: str) -> None:
+def test_the_recurrent_state_is_saved_and_reset_at_episode_starts(memory: str) -> None:
     agent, random = agent_with("td3", memory), np.random.default_rng(0)
     behavior = agent.behavior()
     for _ in range(8):
@@ -343,12 +343,14 @@ def test_what_is_remembered_is_saved_and_forgotten_where_an_episode_begins(memor
         agent_with("td3", memory, memory_units=16).behavior().restore(behavior.state())
 
 
-# --- as every agent -----------------------------------------------------------------------------
+# --- requirements of every agent ----------------------------------------------------------------
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "memory"), KINDS)
-def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_path: Path) -> None:
+def test_modes_agree_and_results_do_not_depend_on_calls_or_restoring(
+    name: str, memory: str, tmp_path: Path
+) -> None:
     agents = {m: agent_with(name, memory, precision="float64", mode=m) for m in MODES}
     beginning, middle, whole = str(tmp_path / "0"), str(tmp_path / "2"), {}
     agents["graph"].checkpoint.write(beginning)
@@ -376,7 +378,7 @@ def test_modes_cuts_and_restoring_change_nothing(name: str, memory: str, tmp_pat
 
 
 @pytest.mark.parametrize(("name", "memory"), KINDS)
-def test_each_step_moves_all_that_it_should_and_nothing_else(name: str, memory: str) -> None:
+def test_each_step_updates_all_of_its_variables_and_no_others(name: str, memory: str) -> None:
     agent = agent_with(name, memory, mode="eager", initializer="torch_linear")
     random = random_of(agent)
     batch = agent.inputs.batch(
@@ -404,17 +406,17 @@ def test_mixed_precision_trains() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": "gru", "burn_in": 31}, "burn_in must leave 2 steps of sequence_length, 32"),
-        ({"memory": "attention", "attention_heads": 5}, "attention_heads must be a divisor of mem"),
+        ({"memory": "gru", "burn_in": 31}, "burn_in must leave at least 2 steps of seq"),
+        ({"memory": "attention", "attention_heads": 5}, "attention_heads must divide memory_units"),
         ({"memory": "elman"}, "memory must be one of none, lstm, gru, attention; got 'elman'"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings: dict, message: str) -> None:
+def test_incompatible_settings_are_rejected(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TD3Config(**settings)
 
 
-def test_a_buffer_of_transitions_is_refused() -> None:
+def test_a_buffer_of_transitions_is_rejected() -> None:
     agent, flat = agent_with("td3", "gru"), small_agent("td3")
-    with pytest.raises(ValueError, match=r"the buffer must hold SequenceLayout.* got RowLayout"):
+    with pytest.raises(ValueError, match=r"buffer must have layout SequenceLayout.* got RowLayout"):
         agent.train(buffer_for(flat), 1)

@@ -1,4 +1,4 @@
-"""Networks with optimisers and targets: what is listed, what moves, and what is refused."""
+"""Networks with optimizers and targets: variable groups, updates and validation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ schedules = keras.optimizers.schedules
 
 
 class Network:
-    """Variables `w` and `b` and a running mean, with `w(x) = w · x + b`."""
+    """Returns `w · x + b`. Has variables `w` and `b`, and a running mean."""
 
     variable_dtype, losses = "float32", ()
 
@@ -57,10 +57,10 @@ def adam(rate: float = 0.125, name: str = "adam") -> Adam:
 X = tf.constant([[1.0, -2.0]])
 
 
-# --- what is listed -----------------------------------------------------------------------------
+# --- variable groups ----------------------------------------------------------------------------
 
 
-def test_variables_stand_in_groups_named_after_modules() -> None:
+def test_variable_groups_are_named_after_modules() -> None:
     modules = Modules(
         Module("one", Network(), target=Network(), optimizer=adam()),
         Module("other", Network()),
@@ -80,37 +80,39 @@ def test_variables_stand_in_groups_named_after_modules() -> None:
     assert modules["one"].target is modules.networks()["one_target"]
 
 
-def test_what_is_shared_stands_in_the_first_group_alone() -> None:
+def test_shared_variables_appear_only_in_the_first_group() -> None:
     shared = tf.Variable([1.0, 2.0])
     modules = Modules(Module("one", Network(w=shared)), Module("other", Network(w=shared)))
     groups = {name: [v.path for v in variables] for name, variables in modules.groups().items()}
     assert groups == {"one": ["w", "b", "mean"], "other": ["b", "mean"]}
 
 
-def test_two_modules_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"two modules have one name: \['one', 'one'\]"):
+def test_duplicate_module_names_are_rejected() -> None:
+    with pytest.raises(
+        ValueError, match=r"modules must have different names; got \['one', 'one'\]"
+    ):
         Modules(Module("one", Network()), Module("one", Network()))
 
 
-def test_a_target_that_shares_what_any_module_learns_is_refused() -> None:
+def test_a_target_that_shares_trained_variables_is_rejected() -> None:
     one, other = Network("one"), Network("other")
     for target in (Network(w=one.w), Network(w=other.w)):
-        with pytest.raises(ValueError, match="variable 'w' of one came back from a second call"):
+        with pytest.raises(ValueError, match="variable 'w' of one was returned by two calls"):
             Modules(
                 Module("one", one, target=target, optimizer=adam()),
                 Module("other", other, optimizer=adam()),
             )
 
 
-def test_a_target_of_other_shapes_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"(?s)factory of network made other .*\(2,\).*\(3,\)"):
+def test_a_target_of_other_shapes_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"(?s)factory of network must .*\(2,\).*\(3,\)"):
         Module("one", Network(), target=Network(size=3))
 
 
 # --- targets ------------------------------------------------------------------------------------
 
 
-def test_a_target_begins_as_a_copy_and_follows_by_tau() -> None:
+def test_a_target_starts_as_a_copy_and_follows_by_tau() -> None:
     network, target = Network(), Network()
     target.w.assign([9.0, 9.0])
     modules = Modules(Module("one", network, target=target))
@@ -118,12 +120,12 @@ def test_a_target_begins_as_a_copy_and_follows_by_tau() -> None:
     network.w.assign([5.0, 6.0])
     network.mean.assign([3.0])
     modules.update_targets(0.25)
-    # What is learned moves by a quarter, what is not learned is copied.
+    # Trained variables move by a quarter, and others are copied.
     assert values(target) == [[1 + 0.25 * 4, 2 + 0.25 * 4], [0.5], [3.0]]
     assert values(network) == [[5.0, 6.0], [0.5], [3.0]]
 
 
-def test_a_target_with_copy_every_is_left_alone_until_it_is_copied() -> None:
+def test_a_target_with_copy_every_changes_only_when_copied() -> None:
     network, target = Network(), Network()
     module = Module("one", network, target=target, copy_every=3)
     network.w.assign([5.0, 6.0])
@@ -134,12 +136,12 @@ def test_a_target_with_copy_every_is_left_alone_until_it_is_copied() -> None:
 
 
 @pytest.mark.parametrize(("target", "every"), [(None, 2), (Network(), -1)])
-def test_copies_that_cannot_be_made_are_refused(target: Any, every: int) -> None:
-    with pytest.raises(ValueError, match=f"one: copy_every must be 0 .*got {every}"):
+def test_an_invalid_copy_interval_is_rejected(target: Any, every: int) -> None:
+    with pytest.raises(ValueError, match=f"one: copy_every must be at .*got {every}"):
         Module("one", Network(), target=target, copy_every=every)
 
 
-# --- what moves ---------------------------------------------------------------------------------
+# --- gradient steps -----------------------------------------------------------------------------
 
 
 def step(module: Module) -> None:
@@ -148,9 +150,9 @@ def step(module: Module) -> None:
     module.minimize(loss, tape)
 
 
-def test_minimize_moves_what_is_learned_alone() -> None:
+def test_minimize_updates_only_learned_variables() -> None:
     network, target = Network(), Network()
-    # Adam's first step is the learning rate, downhill: the slopes are x and 1.
+    # Adam's first step is the learning rate, downhill: the gradients are x and 1.
     step(Module("one", network, target=target, optimizer=adam()))
     expected = [[1 - 0.125, 2 + 0.125], [0.5 - 0.125]]
     for found, value in zip(values(network)[:2], expected, strict=True):
@@ -164,7 +166,7 @@ def test_minimize_moves_what_is_learned_alone() -> None:
     np.testing.assert_allclose(values(network)[1], [0.375], 1e-5)
 
 
-def test_a_variable_that_the_loss_does_not_depend_on_is_named_and_nothing_moves() -> None:
+def test_a_variable_without_gradient_is_named_and_nothing_changes() -> None:
     network = Network()
     module = Module("one", network, optimizer=adam())
     with tf.GradientTape() as tape:
@@ -174,8 +176,8 @@ def test_a_variable_that_the_loss_does_not_depend_on_is_named_and_nothing_moves(
     assert values(network) == [[1.0, 2.0], [0.5], [7.0]]
 
 
-def test_a_module_without_an_optimizer_is_not_moved() -> None:
-    with pytest.raises(ValueError, match="one has no optimizer: give its Module one"):
+def test_a_module_without_an_optimizer_cannot_be_trained() -> None:
+    with pytest.raises(ValueError, match="one has no optimizer: pass one to its"):
         step(Module("one", Network()))
 
 
@@ -183,7 +185,7 @@ def falling(factor: float = 0.5) -> Any:
     return schedules.ExponentialDecay(0.5, decay_steps=1, decay_rate=factor)
 
 
-# Rates of the first two steps, and how many variables there are, for two that are learned.
+# Learning rates of the first two steps, and the number of variables for two learned ones.
 OPTIMIZERS = {
     "ours": (lambda: adam(0.5), None, 2 + 4),
     "SGD": (lambda: keras.optimizers.SGD(0.5), (0.5, 0.5), 2),
@@ -197,7 +199,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("keras_names", [False, True])
-def test_any_optimizer_of_keras_moves_a_module_and_goes_on_where_it_was(
+def test_any_keras_optimizer_trains_a_module_and_can_be_restored(
     kind: str, keras_names: bool, tmp_path: Path
 ) -> None:
     make, rates, count = OPTIMIZERS[kind]
@@ -220,7 +222,7 @@ def test_any_optimizer_of_keras_moves_a_module_and_goes_on_where_it_was(
     saved.write(str(tmp_path / "saved"))
     step(one)
     if rates:
-        down = sum(rates)  # along the slopes, which are x and 1
+        down = sum(rates)  # times the gradients, x and 1
         for found, value in zip(
             weights(one), ([1 - down, 2 + 2 * down], [0.5 - down]), strict=True
         ):
@@ -232,7 +234,7 @@ def test_any_optimizer_of_keras_moves_a_module_and_goes_on_where_it_was(
         np.testing.assert_array_equal(found, expected)
 
 
-def test_an_optimizer_moves_the_same_in_a_compiled_program() -> None:
+def test_an_optimizer_makes_the_same_steps_in_a_compiled_program() -> None:
     found = []
     for wrap in (lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)):
         network = Network()
@@ -246,7 +248,7 @@ def test_an_optimizer_moves_the_same_in_a_compiled_program() -> None:
             np.testing.assert_allclose(same, one, 1e-6)
 
 
-def test_a_learning_rate_stays_after_restoring(tmp_path: Path) -> None:
+def test_the_configured_learning_rate_survives_restoring(tmp_path: Path) -> None:
     first, second = (Module("one", Network(), optimizer=adam(rate)) for rate in (0.5, 0.125))
     VariableCheckpoint(**Modules(first).groups()).write(str(tmp_path / "saved"))
     VariableCheckpoint(**Modules(second).groups()).read(str(tmp_path / "saved"))
@@ -260,7 +262,7 @@ def test_a_learning_rate_stays_after_restoring(tmp_path: Path) -> None:
 
 
 class Copying(DDPG):
-    """Its targets are copies, taken between calls."""
+    """DDPG whose targets are copied between calls."""
 
     def build(self, builder: ModelBuilder) -> Modules:
         modules = super().build(builder)
@@ -287,15 +289,15 @@ def test_targets_of_an_agent_are_copied_between_calls(mode: str) -> None:
         agent.train(buffer, 4)
 
 
-def test_the_name_of_a_target_is_no_name_of_a_module() -> None:
+def test_colliding_and_unknown_names_are_rejected() -> None:
     one, other, third = Network(), Network(), Network()
-    with pytest.raises(ValueError, match="two groups of variables have one name"):
+    with pytest.raises(ValueError, match="variable groups must have different"):
         Modules(Module("x", one, target=other), Module("x_target", third))
-    with pytest.raises(KeyError, match="no module 'y'; there are x"):
+    with pytest.raises(KeyError, match="is named 'y'; modules are x"):
         Modules(Module("x", one))["y"]
 
 
-def test_targets_can_move_alone() -> None:
+def test_targets_can_be_updated_separately() -> None:
     modules = Modules(*(Module(n, Network(), target=Network()) for n in ("one", "other")))
     for module in modules.values():
         module.network.b.assign([2.5])

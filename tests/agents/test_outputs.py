@@ -1,4 +1,4 @@
-"""What an actor's outputs are in an update: what is drawn, and what carries the gradient."""
+"""Interpretation of an actor's outputs in updates: sampling and gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIXED = Tuple([Discrete(3), Box(-1, 1, (2,)), MultiDiscrete([2, 2])])
 
 
 class Drawn:
-    """Random numbers that are given: pairs of uniforms `[2, B, A]`."""
+    """Fixed random numbers: pairs of uniforms `[2, B, A]`."""
 
     def __init__(self, uniform: Any) -> None:
         self._uniform = tf.constant(uniform, tf.float32)
@@ -34,15 +34,15 @@ class Drawn:
 
 
 def mixed(space: gymnasium.Space[Any], uniform: Any, **settings: float) -> Mixed:
-    """What an actor's outputs are in an update that draws these numbers."""
+    """Returns the operations of an update that draws `uniform`."""
     rows, actions = np.shape(uniform)[1], Actions(space)
     return Mixed(Drawn(uniform), (rows, actions.size), actions, AgentConfig(**settings))
 
 
-# --- what is drawn ----------------------------------------------------------------------------
+# --- sampling ---------------------------------------------------------------------------------
 
 
-def test_continuous_actions_are_as_they_are_or_smoothed_by_clipped_noise() -> None:
+def test_continuous_actions_are_unchanged_or_smoothed_by_clipped_noise() -> None:
     random = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32)
     outputs, scores = Continuous(random, (500, 2)), tf.fill((500, 2), 0.75)
     assert outputs.greedy(scores) is outputs.differentiable(scores) is scores
@@ -54,7 +54,7 @@ def test_continuous_actions_are_as_they_are_or_smoothed_by_clipped_noise() -> No
     np.testing.assert_array_equal(outputs.saturation(ends), [[True, True], [False, True]])
 
 
-def test_choices_are_drawn_by_their_probabilities() -> None:
+def test_choices_are_sampled_by_their_probabilities() -> None:
     shares = np.array([0.6, 0.3, 0.1, 0.5, 0.5, 0.9, 0.1], np.float32)
     scores = np.concatenate([[0.2, -0.3], np.log(shares)]).astype(np.float32)
     several = tf.tile(scores[np.newaxis], [20_000, 1])
@@ -73,10 +73,10 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
     np.testing.assert_allclose(same, (shares[:3] ** 2).sum(), atol=0.02)  # independent
 
 
-def test_the_smallest_and_greatest_uniforms_give_finite_noise() -> None:
+def test_the_smallest_and_largest_uniforms_give_finite_noise() -> None:
     outputs = mixed(Discrete(2), [[[2.0**-25, 1.0]], [[1.0, 2.0**-25]]])
     scores = tf.zeros((1, 2))
-    # The greater uniform has the greater noise, and neither is infinite.
+    # The larger uniform has the larger noise, and both are finite.
     np.testing.assert_array_equal(outputs.greedy(scores), [[0, 1]])
     relaxed = outputs.differentiable(scores)
     assert np.isfinite(relaxed).all()
@@ -95,11 +95,11 @@ def test_alternatives_change_one_choice_at_a_time() -> None:
     np.testing.assert_array_equal(made[5:, 7:], np.eye(2))
 
 
-# --- what carries the gradient ----------------------------------------------------------------
+# --- gradients --------------------------------------------------------------------------------
 
 
 class Linear(tf.Module):
-    """Logits that do not depend on the observation, and a critic with a value for each choice."""
+    """Logits that do not depend on the observation, and a critic with one value per choice."""
 
     def __init__(self, values: list[float]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Linear(tf.Module):
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 1], [1, 0, 1]])
-def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[int]) -> None:
+def test_the_gradient_is_that_of_the_expected_value_over_choices(mask: list[int]) -> None:
     logits, values = [0.5, -0.2, 0.1], [1.0, 5.0, 2.0]
     kind = agent_class("td3")
     agent = kind(
@@ -136,10 +136,10 @@ def test_the_gradient_is_that_of_the_expected_value_of_all_choices(mask: list[in
     assert all(seen[0][0][index] == 0.0 for index in range(3) if not mask[index])
 
 
-def test_the_penalty_is_the_mean_square_of_what_valid_scores_are_apart() -> None:
+def test_the_penalty_is_the_mean_squared_deviation_of_valid_scores() -> None:
     outputs = mixed(MIXED, np.ones((2, 1, 9)), logit_penalty=0.1)
     scores = np.array([[0.5, -0.5, -1, INVALID, -3, -2, -2, INVALID, 0]], np.float32)
-    # Of the first choice -1 and -3 are valid, of the second two alike, of the third one alone.
+    # Valid scores: -1 and -3 of the first choice, two equal ones of the second, one of the third.
     np.testing.assert_allclose(outputs.penalty(tf.constant(scores), None), 0.1 / 3)
     two = tf.constant(np.concatenate([scores, np.zeros((1, 9), np.float32)]))
     np.testing.assert_allclose(outputs.penalty(two, None), 0.05 / 3)
@@ -170,7 +170,7 @@ ROWS = tf.constant([[1.0, 2.0], [0.5, -1.0], [0.0, 0.25]])
 
 
 @pytest.mark.parametrize("mode", COMPILERS)
-def test_the_slope_is_that_of_the_chain_rule_through_the_action_alone(mode: str) -> None:
+def test_the_actor_gradient_flows_only_through_the_action(mode: str) -> None:
     networks = Shared()
     outputs = Continuous(UpdateRandom(0, tf.constant(1, tf.int64), tf.float32), (3, 2))
 
@@ -180,7 +180,7 @@ def test_the_slope_is_that_of_the_chain_rule_through_the_action_alone(mode: str)
             values = outputs.values(networks.value, ROWS, action)
             loss = tf.reduce_sum(values * [1.0, 2.0, 3.0])
         found = tape.gradient(loss, [networks.w, networks.k, networks.c])
-        assert found[2] is None  # none reaches what the critic alone knows
+        assert found[2] is None  # no gradient reaches the critic's own variables
         return values, found[0], found[1]
 
     values, of_w, of_k = COMPILERS[mode](through)()
@@ -188,14 +188,14 @@ def test_the_slope_is_that_of_the_chain_rule_through_the_action_alone(mode: str)
     k, (_, c1, c2) = networks.k.numpy()[0], networks.c.numpy()[:, 0]
     a = np.tanh(h * k)
     np.testing.assert_allclose(values, 2 * h[:, 0] + a @ [c1, c2] + a[:, 0] * a[:, 1], 1e-6)
-    # dq/da = (c₁ + a₂, c₂ + a₁) times da = (1 - a²) d(h k), each row with its weight.
+    # dq/da = (c₁ + a₂, c₂ + a₁) times da = (1 - a²) d(h k), weighted by row.
     slope = np.stack([c1 + a[:, 1], c2 + a[:, 0]], 1) * (1 - a**2) * [[1.0], [2.0], [3.0]]
     np.testing.assert_allclose(of_k, [(h * slope).sum(axis=0)], 1e-5)
-    # Of w: only what goes through the action, and not the 2 h that the critic sees of it, too.
+    # For w: only the path through the action, without the critic's own term 2 h.
     np.testing.assert_allclose(of_w[:, 0], (slope @ k) @ ROWS.numpy(), 1e-5)
 
 
-def test_the_slope_with_respect_to_continuous_actions_is_that_without_outputs() -> None:
+def test_gradients_of_continuous_actions_equal_those_of_direct_calls() -> None:
     networks, action = Shared(), tf.constant([[0.5, -0.5], [0.25, 1.0], [-1.0, 0.0]])
     outputs = Continuous(UpdateRandom(0, tf.constant(1, tf.int64), tf.float32), (3, 2))
     found = []
@@ -208,14 +208,14 @@ def test_the_slope_with_respect_to_continuous_actions_is_that_without_outputs() 
 
 
 @pytest.mark.parametrize("mode", COMPILERS)
-def test_of_choices_all_values_are_compared_and_no_critic_gets_a_gradient(mode: str) -> None:
+def test_the_gradient_of_choices_compares_all_values_and_skips_critics(mode: str) -> None:
     space = Tuple([Box(-1, 1, (1,)), Discrete(3)])
     c = tf.Variable([0.5, 1.0, 5.0, 3.0])
     relaxed = tf.constant([[0.25, 0.2, 0.7, 0.1], [0.5, 0.6, 0.1, 0.3]])
     outputs = mixed(space, np.full((2, 2, 4), 0.5))
 
     def value(observation: tf.Tensor, action: tf.Tensor, alternatives: int = 1) -> tf.Tensor:
-        # Continuous action squared, so that its slope depends on where it is.
+        # The square makes the gradient depend on the continuous action.
         assert action.shape[0] == 2 * alternatives
         return tf.linalg.matvec(action[:, 1:], c[1:]) + c[0] * action[:, 0] ** 2
 
@@ -229,13 +229,13 @@ def test_of_choices_all_values_are_compared_and_no_critic_gets_a_gradient(mode: 
         return values, slope
 
     values, slope = COMPILERS[mode](through)()
-    # The likeliest choices are the second and the first; 3 is the mean of 1, 5 and 3.
+    # The most likely choices are the second and the first; 3 is the mean of 1, 5 and 3.
     np.testing.assert_allclose(values, [5 + 0.5 * 0.25**2, 1 + 0.5 * 0.5**2])
     np.testing.assert_allclose(slope[0], [0.25, -2, 2, 0])
     np.testing.assert_allclose(slope[1], [10 * 0.5, -20, 20, 0])
 
 
-def test_what_is_at_an_end_is_said_of_all_columns_of_a_choice() -> None:
+def test_saturation_covers_all_columns_of_a_choice() -> None:
     outputs = mixed(MIXED, np.ones((2, 1, 9)))
     relaxed = tf.constant([[0.5, -0.995, 0.995, 0.005, 0.0, 0.6, 0.4, 0.001, 0.999]])
     expected = [False, True, True, True, True, False, False, True, True]

@@ -1,4 +1,4 @@
-"""Agents whose actor trains with fake quantisation."""
+"""Agents whose actor is trained with fake quantization."""
 
 from __future__ import annotations
 
@@ -45,22 +45,20 @@ def ranges_of(agent: Agent, group: str = "actor") -> list[np.ndarray]:
         ({"precision": "mixed_bfloat16"}, r"only with --precision float32; got --precision mixed"),
         (
             {"actor": "a:b"},
-            r"only for networks that are not your own; got your own",
+            r"only for built-in networks; got custom networks",
         ),
         (
             {"models": "a:b"},
-            r"only for networks that are not your own; got your",
+            r"only for built-in networks; got custom",
         ),
     ],
 )
-def test_settings_with_which_it_cannot_act_are_refused(
-    settings: dict[str, Any], message: str
-) -> None:
+def test_incompatible_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TD3(*spaces(), TD3Config(**INT8, **settings))
 
 
-def test_critics_of_ones_own_are_no_hindrance_and_its_other_setting_needs_it() -> None:
+def test_custom_critics_are_allowed_and_freezing_requires_quantization() -> None:
     TD3Config(**INT8, critic="a:b")
     with pytest.raises(
         ValueError, match="quantize_freeze_steps has an effect only with --quantize int8"
@@ -76,36 +74,36 @@ def test_critics_of_ones_own_are_no_hindrance_and_its_other_setting_needs_it() -
     ],
     ids=["entries", "image"],
 )
-def test_observations_of_several_entries_and_images_are_refused(space: gymnasium.Space) -> None:
-    with pytest.raises(ValueError, match="quantize has an effect only for one vector; got"):
+def test_dict_and_image_observations_are_rejected(space: gymnasium.Space) -> None:
+    with pytest.raises(ValueError, match="quantize has an effect only for single-vector"):
         TD3(space, spaces()[1], TD3Config(**INT8))
 
 
 class PlainBuilder(ModelBuilder):
-    """A builder that knows nothing of quantisation."""
+    """A builder that ignores quantization."""
 
     def actor(self, name: str = "actor", encoder: Any = None) -> Actor:
         return Actor(*self._sizes, name=name)
 
 
 class WithItsOwnActor(TD3):
-    """An algorithm with such a builder."""
+    """An algorithm that uses `PlainBuilder`."""
 
     Builder = PlainBuilder
 
 
-def test_an_algorithm_whose_actor_is_not_quantised_is_refused() -> None:
+def test_an_algorithm_without_a_quantized_actor_is_rejected() -> None:
     WithItsOwnActor(*spaces())
-    with pytest.raises(ValueError, match=r"quantize would not act on the actor: .*builder\.actor"):
+    with pytest.raises(ValueError, match=r"quantize has no effect on this actor: .*builder\.actor"):
         WithItsOwnActor(*spaces(), TD3Config(**INT8))
 
 
-def test_the_actors_step_moves_its_ranges_and_its_target_has_them() -> None:
+def test_actor_steps_update_the_ranges_and_the_target_copies_them() -> None:
     agent, buffer = small_agent("td3", **INT8), filled_buffer()
     begun = ranges_of(agent)
     for mine, its in zip(begun, ranges_of(agent, "actor_target"), strict=True):
         np.testing.assert_array_equal(mine, its)
-    agent.train(buffer, 1)  # the actor moves with every second one
+    agent.train(buffer, 1)  # every second update trains the actor
     for before, after in zip(begun, ranges_of(agent), strict=True):
         np.testing.assert_array_equal(before, after)
     agent.train(buffer, 1)
@@ -116,7 +114,7 @@ def test_the_actors_step_moves_its_ranges_and_its_target_has_them() -> None:
         np.testing.assert_array_equal(mine, its)
 
 
-def test_it_acts_as_the_quantised_actor_does_after_training_too() -> None:
+def test_acting_equals_the_quantized_actor_before_and_after_training() -> None:
     agent = small_agent("td3", **INT8, actor_learning_rate=0.01)
     rows = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     for updates in (0, 8):
@@ -128,7 +126,7 @@ def test_it_acts_as_the_quantised_actor_does_after_training_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["td3", "ddpg"])
-def test_ranges_stay_as_they_are_once_that_many_updates_were_made(name: str) -> None:
+def test_ranges_are_frozen_after_quantize_freeze_steps(name: str) -> None:
     agent = small_agent(name, **INT8, quantize_freeze_steps=4)
     buffer, found = filled_buffer(), []
     for _ in range(4):
@@ -139,7 +137,7 @@ def test_ranges_stay_as_they_are_once_that_many_updates_were_made(name: str) -> 
     np.testing.assert_array_equal(found[1], found[3])
 
 
-def test_curves_show_the_ends_of_its_ranges() -> None:
+def test_curves_contain_the_ends_of_ranges() -> None:
     agent = small_agent("td3", **INT8)
     agent.train(filled_buffer(), 2)
     low, high = ranges_of(agent)
@@ -154,7 +152,7 @@ def test_curves_show_the_ends_of_its_ranges() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None:
+def test_results_do_not_depend_on_the_division_into_calls(mode: str) -> None:
     settings = {**INT8, "mode": mode, "hidden_sizes": (128, 16), "quantize_freeze_steps": 3}
     results = []
     for calls in ((6,), (1, 5)):
@@ -171,10 +169,8 @@ def test_how_updates_are_cut_into_calls_does_not_change_a_bit(mode: str) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize(("mode", "seed"), [("graph", 0), ("xla", 0), ("xla", 1)])
-def test_the_modes_agree_in_float32_after_the_first_update_of_the_actor(
-    mode: str, seed: int
-) -> None:
-    # As `test_conformance` compares agents that are not quantised.
+def test_modes_agree_in_float32_after_the_first_actor_update(mode: str, seed: int) -> None:
+    # test_conformance.py compares unquantized agents in the same way.
     small = {"hidden_sizes": (64, 64), "batch_size": 64, "adam_epsilon": 1e-4, **INT8}
     found, eager = (
         weights_of(trained_cheetah("ddpg", each, seed, 1, **small)) for each in (mode, "eager")
@@ -200,7 +196,7 @@ def test_a_restored_agent_makes_the_same_next_update(mode: str, tmp_path: Path) 
     assert equal_weights(weights_of(agent), weights_of(restored))
 
 
-def test_a_checkpoint_of_an_actor_that_is_not_quantised_is_another_one(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_unquantized_actor_is_rejected(tmp_path: Path) -> None:
     small_agent("td3").checkpoint.write(str(tmp_path / "networks"))
     with pytest.raises(ValueError, match="quantization"):
         restore_networks(small_agent("td3", **INT8), str(tmp_path / "networks"))

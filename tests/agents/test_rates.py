@@ -1,4 +1,4 @@
-"""Learning rates with a schedule, clipped gradients and decoupled weight decay."""
+"""Learning-rate schedules, gradient clipping and decoupled weight decay."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def rates_of(updates: int, **settings: Any) -> dict[str, np.ndarray]:
     return {name: values for name, values in metrics.items() if name.startswith("learning_rate/")}
 
 
-def test_a_linear_schedule_falls_by_update_for_the_actor_too_and_then_stays() -> None:
+def test_a_linear_schedule_decays_with_updates_also_for_the_actor_and_then_stays() -> None:
     settings = {"schedule": "linear", "schedule_steps": 4, "schedule_end": 0.5}
     found = rates_of(6, actor_learning_rate=0.1, policy_delay=2, **settings)
-    # In update k the rate is that after k - 1 of 4 updates: from all of it to half.
+    # Update k has the rate after k - 1 of 4 updates, from the full rate to half of it.
     expected = np.array([1.0, 1 - 1 / 8, 1 - 2 / 8, 1 - 3 / 8, 0.5, 0.5])
     np.testing.assert_allclose(found["learning_rate/critic"], 0.2 * expected, 1e-6)
     np.testing.assert_allclose(found["learning_rate/actor"], 0.1 * expected, 1e-6)
 
 
-def test_a_cosine_schedule_falls_along_half_a_cosine() -> None:
+def test_a_cosine_schedule_decays_along_half_a_cosine() -> None:
     found = rates_of(6, schedule="cosine", schedule_steps=4)["learning_rate/critic"]
     expected = 0.1 * (1 + np.cos(np.pi * np.array([0, 1, 2, 3, 4, 4]) / 4))
     np.testing.assert_allclose(found, expected, 1e-5, 1e-8)
 
 
-def test_nothing_moves_any_more_where_the_last_rate_is_zero() -> None:
+def test_nothing_changes_once_the_learning_rate_is_zero() -> None:
     agent, buffer = small_agent("ddpg", schedule="linear", schedule_steps=3), filled_buffer()
     agent.train(buffer, 3)
     actor = agent.actor.network.variables
@@ -56,7 +56,7 @@ def test_without_a_schedule_no_learning_rate_is_reported() -> None:
 
 
 def stepped(config: AgentConfig, gradients: list[float]) -> tuple[Any, list[float]]:
-    """One step of two variables at 1; returns the optimiser, and where the variables are then."""
+    """Steps two variables from 1. Returns the optimizer and the new values."""
     rates = LearningRates(config, Clock())
     optimizer = rates.optimizer(0.125, "critic_optimizer")
     variables = [keras.Variable([1.0], name=name) for name in ("a", "b")]
@@ -68,7 +68,7 @@ def stepped(config: AgentConfig, gradients: list[float]) -> tuple[Any, list[floa
 @pytest.mark.parametrize(
     ("largest", "expected"), [(1.0, [0.6, 0.8]), (10.0, [3.0, 4.0]), (0.0, [3.0, 4.0])]
 )
-def test_gradients_are_clipped_to_a_norm_over_all_variables(
+def test_gradients_are_clipped_by_their_norm_over_all_variables(
     largest: float, expected: list[float]
 ) -> None:
     optimizer, _ = stepped(AgentConfig(clip_gradients=largest), [3.0, 4.0])  # of norm 5
@@ -77,15 +77,15 @@ def test_gradients_are_clipped_to_a_norm_over_all_variables(
     np.testing.assert_allclose(found, [0.1 * each for each in expected], 1e-6)
 
 
-def test_weight_decay_takes_off_a_share_of_the_weight_beside_adams_step() -> None:
+def test_weight_decay_is_decoupled_from_adams_step() -> None:
     _, found = stepped(AgentConfig(weight_decay=0.5), [0.0, 2.0])
     decayed = 1 - 0.125 * 0.5
-    # Adam's first step is the learning rate, however large the gradient is.
+    # Adam's first step is the learning rate, regardless of the size of the gradient.
     np.testing.assert_allclose(found, [decayed, decayed - 0.125], 1e-6)
 
 
 class WithItsOwnOptimizer(TD3):
-    """An algorithm whose `build` does not ask the builder for optimisers."""
+    """An algorithm whose `build` creates an optimizer without the builder."""
 
     def build(self, builder: ModelBuilder) -> Modules:
         actor, critic = builder.models()
@@ -96,13 +96,13 @@ class WithItsOwnOptimizer(TD3):
 
 
 @pytest.mark.parametrize("setting", ["clip_gradients", "weight_decay"])
-def test_settings_that_do_not_reach_every_optimizer_are_refused(setting: str) -> None:
+def test_settings_that_do_not_reach_every_optimizer_are_rejected(setting: str) -> None:
     WithItsOwnOptimizer(*spaces())
-    with pytest.raises(ValueError, match=rf"{setting} would not act on the module 'actor': make"):
+    with pytest.raises(ValueError, match=rf"{setting} would have no effect on module 'actor': "):
         WithItsOwnOptimizer(*spaces(), TD3Config(**{setting: 0.5}))
 
 
-def test_a_step_between_updates_has_the_rate_of_the_next_one() -> None:
+def test_between_updates_the_learning_rate_is_that_of_the_next_one() -> None:
     agent = small_agent("td3", schedule="linear", schedule_steps=4, critic_learning_rate=0.2)
     rates = [float(agent.critic.optimizer.learning_rate)]
     for _ in range(2):
@@ -111,13 +111,13 @@ def test_a_step_between_updates_has_the_rate_of_the_next_one() -> None:
     np.testing.assert_allclose(rates, [0.2, 0.15, 0.1], 1e-6)
 
 
-def test_weight_decay_is_refused_for_what_two_optimizers_move() -> None:
-    with pytest.raises(ValueError, match="weight_decay would act twice on what actor and critics"):
+def test_weight_decay_is_rejected_for_variables_of_two_optimizers() -> None:
+    with pytest.raises(ValueError, match="weight_decay would be applied twice to variables shared"):
         TD3Config(weight_decay=0.1, shared_gradient="both", models="a:b")
 
 
-def test_settings_of_a_schedule_are_refused_where_they_mean_nothing() -> None:
-    with pytest.raises(ValueError, match="schedule linear needs schedule_steps"):
+def test_schedule_settings_without_effect_are_rejected() -> None:
+    with pytest.raises(ValueError, match="schedule linear requires schedule_steps"):
         AgentConfig(schedule="linear")
     with pytest.raises(
         ValueError, match="schedule_steps has an effect only with --schedule linear or"
@@ -138,7 +138,7 @@ def test_settings_of_a_schedule_are_refused_where_they_mean_nothing() -> None:
     ],
 )
 def test_rates_are_the_same_in_every_mode(mode: str, schedule: str) -> None:
-    # How updates are cut into calls, with a schedule too, is in test_conformance.py.
+    # test_conformance.py tests the division into calls, also with a schedule.
     settings = {"schedule": schedule, "schedule_steps": 6, "clip_gradients": 0.5}
     settings |= {"weight_decay": 0.01, "hidden_sizes": (128, 16)}
     after = []

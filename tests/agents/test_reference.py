@@ -1,4 +1,4 @@
-"""The references are right: their gradients are those of finite differences."""
+"""Gradients of the NumPy references against finite differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.agents import reference
 
 
 @pytest.mark.parametrize(("join", "l2"), [(0, 0.0), (0, 0.1), (1, 0.1), (2, 0.0)])
-def test_the_references_have_the_gradients_of_finite_differences(join: int, l2: float) -> None:
+def test_gradients_of_the_references_equal_finite_differences(join: int, l2: float) -> None:
     random = np.random.default_rng(0)
 
     def network(*sizes: int, join: int | None = None) -> reference.Network:

@@ -1,4 +1,4 @@
-"""n-step returns, prioritised replay and the loss that goes with it, as agents use them."""
+"""n-step returns, prioritized replay and its critic loss, as used by agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers import random_transitions, small_agent
 SEED = np.random.SeedSequence(0)
 
 
-def test_settings_choose_sampler_accumulator_and_loss() -> None:
+def test_settings_select_sampler_accumulator_and_loss() -> None:
     plain = small_agent("td3")
     assert type(plain.sampler(SEED)) is UniformSampler
     assert type(plain.accumulator()) is OneStep
@@ -49,7 +49,7 @@ def test_exponents_and_correction_come_from_the_settings() -> None:
     assert lap.priority_of(np.array([0.5, 9.0])).tolist() == [1, 3]
 
 
-def test_huber_s_loss_is_quadratic_up_to_one_and_linear_beyond() -> None:
+def test_the_huber_loss_is_quadratic_up_to_one_and_linear_beyond() -> None:
     values = tf.Variable([[0.5, -1.0, 3.0, -4.0]])
     with tf.GradientTape() as tape:
         loss = losses.critic_loss(values, tf.zeros(4), loss=huber)
@@ -57,14 +57,14 @@ def test_huber_s_loss_is_quadratic_up_to_one_and_linear_beyond() -> None:
     np.testing.assert_allclose(tape.gradient(loss, values), [[0.125, -0.25, 0.25, -0.25]])
 
 
-def test_huber_s_loss_counts_rows_as_weights_and_masks_say() -> None:
+def test_the_huber_loss_applies_weights_and_masks() -> None:
     values, target = tf.constant([[0.5, 3.0, 9.0]]), tf.zeros(3)
     mask, weight = tf.constant([True, True, False]), tf.constant([2.0, 1.0, 1.0])
     assert float(losses.critic_loss(values, target, mask, weight, huber)) == (0.25 + 2.5) / 2
 
 
-def test_lap_moves_critics_on_average_as_pal_does_without_sampling() -> None:
-    """Fujimoto et al. 2020: equal expected gradients."""
+def test_lap_has_the_same_expected_gradient_as_pal_with_uniform_sampling() -> None:
+    """Fujimoto et al. 2020."""
     random, exponent = np.random.default_rng(0), 0.4
     td_error = random.normal(size=64) * 3
     values = tf.Variable(td_error[np.newaxis])
@@ -74,7 +74,7 @@ def test_lap_moves_critics_on_average_as_pal_does_without_sampling() -> None:
     sampler.feedback(every, {"td_error": np.abs(td_error)[np.newaxis].astype(np.float32)})
     chances = sampler.priorities() / sampler.priorities().sum()
     with tf.GradientTape() as tape:
-        weight = tf.constant(64 * chances, tf.float64)  # what rows count for, drawn so
+        weight = tf.constant(64 * chances, tf.float64)  # expected counts
         loss = losses.critic_loss(values, tf.zeros(64, tf.float64), None, weight, huber)
     expected = tape.gradient(loss, values)
     with tf.GradientTape() as tape:
@@ -89,7 +89,7 @@ def test_lap_moves_critics_on_average_as_pal_does_without_sampling() -> None:
 
 @pytest.mark.parametrize("name", ["td3", "ddpg"])
 @pytest.mark.parametrize("sampling", ["prioritized", "lap"])
-def test_errors_of_a_call_become_priorities(name: str, sampling: str) -> None:
+def test_td_errors_of_a_call_become_priorities(name: str, sampling: str) -> None:
     agent = small_agent(name, sampling=sampling)
     buffer = agent.replay_buffer(1000)
     buffer.add(random_transitions(200))
@@ -102,7 +102,7 @@ def test_errors_of_a_call_become_priorities(name: str, sampling: str) -> None:
 
 
 class Chain(gymnasium.Env[Any, Any]):
-    """Five places in a row, seen one-hot; actions change nothing, and the last one terminates."""
+    """Five one-hot states in a row. Actions have no effect, and the last state terminates."""
 
     REWARDS = (1.0, -2.0, 3.0, 0.5, 2.0)
     observation_space = gymnasium.spaces.Box(0, 1, (5,), np.float32)
@@ -123,7 +123,7 @@ class Chain(gymnasium.Env[Any, Any]):
     "settings",
     [{"n_step": 3}, {"n_step": 3, "sampling": "lap"}, {"n_step": 2, "sampling": "prioritized"}],
 )
-def test_values_of_a_chain_become_exact(settings: dict[str, Any]) -> None:
+def test_values_of_a_chain_converge_to_the_exact_ones(settings: dict[str, Any]) -> None:
     discount = 0.8
     config = TD3Config(
         hidden_sizes=(32,), batch_size=16, mode="graph", tau=0.1, critic_learning_rate=3e-3,
@@ -146,7 +146,7 @@ def test_values_of_a_chain_become_exact(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("setting", [{"n_step": 2}, {"sampling": "lap"}, {"hindsight": "final"}])
-def test_a_memory_takes_single_steps_drawn_alike(setting: dict[str, Any]) -> None:
+def test_recurrent_agents_reject_replay_settings(setting: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=r"has an effect only with --memory none; got --memory gru"
     ):
@@ -161,13 +161,13 @@ def test_a_memory_takes_single_steps_drawn_alike(setting: dict[str, Any]) -> Non
         ({"hindsight_goals": 2, "hindsight": "final"}, "with --hindsight future or episode; got"),
     ],
 )
-def test_a_setting_that_does_nothing_is_refused(setting: dict[str, Any], message: str) -> None:
+def test_a_setting_without_effect_is_rejected(setting: dict[str, Any], message: str) -> None:
     config = TD3Config(**setting)
     with pytest.raises(ValueError, match=message):
         config.check_effect(config.changed())
 
 
-def test_images_and_observations_without_goals_are_refused() -> None:
+def test_replay_settings_are_rejected_for_images_and_without_goals() -> None:
     image = gymnasium.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     action = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     for setting in ({"n_step": 2}, {"sampling": "lap"}):

@@ -1,4 +1,4 @@
-"""Rewards as updates see them: scaled, and divided by the deviation of the discounted return."""
+"""Rewards in updates: scaled, and divided by the standard deviation of discounted returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers import equal_weights, random_transitions, small_agent, weight
 
 ENDED = [[False, False], [True, False], [False, False]]
 REWARDS = [[1.0, 0.0], [2.0, 4.0], [8.0, -4.0]]
-# With a discount of 1/2, from 0 again where an episode has ended.
+# With a discount of 1/2, and restarting at 0 after an episode has ended.
 RETURNS = [1.0, 0.0, 2.0 + 0.5, 4.0, 8.0, -4.0 + 0.5 * 4.0]
 
 
@@ -32,7 +32,7 @@ def trained(agent: Any, reward_unit: float = 1.0) -> Any:
     return agent
 
 
-def test_what_is_counted_are_discounted_returns_that_begin_anew_with_an_episode() -> None:
+def test_discounted_returns_are_recorded_and_restart_with_each_episode() -> None:
     agent = small_agent("td3", normalize_rewards=True, discount=0.5)
     observe(agent.behavior())
     moments = agent.rewards.moments
@@ -42,7 +42,7 @@ def test_what_is_counted_are_discounted_returns_that_begin_anew_with_an_episode(
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
-def test_normalised_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
+def test_normalized_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
     settings = {"precision": "float64"}
     normalised = small_agent(
         "ddpg", normalize_rewards=True, discount=0.5, reward_scale=3.0, mode=mode, **settings
@@ -51,7 +51,7 @@ def test_normalised_rewards_train_like_rewards_in_that_unit(mode: str) -> None:
     plain = trained(small_agent("ddpg", **settings), 3.0 / np.std(RETURNS))
     after = weights_of(trained(normalised))
     for path, values in weights_of(plain).items():
-        # The replay buffer keeps float32.
+        # The replay buffer stores float32.
         np.testing.assert_allclose(after[path], values, 1e-4, 1e-5, err_msg=path)
     np.testing.assert_allclose(normalised.metrics["rewards/scale"], [3.0 / np.std(RETURNS)] * 3)
 
@@ -62,7 +62,7 @@ def test_scaled_rewards_train_like_rewards_in_that_unit() -> None:
     assert "rewards/scale" not in scaled.metrics
 
 
-def test_updates_see_new_statistics_in_the_next_call_alone() -> None:
+def test_updates_use_new_statistics_only_from_the_next_call() -> None:
     agent = small_agent("td3", normalize_rewards=True)
     behavior = agent.behavior()
     observe(behavior)
@@ -73,18 +73,18 @@ def test_updates_see_new_statistics_in_the_next_call_alone() -> None:
     assert trained(agent).metrics["rewards/scale"][0] < scale
 
 
-def test_returns_without_a_deviation_leave_rewards_as_they_are() -> None:
+def test_constant_returns_leave_rewards_unchanged() -> None:
     agent = small_agent("td3", normalize_rewards=True, discount=0.0)
     observe(agent.behavior(), [[2.0], [2.0], [2.0]], [[False]] * 3)
     assert trained(agent).metrics["rewards/scale"].tolist() == [1.0] * 3
 
 
-def test_a_loop_that_counts_no_rewards_is_told() -> None:
-    with pytest.raises(ValueError, match=r"no rewards were counted: collect with agent\.behavior"):
+def test_training_without_recorded_rewards_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"no rewards were recorded: collect with agent\.behavior"):
         trained(small_agent("td3", normalize_rewards=True))
 
 
-def test_returns_in_progress_and_statistics_come_back_exactly() -> None:
+def test_returns_in_progress_and_statistics_are_restored_exactly() -> None:
     def begun() -> tuple[Any, BehaviorPolicy]:
         agent = small_agent("td3", normalize_rewards=True, discount=0.5)
         return agent, agent.behavior()
@@ -99,15 +99,15 @@ def test_returns_in_progress_and_statistics_come_back_exactly() -> None:
     other.restore(saved["behavior"])
     observe(other, REWARDS[2:], ENDED[2:])
     np.testing.assert_equal(agent.state(), whole.state())
-    other.on_reset(np.array([False, True]))  # one that did not come back
+    other.on_reset(np.array([False, True]))  # an environment that was not restored
     assert other.state()["returns"]["returns"].tolist() == [8.0, 0.0]
     with pytest.raises(ValueError, match=r"returns of DiscountedReturns must be a finite array"):
         other.restore(saved["behavior"] | {"returns": {"returns": [None]}})
-    with pytest.raises(ValueError, match="no statistics of rewards were kept"):
+    with pytest.raises(ValueError, match="the state has no statistics of rewards"):
         agent.restore({"updates": 0, "statistics": {"moments": {}}})
 
 
-def test_weights_bring_the_statistics_of_rewards_along() -> None:
+def test_weights_include_reward_statistics() -> None:
     agent, other = (small_agent("td3", seed=seed, normalize_rewards=True) for seed in (0, 1))
     observe(agent.behavior())
     weights = agent.get_weights()
@@ -116,7 +116,7 @@ def test_weights_bring_the_statistics_of_rewards_along() -> None:
     assert equal_weights(other.get_weights(), weights)
 
 
-def test_weights_with_refused_statistics_change_nothing() -> None:
+def test_weights_with_invalid_statistics_change_nothing() -> None:
     agent = small_agent("td3", normalize_rewards=True, normalize_observations=True)
     observe(agent.behavior())
     weights = agent.get_weights()

@@ -1,4 +1,4 @@
-"""What happens in which update, by arithmetic."""
+"""Due intervals and the division of updates into runs, by arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from eagerly.agents.schedule import Phase, Runs, due_in, parts_of
 
 
-def test_what_is_due_repeats_after_the_least_common_multiple() -> None:
+def test_due_intervals_repeat_after_the_least_common_multiple() -> None:
     due = [due_in(update, (2, 3)) for update in range(1, 7)]
     assert due == [(), (2,), (3,), (2,), (), (2, 3)]
     assert all(due_in(update, (2, 3)) == due_in(update + 6, (2, 3)) for update in range(1, 20))
@@ -54,19 +54,19 @@ def test_whole_periods_stay_together_and_the_updates_around_them_are_single(
         ((1000, 7), [(((due_in(n, (7,)), 1),), 1, 1) for n in range(1, 91)]),
     ],
 )
-def test_runs_are_updates_in_a_row_in_which_the_same_is_due(
+def test_runs_are_consecutive_updates_with_the_same_due_intervals(
     intervals: tuple[int, ...], parts: list[tuple[Runs, int, int]]
 ) -> None:
     assert list(parts_of(0, 90, intervals)) == parts
 
 
-def test_periods_of_too_many_runs_are_divided_into_single_updates() -> None:
+def test_periods_with_too_many_runs_are_divided_into_single_updates() -> None:
     parts = list(parts_of(0, 1000, (31, 32)))
     assert {part[1:] for part in parts} == {(1, 1)}
     assert len(parts) == 1000
 
 
-def test_a_phase_says_what_happens_as_a_python_truth_value() -> None:
+def test_a_phase_returns_python_booleans() -> None:
     number = tf.constant(4, tf.int64)
     phase = Phase(number, due_in(4, (2, 3)), (2, 3))
     assert phase.update is number
@@ -75,7 +75,7 @@ def test_a_phase_says_what_happens_as_a_python_truth_value() -> None:
     assert phase.is_multiple_of(3) is False
 
 
-def test_what_was_not_declared_is_refused_and_every_update_needs_no_declaration() -> None:
+def test_undeclared_intervals_are_rejected_except_1() -> None:
     phase = Phase(tf.constant(1, tf.int64), (), (2,))
     with pytest.raises(ValueError, match=r"requires 3 in .* `intervals`, got \(2,\): add 3"):
         phase.is_multiple_of(3)

@@ -1,4 +1,4 @@
-"""TD3 against an independent implementation, and by its parts; the rest is in conformance."""
+"""TD3 against a NumPy reference and by parts; test_conformance.py has the common tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reference_of(agent: TD3) -> reference_td3.ReferenceTD3:
     return reference_td3.ReferenceTD3(
         network_of(agent.actor.network.variables),
         [network_of(agent.critic.network.variables, member) for member in range(config.n_critics)],
-        # Keras keeps a learning rate as float32, whatever the precision of the variables.
+        # Keras stores learning rates as float32, regardless of the precision of variables.
         actor_rate=float(np.float32(config.actor_learning_rate)),
         critic_rate=float(np.float32(config.critic_learning_rate)),
         epsilon=config.adam_epsilon,
@@ -64,7 +64,7 @@ def _step_of_divergence(agent: TD3, twin: reference_td3.ReferenceTD3) -> str | N
         {"n_critics": 1, "policy_delay": 1},
         {
             **{"n_critics": 3, "policy_delay": 3, "tau": 0.3, "target_noise_clip": 0.1},
-            "hidden_sizes": (128, 16),  # rows of a conflicting width
+            "hidden_sizes": (128, 16),  # cache-conflicting row width
         },
         pytest.param(
             {"initializer": "torch_linear", "actor_learning_rate": 3e-3, "adam_epsilon": 1e-3},
@@ -88,11 +88,11 @@ def test_it_equals_a_numpy_td3_over_100_updates_in_float64(settings: dict) -> No
         assert diverged is None, f"diverged in update {update}: {diverged}"
 
 
-# --- by its parts -----------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------
 
 
 def constant_td3(**settings: object) -> TD3:
-    """An agent whose networks are linear with weights that a person can calculate with."""
+    """Returns an agent of linear networks, with weights for calculation by hand."""
     agent = TD3(
         *spaces(1, 1),
         TD3Config(hidden_sizes=(), batch_size=1, mode="eager", **settings),
@@ -121,7 +121,7 @@ def one_transition(sampler: Any = None, **changes: float) -> ReplayBuffer:
     return buffer
 
 
-def test_the_critic_loss_is_what_the_arithmetic_says() -> None:
+def test_the_critic_loss_equals_a_hand_calculation() -> None:
     agent = constant_td3(target_noise=0.0)
     metrics = agent.train(one_transition(), 1)
     # Next action tanh(0) = 0, next values 1*4 + 2*0 (+ 5 for the second critic): the smaller is 4.
@@ -133,7 +133,7 @@ def test_the_critic_loss_is_what_the_arithmetic_says() -> None:
 
 
 class Weighing(UniformSampler):
-    """Weighs every row alike, and keeps what it is told of them."""
+    """Gives every row the same weight, and records its feedback."""
 
     per_row = ("td_error",)
 
@@ -144,32 +144,32 @@ class Weighing(UniformSampler):
         self.told = per_row["td_error"]
 
 
-def test_a_sampler_weighs_the_critic_loss_and_hears_how_far_the_worst_critic_is_off() -> None:
+def test_a_sampler_weights_the_critic_loss_and_receives_the_largest_error() -> None:
     agent, sampler = constant_td3(target_noise=0.0), Weighing()
     metrics = agent.train(one_transition(sampler), 1)
-    # As above: values of 4 and 9 where 12 was right.
+    # As above: values 4 and 9, target 12.
     assert metrics["losses/critic"][0] == 0.25 * ((4 - 12) ** 2 + (9 - 12) ** 2)
     np.testing.assert_array_equal(sampler.told, [[8.0]])
 
 
-def test_termination_stops_the_bootstrap_and_truncation_does_not() -> None:
+def test_termination_stops_bootstrapping_and_truncation_does_not() -> None:
     for discount, target in ((0.0, 10.0), (0.5, 12.0)):
         agent = constant_td3(target_noise=0.0)
         metrics = agent.train(one_transition(discount=discount), 1)
         assert metrics["values/target_mean"][0] == target
 
 
-def test_the_smoothing_noise_reaches_the_target() -> None:
+def test_smoothing_noise_affects_the_target() -> None:
     agent = constant_td3(target_noise=100.0, target_noise_clip=0.25)
     metrics = agent.train(one_transition(), 1)
-    # The noise is clipped at ±0.25, which the critics weigh with 2.
+    # The noise is clipped at ±0.25 and has weight 2 in the critics.
     assert metrics["values/target_mean"][0] in (10 + 0.5 * 3.5, 10 + 0.5 * 4.5)
 
 
-def test_the_actor_climbs_the_first_critic_alone() -> None:
+def test_the_actor_maximizes_only_the_first_critic() -> None:
     agent = constant_td3(policy_delay=1, actor_learning_rate=0.125)
     kernel, bias = (w.copy() for w in agent.critic.network.get_weights())
-    kernel[1] = [[1.0], [-2.0]]  # the second critic wants the opposite
+    kernel[1] = [[1.0], [-2.0]]  # the second critic prefers the opposite
     agent.critic.network.set_weights([kernel, bias])
     agent.train(one_transition(), 1)
     # Adam's first step is the learning rate, uphill.
@@ -181,7 +181,7 @@ def _moved(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[s
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3, 6])
-def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> None:
+def test_actor_and_targets_change_every_policy_delay_updates(delay: int) -> None:
     agent, buffer = small_agent("td3", policy_delay=delay), filled_buffer()
     for update in range(1, 7):
         before = weights_of(agent)
@@ -193,7 +193,7 @@ def test_actor_and_all_targets_move_every_policy_delay_updates(delay: int) -> No
 
 
 class Numbered(TD3):
-    """Learns nothing, and reports each update's number: only who moves when is left of TD3."""
+    """Learns nothing. Its metrics are the numbers of the critic and actor updates."""
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
         moves = phase.is_multiple_of(self.config.policy_delay)
@@ -204,13 +204,11 @@ class Numbered(TD3):
 @pytest.mark.parametrize(
     ("mode", "delay"), [("eager", 2), ("eager", 3), ("eager", 7), ("graph", 3)]
 )
-def test_the_actor_moves_in_the_same_updates_however_they_are_cut_into_calls(
-    mode: str, delay: int
-) -> None:
+def test_actor_updates_do_not_depend_on_the_division_into_calls(mode: str, delay: int) -> None:
     config = TD3Config(policy_delay=delay, batch_size=8, hidden_sizes=(8,), mode=mode)
     agent, buffer = Numbered(*spaces(), config, seed=0), filled_buffer()
     before = 0
-    # In graph mode each number of updates is another program.
+    # In graph mode, each number of updates is a separate program.
     more = ((2, 2, 2, 14), (1,) * 20) if mode == "eager" else ()
     for calls in ((20,), (1, 12, 7), *more):
         metrics = [agent.train(buffer, updates) for updates in calls]
@@ -221,7 +219,7 @@ def test_the_actor_moves_in_the_same_updates_however_they_are_cut_into_calls(
         before += 20
 
 
-def test_the_critic_step_gives_gradients_to_the_critic_alone_and_to_all_of_it() -> None:
+def test_the_critic_step_changes_all_critic_variables_and_no_others() -> None:
     agent, buffer = small_agent("td3", policy_delay=10), filled_buffer()
     before = weights_of(agent)
     agent.train(buffer, 1)
@@ -233,7 +231,7 @@ def test_the_critic_step_gives_gradients_to_the_critic_alone_and_to_all_of_it() 
         assert changed == (is_learned or name.startswith("updates:")), name
 
 
-def test_the_actor_step_leaves_the_critic_alone_and_moves_all_of_the_actor() -> None:
+def test_the_actor_step_changes_all_actor_variables_and_no_critic() -> None:
     agent = small_agent("td3", policy_delay=1)
     batch = Batch(*(tf.constant(p, tf.float32) for p in random_transitions(8)))
     before = weights_of(agent)

@@ -1,4 +1,4 @@
-"""One update of TD7 beside a reference in NumPy, and what happens between updates."""
+"""One TD7 update against a NumPy reference, and the copies between updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 class LeastConfig(AgentConfig):
-    """Goes without a memory."""
+    """Settings without a recurrent core."""
 
     WITHOUT = frozenset({"memory", "memory_units"})
 
@@ -79,7 +79,7 @@ def critics(w: Weights, s: Any, a: Any, zsa: Any, zs: Any) -> np.ndarray:
 
 
 def slope(loss: Callable[[Weights], float], w: Weights, direction: Weights) -> float:
-    """The derivative of a loss along a direction, by a central difference."""
+    """Returns the derivative of a loss along a direction, by a central difference."""
     far = 1e-5
     ends = [{n: w[n] + sign * far * direction[n] for n in w} for sign in (1, -1)]
     return (loss(ends[0]) - loss(ends[1])) / (2 * far)
@@ -93,10 +93,10 @@ def weights_by_group(agent: TD7) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_follows_the_equations(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, rng = small(precision="float64", copy_every=1), np.random.default_rng(0)
     buffer = filled_buffer()
-    agent.train(buffer, 1)  # generations of encoders and a range of values that differ
+    agent.train(buffer, 1)  # for different generations of encoders and value ranges
     agent.train(buffer, 1)
     s, next_s = rng.normal(size=(2, 8, 4))
     a, r = rng.uniform(-1, 1, (8, 2)), rng.normal(size=8) * 3
@@ -114,7 +114,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> 
     metrics, per_row = agent.update(batch, random, phase)
     after = weights_by_group(agent)
 
-    # y = r + γ clip(min Q'(s', clip(π'(s') + clip(ε)))), of what the target encoder says
+    # y = r + γ clip(min Q'(s', clip(π'(s') + clip(ε)))), with embeddings of the target encoder
     of_targets = before["fixed_encoder_target"]
     zs = states(of_targets, next_s)
     noise = 0.2 * _random(number).normal((8, 2)).numpy()
@@ -127,7 +127,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> 
     zs, zsa = states(fixed, s), pairs(fixed, states(fixed, s), a)
 
     def of_encoder(w: Weights) -> float:
-        wanted = states(before["encoder"], next_s)  # no gradient goes through it
+        wanted = states(before["encoder"], next_s)  # no gradient flows through it
         return float(np.square(pairs(w, states(w, s), a) - wanted).mean())
 
     def of_critics(w: Weights) -> float:
@@ -136,7 +136,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> 
         return float(each.mean(axis=1).sum())
 
     def of_actor(w: Weights) -> float:
-        chosen = actor(w, s, zs)  # by the critics of after their step
+        chosen = actor(w, s, zs)  # valued by the updated critics
         return -float(critics(after["critic"], s, chosen, pairs(fixed, zs, chosen), zs).mean())
 
     errors = np.abs(critics(before["critic"], s, a, zsa, zs) - y).max(axis=0)
@@ -157,7 +157,7 @@ def _random(number: tf.Tensor) -> UpdateRandom:
 def _record(
     agent: TD7, name: str, gradients: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writes down the gradients that an optimiser is given."""
+    """Records the gradients passed to an optimizer."""
     module = agent.modules[name]
     apply = module.optimizer.apply
     paths = ["/".join(variable.path.split("/")[-2:]) for variable in module.learned]
@@ -169,11 +169,11 @@ def _record(
     monkeypatch.setattr(module.optimizer, "apply", recorded)
 
 
-# --- who moves ------------------------------------------------------------------------------------
+# --- updated variables ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", ["encoder", "critic", "actor"])
-def test_each_step_moves_all_of_its_own_network_and_nothing_else(step: str) -> None:
+def test_each_step_updates_all_of_its_network_and_no_other_variables(step: str) -> None:
     agent = shared_agent("td7")
     batch = Batch(*(tf.constant(part[0]) for part in filled_buffer().sample(1, 64)))
     state, zs = batch.observation, agent.fixed.states(batch.observation)
@@ -191,7 +191,7 @@ def test_each_step_moves_all_of_its_own_network_and_nothing_else(step: str) -> N
         assert is_moved == (mine and "learning_rate" not in name), name
 
 
-def test_targets_and_encoders_move_on_by_a_generation_every_so_many_updates() -> None:
+def test_targets_and_encoders_advance_by_a_generation_with_each_copy() -> None:
     agent = small(copy_every=2)
     nets = agent.modules.networks()
 
@@ -223,12 +223,12 @@ def _equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_calls_that_go_past_a_copy_are_refused() -> None:
+def test_calls_across_a_copy_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"must divide 4, .* copies of targets, and 0, .*; got 3"):
         small(copy_every=4).train(filled_buffer(), 3)
 
 
-def test_the_noise_of_targets_acts_once_values_are_not_clipped_to_0() -> None:
+def test_target_noise_has_an_effect_once_values_are_not_clipped_to_0() -> None:
     found = []
     for settings in ({}, {"target_noise": 0.5}, {"target_noise_clip": 0.01}):
         agent = small(copy_every=1, **settings)
@@ -239,7 +239,7 @@ def test_the_noise_of_targets_acts_once_values_are_not_clipped_to_0() -> None:
         assert not _equal(found[0], changed)
 
 
-def test_replay_is_loss_adjusted_and_lets_the_priority_of_new_rows_fall() -> None:
+def test_replay_is_loss_adjusted_and_resets_the_priority_of_new_rows() -> None:
     agent = small(copy_every=2)
     sampler = agent.sampler(np.random.SeedSequence(0))
     assert isinstance(sampler, LAPSampler)
@@ -253,7 +253,7 @@ def test_replay_is_loss_adjusted_and_lets_the_priority_of_new_rows_fall() -> Non
 # --- settings -----------------------------------------------------------------------------------
 
 
-def test_settings_that_td7_does_not_have_are_refused_by_name() -> None:
+def test_settings_that_td7_does_not_have_are_rejected_by_name() -> None:
     for name, value in (("memory", "gru"), ("tau", 0.1), ("quantize", "int8")):
         with pytest.raises(TypeError, match=f"TD7Config.* unexpected keyword argument '{name}'"):
             TD7Config(**{name: value})
@@ -271,12 +271,12 @@ def test_settings_that_td7_does_not_have_are_refused_by_name() -> None:
         (spaces()[0], gymnasium.spaces.Discrete(3)),
     ],
 )
-def test_images_and_discrete_actions_are_refused(observations: Any, actions: Any) -> None:
-    with pytest.raises(ValueError, match="TD7 is for vectors and continuous actions; got"):
+def test_images_and_discrete_actions_are_rejected(observations: Any, actions: Any) -> None:
+    with pytest.raises(ValueError, match="TD7 requires vector observations and continuous"):
         TD7(observations, actions)
 
 
-def test_entries_of_observations_are_read_as_one_vector() -> None:
+def test_observation_entries_are_read_as_one_vector() -> None:
     box = gymnasium.spaces.Box(-1.0, 1.0, (3,))
     agent = TD7(
         gymnasium.spaces.Dict({"a": box, "b": box}),

@@ -1,6 +1,6 @@
-"""TD7 beside the code of its authors, which is read from where `--td7-authors` says.
+"""TD7 against the code of its authors, in the directory given by `--td7-authors`.
 
-It is github.com/sfujim/TD7 at c1c280d, and needs PyTorch:
+The code is github.com/sfujim/TD7 at c1c280d, and requires PyTorch:
 `pytest tests/agents/test_td7_authors.py --td7-authors path/to/TD7`.
 """
 
@@ -24,10 +24,10 @@ WIDTH = 64
 
 @pytest.fixture
 def authors(request: pytest.FixtureRequest) -> Any:
-    """The module of the authors."""
+    """Imports the module of the authors."""
     folder = request.config.getoption("--td7-authors")
     if folder is None:
-        pytest.skip("--td7-authors says where the authors' code is")
+        pytest.skip("requires --td7-authors, the directory of the authors' code")
     pytest.importorskip("torch")
     modules = {}
     for name in ("buffer", "TD7"):
@@ -42,7 +42,7 @@ def authors(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_300_updates_are_those_of_the_authors(authors: Any, mode: str) -> None:
+def test_300_updates_equal_those_of_the_authors(authors: Any, mode: str) -> None:
     import torch
 
     agent, rows, places, sampler, buffer = reference(
@@ -68,7 +68,7 @@ def test_300_updates_are_those_of_the_authors(authors: Any, mode: str) -> None:
                 enc_hdim=WIDTH,
                 critic_hdim=WIDTH,
                 actor_hdim=WIDTH,
-                discount=float(np.float32(0.99)),  # as the replay buffer has it
+                discount=float(np.float32(0.99)),  # as stored in the replay buffer
             ),
         )
         for name, layers in linears(agent).items():
@@ -114,7 +114,7 @@ def test_300_updates_are_those_of_the_authors(authors: Any, mode: str) -> None:
                     getattr(other, part).detach().numpy() - mine
                 ).max()
     assert max(far.values()) < 1e-12
-    # What went through the float32 of a replay buffer and its priorities:
+    # Stored as float32 in the replay buffer and its priorities:
     limits = agent.modules["value_range"].target
     far["low"] = abs(theirs.min_target - float(limits.low.numpy()))
     far["high"] = abs(theirs.max_target - float(limits.high.numpy()))

@@ -1,4 +1,4 @@
-"""PyTorch modules as actors and critics: their numbers, their gradients, their training."""
+"""PyTorch modules as actors and critics: values, gradients and training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 
 
 class Joined(nn.Module):
-    """A network over all inputs in one row, with running statistics."""
+    """A network of the concatenated inputs, with running statistics."""
 
     def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def critic(observations: Any, actions: Any) -> Any:
 
 
 @pytest.mark.parametrize(("training", "statistics"), [(False, True), (True, True), (True, False)])
-def test_values_and_gradients_are_those_of_pytorch(training: bool, statistics: bool) -> None:
+def test_values_and_gradients_equal_those_of_pytorch(training: bool, statistics: bool) -> None:
     module = Joined(6, 3, nn.Tanh())
     if not statistics:
         module.net[2] = nn.Identity()
@@ -88,7 +88,7 @@ def test_values_and_gradients_are_those_of_pytorch(training: bool, statistics: b
         np.testing.assert_allclose(kept[f"{name}:0"], buffer, 1e-6)
 
 
-def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_modules_train_and_can_be_restored_in_eager_and_graph_mode(tmp_path: Path) -> None:
     after = {}
     for mode in ("eager", "graph"):
         agent, buffer = agent_of(actor, critic, mode=mode), filled_buffer()
@@ -112,7 +112,7 @@ def test_it_trains_in_eager_and_graph_mode_and_goes_on_where_it_was(tmp_path: Pa
     assert again.act(np.ones((3, 4))).shape == (3, 2)
 
 
-def test_the_seed_of_a_run_is_that_of_its_modules() -> None:
+def test_the_seed_of_a_run_determines_its_modules() -> None:
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
@@ -123,7 +123,7 @@ def test_the_seed_of_a_run_is_that_of_its_modules() -> None:
 
 
 class Sharing(nn.Module):
-    """A head behind an encoder that another module has, too."""
+    """A head on an encoder that is shared with another module."""
 
     def __init__(self, encoder: nn.Module, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Sharing(nn.Module):
         return self.last(self.head(joined))
 
 
-def test_what_two_modules_share_is_one_variable() -> None:
+def test_parameters_shared_by_two_modules_are_one_variable() -> None:
     def models(observations: Any, actions: Any) -> tuple[Any, Any]:
         encoder = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
         return (
@@ -149,7 +149,7 @@ def test_what_two_modules_share_is_one_variable() -> None:
         for model in (agent.actor.network, agent.critic.network)
     )
     both = [name for name in of_actor if name.startswith("encoder.")]
-    assert len(both) == 4 + 3  # the weights, and what BatchNorm keeps
+    assert len(both) == 4 + 3  # weights, and BatchNorm's buffers
     assert all(of_actor[name] is of_critic[name] for name in both)
     assert of_actor["head.weight"] is not of_critic["head.weight"]
     target = agent.actor.target.variables
@@ -187,7 +187,7 @@ def test_a_factory_that_imports_pytorch_itself_is_seeded(tmp_path: Path) -> None
 
 
 class Dropping(nn.Module):
-    """Linear in its last weights, whatever dropout leaves of what they are multiplied with."""
+    """A network that is linear in its last weights, with dropout before them."""
 
     def __init__(self, inputs: int, outputs: int, last: nn.Module) -> None:
         super().__init__()
@@ -200,9 +200,9 @@ class Dropping(nn.Module):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_backward_pass_has_the_random_numbers_of_the_forward_pass(training: bool) -> None:
+def test_the_backward_pass_uses_the_random_numbers_of_the_forward_pass(training: bool) -> None:
     module = Dropping(4, 1, nn.Identity())
-    if not training:  # it draws in evaluations, too
+    if not training:  # dropout in evaluation, too
         module.dropout.forward = lambda hidden: nn.functional.dropout(hidden, 0.5, True)
     wrapped = TorchModule(module)
     weight, bias = (
@@ -225,7 +225,7 @@ def test_the_backward_pass_has_the_random_numbers_of_the_forward_pass(training: 
     assert not np.array_equal(outputs[0], outputs[1])
 
 
-def test_a_module_with_dropout_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_restored_module_with_dropout_continues_bit_for_bit(tmp_path: Path) -> None:
     def dropping(observations: Any, actions: Any) -> Any:
         size = observations.shape[0] + actions.shape[0]
         return TorchModule(Dropping(size, 1, nn.Identity()))
@@ -244,7 +244,7 @@ def test_a_module_with_dropout_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert one.numpy() != other.numpy()
 
 
-def test_buffers_that_are_put_in_the_place_of_others_are_kept() -> None:
+def test_reassigned_buffers_are_kept() -> None:
     class Following(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -263,7 +263,7 @@ def test_buffers_that_are_put_in_the_place_of_others_are_kept() -> None:
         np.testing.assert_allclose(mean, [expected] * 4, 1e-6)
 
 
-def test_numbers_in_pytorchs_names_stay() -> None:
+def test_numbers_in_pytorch_names_are_kept() -> None:
     class Numbered(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -276,8 +276,8 @@ def test_numbers_in_pytorchs_names_stay() -> None:
         agent_of(lambda o, a: TorchModule(Numbered()), "", mode="graph")
 
 
-def test_what_cannot_be_done_is_said() -> None:
-    with pytest.raises(ValueError, match="XLA cannot compile what actor is made of: set mode to"):
+def test_unsupported_modules_are_rejected() -> None:
+    with pytest.raises(ValueError, match="XLA cannot compile the model actor: set mode to"):
         agent_of(actor, functional_critic, mode="xla")
 
     class Idle(Joined):

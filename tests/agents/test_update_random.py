@@ -1,4 +1,4 @@
-"""The noise of the train body: the same in every mode, normal, and drawn for every element."""
+"""Random numbers of the train body: the same in every mode, normal and independent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(update: int = 1, seed: int = 0, dtype: tf.DType = tf.float32) -> Upd
         ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ],
 )
-def test_threefry_gives_the_words_that_its_authors_publish(
+def test_threefry_returns_the_words_published_by_its_authors(
     key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]
 ) -> None:
     found = threefry(key, *(tf.constant(word, tf.uint32) for word in counter))
@@ -40,12 +40,12 @@ def test_threefry_gives_the_words_that_its_authors_publish(
 
 
 @pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**32, 2**63 - 1])
-def test_every_seed_up_to_the_largest_has_numbers_of_its_own(seed: int) -> None:
+def test_seeds_up_to_the_largest_give_different_numbers(seed: int) -> None:
     assert not np.isclose(draw(seed=seed), draw(seed=(seed + 1) % 2**63)).all()
 
 
 def recorded(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
-    """Reports of random numbers what tells them apart, in place of metrics."""
+    """Returns a few random numbers of an update as metrics."""
     drawn = {
         "plain": random.uniform((4,))[0],
         "other": random.uniform((4,), "other")[0],
@@ -56,7 +56,7 @@ def recorded(batch: Batch, random: UpdateRandom, phase: Phase) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-def test_every_update_has_its_own_numbers_however_updates_are_cut_into_calls(mode: str) -> None:
+def test_random_numbers_differ_between_updates_and_do_not_depend_on_calls(mode: str) -> None:
     def drawn(*calls: int) -> np.ndarray:
         learner, buffer = learner_of(recorded, mode, seed=3), buffer_of()
         metrics = [learner.learn(buffer, updates)[0] for updates in calls]
@@ -72,18 +72,18 @@ def test_every_update_has_its_own_numbers_however_updates_are_cut_into_calls(mod
     np.testing.assert_array_equal(together[1], [each.uniform((4,), "other")[0] for each in alone])
 
 
-def test_a_name_is_drawn_once_in_an_update_and_names_share_no_number() -> None:
+def test_a_name_is_drawn_once_per_update_and_names_are_independent() -> None:
     random = numbers()
     first, other = random.uniform((500,)), random.uniform((500,), "other")
     assert not np.intersect1d(first, other).size
     assert abs(np.corrcoef(first, other)[0, 1]) < 0.2
-    with pytest.raises(ValueError, match=r"random numbers named 'other' twice.*name of its own"):
+    with pytest.raises(ValueError, match=r"random numbers named 'other' twice.*different name"):
         random.normal((3,), "other")
     with pytest.raises(ValueError, match="named '' twice"):
         random.uniform((3,))
 
 
-def test_a_subset_has_different_members_and_every_pair_is_as_likely() -> None:
+def test_a_subset_has_distinct_members_and_all_pairs_are_equally_likely() -> None:
     def subset(update: tf.Tensor) -> tf.Tensor:
         return UpdateRandom(0, update, tf.float32).subset(2, 4)
 
@@ -96,7 +96,7 @@ def test_a_subset_has_different_members_and_every_pair_is_as_likely() -> None:
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-def test_it_is_the_same_in_eager_graph_and_xla(dtype: tf.DType) -> None:
+def test_numbers_are_the_same_in_eager_graph_and_xla(dtype: tf.DType) -> None:
     def body(update: tf.Tensor) -> tf.Tensor:
         return UpdateRandom(7, update, dtype).normal((64, 3))
 
@@ -107,22 +107,22 @@ def test_it_is_the_same_in_eager_graph_and_xla(dtype: tf.DType) -> None:
         np.testing.assert_allclose(compiled(update), eager, rtol=0, atol=tolerance)
 
 
-def test_it_follows_from_seed_and_update() -> None:
+def test_numbers_depend_on_seed_and_update() -> None:
     np.testing.assert_array_equal(draw(), draw())
     assert not np.isclose(draw(), draw(update=2)).any(axis=0).all()
     assert not np.isclose(draw(), draw(seed=1)).any(axis=0).all()
 
 
-def test_every_row_and_dimension_has_its_own_draw() -> None:
+def test_rows_and_dimensions_are_drawn_independently() -> None:
     values = draw((1000, 3))
     assert len(np.unique(values)) > 2990
     assert np.abs(np.corrcoef(values.T) - np.eye(3)).max() < 0.15
 
 
-def test_it_is_standard_normal() -> None:
+def test_numbers_are_standard_normal() -> None:
     values = draw((100_000, 2)).ravel()
     assert np.isfinite(values).all()
-    # Four standard errors of mean, variance, and of the share within one and two deviations.
+    # Four standard errors of the mean, of the variance, and of the share within 1 and 2 sigma.
     assert abs(values.mean()) < 4 / np.sqrt(values.size)
     assert abs(values.var() - 1) < 4 * np.sqrt(2 / values.size)
     for deviations, share in ((1, 0.682689), (2, 0.954500)):
@@ -131,8 +131,8 @@ def test_it_is_standard_normal() -> None:
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-def test_draws_cannot_be_keyed_on_the_number_of_updates_made(mode: str) -> None:
-    # It would be a constant of the traced program: the same draws in every update, unnoticed.
+def test_an_update_cannot_read_the_number_of_updates_made(mode: str) -> None:
+    # It would be a constant of the traced program: the same value in every update, unnoticed.
     class Keyed(TD3):
         def target(self, batch: Batch, next_action: tf.Tensor, random: UpdateRandom) -> Any:
             return super().target(batch, next_action, random) + float(self.updates)

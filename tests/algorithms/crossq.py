@@ -57,21 +57,21 @@ class CrossQConfig(TD3Config):
     WITHOUT = {"tau"}  # there are no target networks
 
     adam_beta1: float = setting(
-        0.5, "Adam's decay of the mean of gradients (authors)", at_least=0, below=1
+        0.5, "Adam's decay rate of the first moment (authors)", at_least=0, below=1
     )
     norm_momentum: float = setting(
-        0.99, "Decay of the critics' running statistics (authors)", above=0, below=1
+        0.99, "Momentum of the running batch statistics (authors)", above=0, below=1
     )
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Checks that the networks of this file support the spaces and settings."""
+        """Validates that the networks of this file support the spaces and settings."""
         super().check_spaces(observations, actions)
         replaced = self.remembers or self.has_custom_models or self.layer_norm
         if replaced or actions.choices or not observations.is_one_vector:
             raise ValueError(
-                "CrossQ has networks of its own, for vectors and continuous actions, without a "
-                "memory: leave memory, layer_norm and your own models out; got "
-                f"{observations.space} and {actions.space}"
+                "CrossQ requires vector observations and continuous actions, without recurrent "
+                f"networks, layer_norm and custom models; got {observations.space} and "
+                f"{actions.space}: remove memory, layer_norm, actor, critic and models"
             )
 
 
@@ -140,7 +140,7 @@ class CrossQ(TD3):
         return modules
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Makes one update."""
+        """Runs one update."""
         outputs = self.outputs(random)
         metrics, td_error = self.joint_step(batch, self.next_action(batch, outputs))
         if phase.is_multiple_of(self.config.policy_delay):
@@ -156,7 +156,7 @@ class CrossQ(TD3):
         )
 
     def joint_step(self, batch: Batch, next_action: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Updates the critics; returns their metrics, and the largest error of each row `[B]`."""
+        """Updates the critics. Returns metrics and each row's largest absolute TD error `[B]`."""
         observation = tf.concat([batch.observation, batch.next_observation], axis=0)
         action = tf.concat([batch.action, next_action], axis=0)
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:

@@ -39,17 +39,17 @@ from eagerly.algorithms import (
 class EncodedConfig(TD3Config):
     """Settings of TD3 and the encoder."""
 
-    features: int = setting(64, "Features of an observation", at_least=1, at_most=2**14)
-    encoder_learning_rate: float = setting(1e-3, "Adam's step size, encoder", above=0)
+    features: int = setting(64, "Number of features per observation", at_least=1, at_most=2**14)
+    encoder_learning_rate: float = setting(1e-3, "Adam learning rate of the encoder", above=0)
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Checks that the critics of this file support the spaces and settings."""
+        """Validates that the critics of this file support the spaces and settings."""
         super().check_spaces(observations, actions)
         odd = self.remembers or self.has_custom_models or self.normalize_observations
         if odd or observations.masked or not observations.is_one_vector:
             raise ValueError(
-                "these critics are for vectors as they are, without a memory: leave memory, masks, "
-                f"normalisation and your own models out; observations are {observations.space}"
+                "EncodedTD3 requires vector observations, without recurrent networks, masks, "
+                f"normalization and custom models; got {observations.space}: remove these settings"
             )
 
 
@@ -105,7 +105,7 @@ class EncodedTD3(TD3):
         )
 
     def update(self, batch: Batch, random: UpdateRandom, phase: Phase) -> tuple[Tensors, Tensors]:
-        """Updates the encoder, then makes a TD3 update."""
+        """Updates the encoder, then runs a TD3 update."""
         encoder = self.modules["encoder"]
         with tf.name_scope("encoder_loss"), tf.GradientTape() as tape:
             predicted = encoder.network(batch.observation, batch.action)
@@ -125,7 +125,7 @@ class EncodedTD3(TD3):
         return super().target(seen, next_action, random)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Updates the critics; returns metrics, and the largest error of each row `[B]`."""
+        """Updates the critics. Returns metrics and each row's largest absolute TD error `[B]`."""
         seen = batch._replace(observation=self.encoded(batch.observation))
         return super().critic_step(seen, target)
 

@@ -15,13 +15,13 @@ class HardCopiesConfig(TD3Config):
 
     copy_every: int = setting(
         400,  # targets are then 200 updates old on average, as with tau 0.005
-        "Targets are copied from their networks; 0: they follow by tau",
+        "Updates between copies to target networks; 0: targets follow by tau",
         unit="updates",
         at_least=0,
     )
     tau: float = setting(
         0.005,
-        "Step of targets to networks (authors)",
+        "Fraction by which target networks move toward their networks per target update (authors)",
         above=0,
         at_most=1,
         requires=when("copy_every", 0),

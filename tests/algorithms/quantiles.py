@@ -2,7 +2,7 @@
 
 Kuznetsov, Shvechikov, Grishin and Vetrov 2020, "Controlling Overestimation Bias with Truncated
 Mixture of Continuous Distributional Quantile Critics", section 3. Each of C critics predicts Q
-quantiles of the return. The target pools the atoms of all critics and drops the greatest ones. This
+quantiles of the return. The target pools the atoms of all critics and drops the largest ones. This
 controls overestimation in finer steps than a minimum over critics.
 
 Differences from the paper: TD3's deterministic actor and smoothed target actions replace SAC's
@@ -59,7 +59,7 @@ class TQCConfig(TD3Config):
 
     n_quantiles: int = setting(
         25,
-        "Quantiles of each critic, M (paper)",
+        "Quantiles per critic, M (paper)",
         at_least=1,
         at_most=1024,
         group=QUANTILES,
@@ -67,7 +67,7 @@ class TQCConfig(TD3Config):
     )
     dropped: int = setting(
         2,
-        "Greatest atoms dropped from a target, per critic, d (paper: 0 to 5)",
+        "Largest atoms dropped from each target per critic, d (paper: 0 to 5)",
         at_least=0,
         group=QUANTILES,
     )
@@ -77,12 +77,12 @@ class TQCConfig(TD3Config):
         return super().critics() | {"n_quantiles": self.n_quantiles}
 
     def check_spaces(self, observations: Observations, actions: Actions) -> None:
-        """Checks that the critics of this file support the spaces and settings."""
+        """Validates that the critics of this file support the spaces and settings."""
         super().check_spaces(observations, actions)
         if self.remembers or self.critic or self.models or not observations.is_one_vector:
             raise ValueError(
-                "TQC has critics of its own, for vectors and without a memory: leave memory, "
-                f"critic and models out; observations are {observations.space}"
+                "TQC requires vector observations, without recurrent networks and custom critics; "
+                f"got {observations.space}: remove memory, critic and models"
             )
 
 
@@ -145,7 +145,7 @@ class QuantileBuilder(ModelBuilder):
 
 
 class TQC(TD3):
-    """TD3 whose critics predict quantiles and whose target drops the greatest ones."""
+    """TD3 whose critics predict quantiles and whose target drops the largest ones."""
 
     Config = TQCConfig
     Builder = QuantileBuilder
@@ -157,7 +157,7 @@ class TQC(TD3):
         return truncated_target(batch.reward, batch.discount, atoms, self.config.dropped)
 
     def critic_step(self, batch: Batch, target: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        """Updates the critics; returns their metrics, and the largest error of each row `[B]`."""
+        """Updates the critics. Returns metrics and each row's largest absolute TD error `[B]`."""
         with tf.name_scope("critic_loss"), tf.GradientTape() as tape:
             quantiles = self.critic(batch.observation, batch.action, training=True)
             loss = quantile_huber_loss(quantiles, target, batch.weight)
@@ -176,7 +176,7 @@ class TQC(TD3):
 def truncated_target(
     reward: tf.Tensor, discount: tf.Tensor, atoms: tf.Tensor, dropped: int
 ) -> tf.Tensor:
-    """Pools the atoms of all critics, drops the greatest, and discounts the rest.
+    """Pools the atoms of all critics, drops the largest, and discounts the rest.
 
     Args:
         reward: `[B]`.

@@ -1,4 +1,4 @@
-"""Tests algorithms of one file each, written against the package as a researcher would.
+"""Tests of one-file algorithms, written against the package as a researcher would.
 
 The common requirements come first: each algorithm trains, with the same results in every mode, for
 every split of updates into calls, and after restoring. `make test` checks all of them for REDQ, and
@@ -90,14 +90,14 @@ def weights_after(name: str, mode: str, calls: tuple[int, ...]) -> dict[str, np.
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
-def test_how_updates_are_cut_into_calls_does_not_change_a_bit(name: str, mode: str) -> None:
+def test_results_do_not_depend_on_the_division_into_calls(name: str, mode: str) -> None:
     # Copying targets every 10 updates allows calls of 10, 5, 2 or 1 updates.
     cuts = ((10, 10), (5,) * 4) if name == HARD_COPIES else ((6,), (1, 5))
     assert equal_weights(*(weights_after(name, mode, cut) for cut in cuts))
 
 
 @pytest.mark.long
-def test_in_xla_how_crossqs_updates_are_cut_changes_last_bits_alone() -> None:
+def test_in_xla_the_division_into_calls_only_changes_crossqs_last_bits() -> None:
     # How XLA rounds running statistics depends on the rest of the program. Within a run, updates
     # are always split in the same way.
     whole, parts = (weights_after(CROSSQ, "xla", cut) for cut in ((20,), (7, 13)))
@@ -107,7 +107,7 @@ def test_in_xla_how_crossqs_updates_are_cut_changes_last_bits_alone() -> None:
 
 @pytest.mark.long
 @every_algorithm
-def test_the_modes_are_the_same_algorithm_in_float64(name: str) -> None:
+def test_modes_are_equivalent_in_float64(name: str) -> None:
     after = {}
     for mode in ("eager", "graph", "xla"):
         agent, buffer = made(name, mode=mode, precision="float64", batch_size=32), filled_buffer()
@@ -139,9 +139,7 @@ def test_a_restored_agent_makes_the_same_next_updates(name: str, tmp_path: Path)
 
 
 @redq_first
-def test_a_run_that_is_stopped_and_continued_equals_one_that_is_not(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) -> None:
     agent = f"tests.algorithms.{name}"
     settings = {"agent": agent, "replay_ratio": 0.04, "policy_delay": 2} | SMALL.get(name, {})
     whole = train_in(tmp_path / "whole", **settings)
@@ -159,7 +157,7 @@ def test_a_run_that_is_stopped_and_continued_equals_one_that_is_not(
         (TQCConfig, {"n_quantiles": 5, "dropped": 5}, "dropped must be below n_quantiles, 5"),
     ],
 )
-def test_settings_that_do_not_fit_together_are_refused(
+def test_incompatible_settings_are_rejected(
     config: type[TD3Config], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -167,8 +165,8 @@ def test_settings_that_do_not_fit_together_are_refused(
 
 
 @pytest.mark.parametrize("name", [ENCODED, TQC, CROSSQ])
-def test_a_memory_is_refused_where_a_network_is_not_made_for_it(name: str) -> None:
-    with pytest.raises(ValueError, match=r"without a memory"):
+def test_recurrent_networks_are_rejected_where_unsupported(name: str) -> None:
+    with pytest.raises(ValueError, match=r"without recurrent networks"):
         made(name, memory="gru")
 
 
@@ -183,7 +181,7 @@ def values_by_member(agent: Any) -> None:
         bias.assign(tf.range(5.0)[:, tf.newaxis])
 
 
-def test_redq_asks_another_pair_of_critics_in_each_update_and_in_time_all() -> None:
+def test_redq_draws_a_new_pair_of_critics_in_each_update() -> None:
     agent, batch = made(REDQ), some_batch()
     values_by_member(agent)
     pairs = []
@@ -200,7 +198,7 @@ def test_redq_asks_another_pair_of_critics_in_each_update_and_in_time_all() -> N
     assert repeated < 15  # the expected number is 6 of 59
 
 
-def test_redqs_actor_follows_the_mean_of_all_critics() -> None:
+def test_redqs_actor_maximizes_the_mean_of_all_critics() -> None:
     agent = made(REDQ)
     values_by_member(agent)
     random = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32)
@@ -218,7 +216,7 @@ def test_the_huber_loss_is_quadratic_then_linear() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.5, 1.0, 3.0])
-def test_the_gradient_by_hand_is_the_derivative_of_the_huber_loss(delta: float) -> None:
+def test_the_custom_gradient_is_the_derivative_of_the_huber_loss(delta: float) -> None:
     errors = tf.constant(np.random.default_rng(0).normal(0, 2, 100))
     with tf.GradientTape() as tape:
         tape.watch(errors)
@@ -228,11 +226,11 @@ def test_the_gradient_by_hand_is_the_derivative_of_the_huber_loss(delta: float) 
     np.testing.assert_allclose(tape.gradient(loss, errors), difference, rtol=0, atol=1e-8)
 
 
-def test_the_critics_loss_counts_rows_by_weight_and_mask() -> None:
+def test_the_critic_loss_applies_weights_and_masks() -> None:
     agent = made(HUBER)
     values, target = tf.constant([[0.0, 0.0, 9.0], [1.0, 3.0, 9.0]]), tf.constant([1.0, 3.0, 0.0])
     weight, mask = tf.constant([1.0, 2.0, 1.0]), tf.constant([True, True, False])
-    # Critic 0 errs by 1 and 3, whose losses are 1/2 and 5/2; critic 1 does not err.
+    # Critic 0 has errors of 1 and 3, with losses of 1/2 and 5/2; critic 1 has none.
     assert agent.critic_loss(values, target, mask) == (0.5 + 2.5) / 2
     assert agent.critic_loss(values, target, mask, weight) == (0.5 + 2 * 2.5) / 2
 
@@ -250,7 +248,7 @@ def test_the_encoder_learns_to_predict() -> None:
     assert loss[-10:].mean() < 0.1 < 1 / 3 < loss[0]  # 1/3 is the variance of an action
 
 
-def test_critics_see_features_and_their_loss_does_not_move_the_encoder() -> None:
+def test_critics_use_features_and_do_not_train_the_encoder() -> None:
     agent, batch = made(ENCODED), some_batch()
     before = weights_of(agent)
     agent.critic_step(batch, tf.zeros(8))
@@ -265,7 +263,7 @@ def test_critics_see_features_and_their_loss_does_not_move_the_encoder() -> None
 # --- quantiles --------------------------------------------------------------------------------
 
 
-def test_a_target_pools_the_atoms_of_all_critics_and_drops_the_greatest() -> None:
+def test_a_target_pools_the_atoms_of_all_critics_and_drops_the_largest() -> None:
     atoms = tf.constant([[[8.0, 0.0, 4.0]], [[2.0, 10.0, 6.0]]])  # [C, B, Q] = [2, 1, 3]
     reward, discount = tf.constant([1.0]), tf.constant([0.5])
     target = truncated_target(reward, discount, atoms, dropped=1)
@@ -273,7 +271,7 @@ def test_a_target_pools_the_atoms_of_all_critics_and_drops_the_greatest() -> Non
     assert truncated_target(reward, discount, atoms, dropped=0).shape == (1, 6)
 
 
-def test_the_quantile_huber_loss_and_its_gradient_are_those_by_hand() -> None:
+def test_the_quantile_huber_loss_and_its_gradient_equal_hand_calculations() -> None:
     quantiles = tf.constant([[[0.0, 2.0]]])  # for the fractions 1/4 and 3/4
     target = tf.constant([[0.5, 3.0]])
     with tf.GradientTape() as tape:
@@ -289,7 +287,7 @@ def test_the_quantile_huber_loss_and_its_gradient_are_those_by_hand() -> None:
     assert quantile_huber_loss(quantiles, target, tf.constant([3.0])) == 3 * pairs / 4
 
 
-def test_quantile_critics_have_a_distribution_for_each_row() -> None:
+def test_quantile_critics_return_a_distribution_per_row() -> None:
     agent, batch = made(TQC), some_batch()
     quantiles = agent.critic(batch.observation, batch.action)
     assert quantiles.shape == (2, 8, 5)
@@ -304,7 +302,7 @@ def test_quantile_critics_have_a_distribution_for_each_row() -> None:
 # --- hard copies ------------------------------------------------------------------------------
 
 
-def test_targets_are_copied_after_n_updates_and_at_no_other_time() -> None:
+def test_targets_are_copied_only_every_n_updates() -> None:
     agent, buffer = made(HARD_COPIES, copy_every=4), filled_buffer()
 
     targets = {name: module.target.get_weights() for name, module in agent.modules.items()}
@@ -317,7 +315,7 @@ def test_targets_are_copied_after_n_updates_and_at_no_other_time() -> None:
                 np.testing.assert_array_equal(value, expected, err_msg=f"{name}, {update}")
 
 
-def test_calls_that_would_run_past_a_copy_are_refused() -> None:
+def test_calls_across_a_copy_are_rejected() -> None:
     agent, buffer = made(HARD_COPIES, copy_every=4), filled_buffer()
     for updates in (3, 8):
         with pytest.raises(ValueError, match=f"updates per call must divide 4.*got {updates}"):
@@ -325,7 +323,7 @@ def test_calls_that_would_run_past_a_copy_are_refused() -> None:
     assert agent.updates == 0
 
 
-def test_without_copies_it_is_td3_and_with_them_tau_is_refused() -> None:
+def test_without_copies_it_is_td3_and_with_them_tau_is_rejected() -> None:
     plain, following = small_agent("td3", tau=0.1), made(HARD_COPIES, copy_every=0, tau=0.1)
     for agent in (plain, following):
         agent.train(filled_buffer(), 4)
@@ -337,7 +335,7 @@ def test_without_copies_it_is_td3_and_with_them_tau_is_refused() -> None:
 # --- CrossQ -----------------------------------------------------------------------------------
 
 
-def test_crossqs_statistics_are_those_of_both_halves_of_the_batch() -> None:
+def test_crossqs_statistics_include_both_halves_of_the_batch() -> None:
     agent, batch = made(CROSSQ), some_batch()
     random = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32)
     agent.joint_step(batch, agent.next_action(batch, agent.outputs(random)))
@@ -359,7 +357,7 @@ def test_crossq_has_no_targets_in_its_checkpoint() -> None:
         CrossQConfig(tau=0.1)
 
 
-def test_acting_moves_no_statistics_and_the_actors_step_those_of_the_actor_alone() -> None:
+def test_only_the_actor_step_changes_the_statistics_of_the_actor() -> None:
     agent, batch = made(CROSSQ), some_batch()
     random = UpdateRandom(0, tf.constant(1, tf.int64), tf.float32)
     weights = [weights_of(agent)]

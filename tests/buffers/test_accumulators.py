@@ -1,6 +1,6 @@
-"""An accumulator of one's own, through the collector, by arithmetic.
+"""A custom accumulator in the collector, checked by arithmetic.
 
-`Counting` observes (episode's seed, step in the episode); every reward is 1.
+`Counting` observes (episode seed, step in the episode), and every reward is 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LENGTH, DISCOUNT = 5, 0.5
 
 
 class TwoSteps:
-    """Makes transitions of two steps each; the last one of an episode has one step."""
+    """Creates two-step transitions; the last one of an episode has one step."""
 
     one_to_one = False
 
@@ -84,7 +84,7 @@ def stored(buffer: Buffer) -> Transition:
     return buffer.layout.unpack(buffer.rows(0, buffer.added))
 
 
-def test_transitions_are_what_the_accumulator_makes_of_the_steps() -> None:
+def test_the_buffer_stores_the_transitions_of_the_accumulator() -> None:
     (single, plain), (buffer, collector) = collector_of(), collector_of(TwoSteps())
     for each in (plain, collector):
         collect(each, 1)
@@ -92,7 +92,7 @@ def test_transitions_are_what_the_accumulator_makes_of_the_steps() -> None:
     for each in (plain, collector):
         collect(each, LENGTH)
     parts, steps = stored(buffer), stored(single)
-    # Of each episode of 5 steps, and of each environment, these begin; nothing of the next one yet.
+    # First steps of the transitions of one episode with 5 steps per environment, in order.
     assert parts.observation[:, 1].tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 3, 4]
     assert parts.next_observation[:, 1].tolist() == [2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
     assert parts.reward.tolist() == [1.5] * 7 + [1.0, 1.5, 1.0]
@@ -103,7 +103,7 @@ def test_transitions_are_what_the_accumulator_makes_of_the_steps() -> None:
     np.testing.assert_array_equal(parts.action, steps.action[order])
 
 
-def test_its_state_goes_on_in_the_middle_of_an_episode() -> None:
+def test_the_accumulator_is_restored_in_the_middle_of_an_episode() -> None:
     (buffer, collector), (other_buffer, other) = (collector_of(TwoSteps()) for _ in range(2))
     collect(collector, 3)
     state = unflatten_state(
@@ -119,7 +119,7 @@ def test_its_state_goes_on_in_the_middle_of_an_episode() -> None:
     np.testing.assert_array_equal(buffer.rows(0, 20), other_buffer.rows(0, 20))
 
 
-def test_steps_of_an_episode_that_does_not_come_back_are_dropped() -> None:
+def test_pending_steps_of_lost_episodes_are_dropped() -> None:
     (_, collector), (buffer, other) = (collector_of(TwoSteps(), noisy=True) for _ in range(2))
     collect(collector, 3)
     other.restore(collector.state())
@@ -130,7 +130,7 @@ def test_steps_of_an_episode_that_does_not_come_back_are_dropped() -> None:
     assert stored(buffer).reward.tolist() == [1.5, 1.5]
 
 
-def test_single_steps_have_no_state_and_take_none() -> None:
+def test_the_one_step_accumulator_neither_saves_nor_accepts_a_state() -> None:
     _, collector = collector_of(OneStep())
     _, other = collector_of(TwoSteps())
     collect(collector, 2)
@@ -142,16 +142,16 @@ def test_single_steps_have_no_state_and_take_none() -> None:
         other.restore(collector.state())
 
 
-def test_single_steps_are_returned_as_they_are() -> None:
+def test_the_one_step_accumulator_returns_steps_unchanged() -> None:
     steps, ended = Transition(*(np.ones(2) for _ in range(5))), np.array([True, False])
     again, still = OneStep().accumulate(steps, ended)
     assert again is steps
     assert still is ended
 
 
-def test_buffers_that_keep_episodes_take_single_steps_alone() -> None:
+def test_episode_buffers_require_a_one_to_one_accumulator() -> None:
     buffer, collector = collector_of(OneStep(), memory="gru", sequence_length=4)
     collect(collector, 3)
     assert buffer.added == 2 * 4
-    with pytest.raises(ValueError, match="TwoSteps is not one_to_one: use it without memory"):
+    with pytest.raises(ValueError, match="TwoSteps is not one_to_one: use this accumulator"):
         collector_of(TwoSteps(), memory="gru", sequence_length=4)

@@ -1,7 +1,7 @@
-"""Hindsight, on a line: the observation is (position, achieved goal, desired goal).
+"""Hindsight replay on a line: the observation is (position, achieved goal, desired goal).
 
-The achieved goal is the position. A step goes one place on; a reward is 0 where the goal is
-achieved and -1 elsewhere, and achieving it terminates.
+The achieved goal is the position, which increases by 1 per step. The reward is 0 if the goal is
+achieved and -1 otherwise. Achieving it terminates the episode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def hindsight(strategy: str = "future", *, steps: int = 1, **more: Any) -> Hinds
 
 
 def step(place: int, count: int = 1) -> Transition:
-    """A step from `place`, in each of `count` environments, 10 apart."""
+    """Returns a step from `place` in each of `count` environments, 10 apart."""
     places = place + 10.0 * np.arange(count)
     before, after = (np.stack([p, p, np.full(count, FAR)], 1) for p in (places, places + 1))
     rewards = np.full(count, -1.0)
@@ -42,21 +42,21 @@ def step(place: int, count: int = 1) -> Transition:
 
 
 def played(accumulator: Hindsight, length: int) -> Transition:
-    """Plays an episode that is truncated; returns all that came of it."""
+    """Plays a truncated episode and returns all transitions."""
     ends = [place == length - 1 for place in range(length)]
     found = [accumulator.accumulate(step(place), np.array([end])) for place, end in enumerate(ends)]
     parts = zip(*(transitions for transitions, _ in found), strict=True)
     return Transition(*(np.concatenate(part) for part in parts))
 
 
-def test_the_steps_as_they_came_are_learned_from_at_once() -> None:
+def test_original_steps_are_returned_immediately() -> None:
     accumulator = hindsight()
     found, ended = accumulator.accumulate(step(0), np.array([False]))
     assert (found.observation.tolist(), ended.tolist()) == ([[0, 0, FAR]], [False])
     assert len(played(hindsight(goals=4), 3).reward) == 3 + 4 * 3
 
 
-def test_final_makes_the_last_achieved_goal_that_of_every_step() -> None:
+def test_final_relabels_every_step_with_the_last_achieved_goal() -> None:
     found = played(hindsight("final", goals=4), 3)
     relabelled = Transition(*(part[3:] for part in found))
     assert relabelled.observation.tolist() == [[0, 0, 3], [1, 1, 3], [2, 2, 3]]
@@ -67,7 +67,7 @@ def test_final_makes_the_last_achieved_goal_that_of_every_step() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["future", "episode"])
-def test_goals_are_drawn_uniformly_from_what_was_achieved(strategy: str) -> None:
+def test_goals_are_drawn_uniformly_from_achieved_goals(strategy: str) -> None:
     found = played(hindsight(strategy, goals=3000), 3)
     goals = found.observation[3:, 2].reshape(3, 3000)
     for first, drawn in enumerate(goals):
@@ -78,7 +78,7 @@ def test_goals_are_drawn_uniformly_from_what_was_achieved(strategy: str) -> None
     np.testing.assert_array_equal(found.observation[3:, 2], found.next_observation[3:, 2])
 
 
-def test_n_steps_are_summed_up_after_goals_were_replaced() -> None:
+def test_n_step_returns_are_computed_after_relabeling() -> None:
     found = played(hindsight("final", steps=2), 4)
     relabelled = Transition(*(part[-4:] for part in found))
     assert relabelled.reward.tolist() == [-1.5, -1.5, -1, 0]
@@ -86,14 +86,14 @@ def test_n_steps_are_summed_up_after_goals_were_replaced() -> None:
     assert relabelled.next_observation[:, 0].tolist() == [2, 3, 4, 4]
 
 
-def test_nothing_is_summed_up_beyond_a_goal_that_terminates() -> None:
+def test_returns_stop_at_an_achieved_goal() -> None:
     found = played(hindsight("episode", steps=4, goals=500), 4)
     for before, _, reward, discount, after in zip(
         *(part[4:].tolist() for part in found), strict=True
     ):
         place, goal = before[0], before[2]
         needed, there = goal - place, min(place + 4, 4)
-        if needed <= 0:  # it is behind: never achieved
+        if needed <= 0:  # already passed, so never achieved
             expected = -sum(GAMMA**k for k in range(int(there - place))), GAMMA ** (there - place)
         else:
             expected = -sum(GAMMA**k for k in range(int(needed) - 1)), 0.0
@@ -101,7 +101,7 @@ def test_nothing_is_summed_up_beyond_a_goal_that_terminates() -> None:
         assert after == [there, there, goal]
 
 
-def test_outcomes_are_given_the_info_of_the_step_that_achieved() -> None:
+def test_outcomes_receive_the_info_of_the_achieving_step() -> None:
     seen = []
 
     def asked(achieved: np.ndarray, desired: np.ndarray, infos: Sequence[Any]) -> Any:
@@ -115,7 +115,7 @@ def test_outcomes_are_given_the_info_of_the_step_that_achieved() -> None:
     assert all(info == (f"step {int(achieved) - 1}",) for achieved, info in seen)
 
 
-def test_each_environment_has_episodes_of_its_own() -> None:
+def test_environments_have_separate_episodes() -> None:
     accumulator = hindsight("final")
     for place in range(3):
         found, ended = accumulator.accumulate(step(place, 2), np.array([place == 1, place == 2]))
@@ -125,7 +125,7 @@ def test_each_environment_has_episodes_of_its_own() -> None:
     assert ended.tolist() == [False, True, False, False, False]
 
 
-def test_episodes_in_progress_and_draws_are_restored() -> None:
+def test_current_episodes_and_the_generator_are_restored() -> None:
     through = hindsight(steps=3)
     played(through, 5)
     for place in range(4):
@@ -143,7 +143,7 @@ def test_episodes_in_progress_and_draws_are_restored() -> None:
         np.testing.assert_array_equal(part, same)
 
 
-def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
+def test_on_reset_discards_interrupted_episodes() -> None:
     accumulator = hindsight("final")
     accumulator.accumulate(step(5, 2), np.zeros(2, bool))
     accumulator.on_reset(np.array([True, False]))
@@ -151,11 +151,11 @@ def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
     assert found.observation[2:, 0].tolist() == [0, 15, 10]
     accumulator.on_reset(np.ones(3, bool))
     accumulator.accumulate(step(0, 3), np.zeros(3, bool))
-    with pytest.raises(ValueError, match="there were 3 environments, and are 1"):
+    with pytest.raises(ValueError, match="environments changed from 3 to 1: call on_reset"):
         accumulator.accumulate(step(0), np.zeros(1, bool))
 
 
-def test_an_unknown_strategy_is_refused() -> None:
+def test_an_unknown_strategy_is_rejected() -> None:
     with pytest.raises(ValueError, match="one of final, future, episode; got 'past'"):
         hindsight("past")
 
@@ -170,12 +170,12 @@ def test_an_unknown_strategy_is_refused() -> None:
         [None] * 4,
     ],
 )
-def test_infos_of_episodes_in_progress_are_arrays_in_a_checkpoint(infos: list[Any]) -> None:
+def test_infos_of_current_episodes_are_saved_as_arrays(infos: list[Any]) -> None:
     through = hindsight()
     for place, info in enumerate(infos):
         through.accumulate(step(place), np.array([False]), [info])
     document, arrays = flatten_state(through.state())
-    assert len(arrays) == 3 + 2  # however much they hold: the JSON of a manifest has a limit
+    assert len(arrays) == 3 + 2  # regardless of size, because the manifest JSON is limited
     continued = hindsight()
     continued.restore(unflatten_state(json.loads(json.dumps(document)), arrays))
     kept = [each[3] for each in continued._episodes[0]]

@@ -1,4 +1,4 @@
-"""n-step returns, against episodes worked out by hand."""
+"""n-step returns, compared with episodes computed by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GAMMA = 0.5
 
 
 def step(place: float, reward: float, *, terminated: bool = False, count: int = 1) -> Transition:
-    """A step from `place` to `place + 1`, in each of `count` environments, 100 apart."""
+    """Returns a step from `place` to `place + 1` in each of `count` environments, 100 apart."""
     places = place + 100.0 * np.arange(count)[:, np.newaxis]
     discount = 0.0 if terminated else GAMMA
     rewards = np.full(count, reward)
@@ -26,7 +26,7 @@ def rows(found: Transition) -> list[tuple[float, ...]]:
 
 
 def played(n_step: NStep, rewards: list[float], end: str) -> list[tuple[float, ...]]:
-    """Plays an episode from 0 on; returns what came of it, in order."""
+    """Plays an episode from 0 and returns its transitions in order."""
     found = []
     for place, reward in enumerate(rewards):
         last = place == len(rewards) - 1 and end != ""
@@ -44,7 +44,7 @@ def test_an_episode_that_terminates() -> None:
     ]
 
 
-def test_an_episode_that_is_truncated_bootstraps_from_its_real_last_observation() -> None:
+def test_a_truncated_episode_bootstraps_from_its_true_last_observation() -> None:
     assert played(NStep(3), [1, 2, 4, 8], "truncated") == [
         (0, 0, 3, 0.125, 3),
         (1, -1, 6, 0.125, 4),
@@ -59,11 +59,11 @@ def test_an_episode_shorter_than_n(end: str, discount: float) -> None:
     assert found == [(0, 0, 2, discount, 2), (1, -1, 2, 2 * discount, 2)]
 
 
-def test_what_has_not_n_steps_yet_waits() -> None:
+def test_transitions_are_pending_until_n_steps_are_complete() -> None:
     assert played(NStep(3), [1, 2, 4, 8], "") == [(0, 0, 3, 0.125, 3), (1, -1, 6, 0.125, 4)]
 
 
-def test_the_next_episode_takes_nothing_from_the_last_one() -> None:
+def test_episodes_do_not_affect_each_other() -> None:
     n_step = NStep(3)
     first = played(n_step, [1, 2], "truncated")
     assert played(n_step, [1, 2], "truncated") == first
@@ -72,11 +72,11 @@ def test_the_next_episode_takes_nothing_from_the_last_one() -> None:
     )
 
 
-def test_one_step_is_the_step_itself() -> None:
+def test_one_step_returns_equal_the_steps() -> None:
     assert played(NStep(1), [1, 2], "terminated") == [(0, 0, 1, 0.5, 1), (1, -1, 2, 0, 2)]
 
 
-def test_each_environment_has_episodes_of_its_own() -> None:
+def test_environments_have_separate_episodes() -> None:
     n_step, found, ends = NStep(2), [], []
     for place, reward in enumerate([1.0, 2.0, 4.0]):
         ended = np.array([place == 1, False])
@@ -91,7 +91,7 @@ def test_each_environment_has_episodes_of_its_own() -> None:
     assert ends == [True, False, True, False]
 
 
-def test_arrays_that_are_used_again_change_nothing() -> None:
+def test_input_arrays_may_be_reused() -> None:
     n_step, given = NStep(2), step(0, 1)
     n_step.accumulate(given, np.array([False]))
     for part in given:
@@ -100,14 +100,14 @@ def test_arrays_that_are_used_again_change_nothing() -> None:
 
 
 def restored(n_step: NStep) -> NStep:
-    """Returns another one with the state of `n_step`."""
+    """Returns a new accumulator with the state of `n_step`."""
     document, arrays = flatten_state(n_step.state())
     found = NStep(3)
     found.restore(unflatten_state(document, arrays))
     return found
 
 
-def test_waiting_steps_are_restored_whenever_an_episode_of_either_environment_ended() -> None:
+def test_pending_steps_can_be_restored_after_every_step() -> None:
     through = continued = NStep(3)
     for place in range(9):
         ended = np.array([place == 3, place in (5, 6)])
@@ -118,11 +118,11 @@ def test_waiting_steps_are_restored_whenever_an_episode_of_either_environment_en
         assert repr(through.state()) == repr(continued.state())
 
 
-def test_the_state_holds_the_waiting_steps_alone_the_oldest_first() -> None:
+def test_the_state_contains_only_pending_steps_oldest_first() -> None:
     n_step = NStep(3)
     for place, ended in enumerate([(1, 1), (0, 1), (0, 0)]):
         n_step.accumulate(step(place, 1, count=2), np.array(ended, bool))
-    # Of the first environment steps 1 and 2 wait, of the second one step 2.
+    # Steps 1 and 2 of the first environment are pending, and step 2 of the second.
     state = n_step.state()
     assert state["ages"].tolist() == [2, 1]
     assert state["observation"].tolist() == [[1], [2], [102]]
@@ -133,8 +133,8 @@ def test_the_state_holds_the_waiting_steps_alone_the_oldest_first() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("ages", np.array([3]), "at most 2 steps of each environment wait for n = 3"),
-        ("ages", np.array([1.0]), r"ages must be int64 of shape \[N\]; got float64"),
+        ("ages", np.array([3]), r"ages must be .* in \[0, 2\] for n = 3; got int64 \(1,\) \[3\]"),
+        ("ages", np.array([1.0]), r"ages must be int64 of shape \[N\] .*; got float64"),
         (
             "reward",
             np.ones(2, np.float32),
@@ -152,14 +152,14 @@ def test_the_state_holds_the_waiting_steps_alone_the_oldest_first() -> None:
         ),
     ],
 )
-def test_a_state_with_other_numbers_is_refused(name: str, value: np.ndarray, message: str) -> None:
+def test_an_invalid_state_is_rejected(name: str, value: np.ndarray, message: str) -> None:
     n_step = NStep(3)
     played(n_step, [1, 2], "")
     with pytest.raises(ValueError, match=message):
         NStep(3).restore(n_step.state() | {name: value})
 
 
-def test_nothing_is_kept_of_episodes_that_are_over() -> None:
+def test_finished_episodes_leave_no_state() -> None:
     n_step = NStep(3)
     played(n_step, [1, 2, 4], "terminated")
     assert n_step.state() == {}
@@ -167,7 +167,7 @@ def test_nothing_is_kept_of_episodes_that_are_over() -> None:
     assert played(n_step, [1, 2], "truncated") == played(NStep(3), [1, 2], "truncated")
 
 
-def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
+def test_on_reset_discards_interrupted_episodes() -> None:
     n_step = NStep(3)
     n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
     n_step.on_reset(np.array([True, False]))
@@ -179,15 +179,15 @@ def test_episodes_that_cannot_go_on_leave_nothing_behind() -> None:
     ]
 
 
-def test_other_numbers_of_environments_or_steps_are_refused() -> None:
+def test_a_changed_number_of_environments_or_steps_is_rejected() -> None:
     n_step = NStep(3)
     n_step.accumulate(step(0, 1), np.zeros(1, bool))
-    with pytest.raises(ValueError, match="there were 1 environments, and are 2"):
+    with pytest.raises(ValueError, match="environments changed from 1 to 2: call on_reset"):
         n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))
     with pytest.raises(ValueError, match=r"began must have shape \[1\]"):
         n_step.on_reset(np.array([True, False]))
     n_step.accumulate(step(1, 1), np.zeros(1, bool))
-    with pytest.raises(ValueError, match="at most 1 steps of each environment wait for n = 2"):
+    with pytest.raises(ValueError, match=r"in \[0, 1\] for n = 2; got"):
         NStep(2).restore(n_step.state())
     n_step.on_reset(np.array([True, True]))
     assert n_step.accumulate(step(0, 1, count=2), np.zeros(2, bool))[1].tolist() == []

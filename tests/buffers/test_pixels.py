@@ -1,4 +1,4 @@
-"""The buffer of images: every stack comes back as it was, from frames that are stored once."""
+"""The image buffer: samples contain the added stacks, although each frame is stored once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from eagerly.buffers import FrameLayout, Frames, PixelReplayBuffer, Transition
 
-# Columns: 2 plain, a stack of 3 frames of 5 numbers, 1 plain, a single image of 2, 1 plain.
+# Columns: 2 plain, 3 stacked frames of 5 values, 1 plain, a single frame of 2 values, 1 plain.
 LAYOUT = FrameLayout(2 + 15 + 1 + 2 + 1, 2, (Frames(2, 3, 5), Frames(18, 1, 2)))
 
 
 class Player:
-    """Plays episodes of random numbers in N environments, and remembers every transition."""
+    """Plays episodes of random numbers in N environments and records every transition."""
 
     def __init__(self, count: int, seed: int = 0, mean_length: float = 5.0) -> None:
         self.draws, self.count, self.mean = np.random.default_rng(seed), count, mean_length
@@ -59,7 +59,7 @@ def filled(count: int, steps: int, capacity: int) -> tuple[PixelReplayBuffer, Pl
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("capacity", [1000, 120])
-def test_samples_are_transitions_as_they_were_added(count: int, capacity: int) -> None:
+def test_samples_equal_the_added_transitions(count: int, capacity: int) -> None:
     buffer, player = filled(count, 150, capacity)
     sample = buffer.sample(3, 200)
     by_reward = {float(made[2]): made for made in player.made}
@@ -68,24 +68,24 @@ def test_samples_are_transitions_as_they_were_added(count: int, capacity: int) -
             np.testing.assert_array_equal(part, made)
 
 
-def test_every_step_is_drawn_as_often_as_any_other() -> None:
+def test_all_steps_are_drawn_equally_often() -> None:
     buffer, player = filled(2, 100, 1000)
     drawn = buffer.sample(1, 200_000).reward[0]
     _, counts = np.unique(drawn, return_counts=True)
     assert len(counts) == len(player.made) == 200
-    # 1000 expected, with a deviation of 32.
+    # 1,000 expected, with a standard deviation of 32.
     assert counts.min() > 850
     assert counts.max() < 1150
 
 
-def test_a_full_buffer_leaves_only_its_very_oldest_steps_out() -> None:
+def test_a_full_buffer_omits_only_its_oldest_steps() -> None:
     buffer, player = filled(2, 400, 200)
     drawn = set(buffer.sample(1, 50_000).reward[0].tolist())
     newest = [float(made[2]) for made in player.made[-100:]]
     assert set(newest) <= drawn
 
 
-def test_how_updates_are_cut_into_calls_changes_no_sample() -> None:
+def test_updates_per_call_do_not_change_samples() -> None:
     (whole, _), (parts, _) = filled(2, 100, 1000), filled(2, 100, 1000)
     together = whole.sample_rows(4, 16).copy()
     apart = np.concatenate([parts.sample_rows(n, 16).copy() for n in (1, 3)])
@@ -93,7 +93,7 @@ def test_how_updates_are_cut_into_calls_changes_no_sample() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1000, 120])
-def test_a_restored_buffer_goes_on_as_the_one_that_was_saved(capacity: int) -> None:
+def test_a_restored_buffer_continues_identically(capacity: int) -> None:
     buffer, player = filled(2, 100, capacity)
     again = PixelReplayBuffer(capacity, LAYOUT, seed=9)
     oldest = buffer.added - len(buffer)
@@ -107,7 +107,7 @@ def test_a_restored_buffer_goes_on_as_the_one_that_was_saved(capacity: int) -> N
             again.add(step, ended)
 
 
-def test_a_frame_takes_a_byte_for_each_of_its_numbers() -> None:
+def test_a_frame_takes_one_byte_per_value() -> None:
     grey = FrameLayout(3 * 64 * 64, 1, (Frames(0, 3, 64 * 64),))
     assert grey.row_bytes == 64 * 64 + 4 * (1 + 3)
     assert (LAYOUT.plain_size, LAYOUT.byte_count) == (4, 8)
@@ -117,40 +117,40 @@ def _step() -> Transition:
     return next(Player(1).steps(1))[0]
 
 
-def test_stacks_that_do_not_move_up_are_refused() -> None:
+def test_stacks_that_do_not_shift_are_rejected() -> None:
     step = _step()
     other = step.next_observation.copy()
     other[0, 3] += 1 if other[0, 3] < 255 else -1
     buffer = PixelReplayBuffer(100, LAYOUT)
-    with pytest.raises(ValueError, match="stacked frames must move up by one"):
+    with pytest.raises(ValueError, match="stacked frames must shift by one per step"):
         buffer.add(step._replace(next_observation=other), np.array([False]))
     first = step.observation.copy()
     first[0, 3] += 1 if first[0, 3] < 255 else -1
-    with pytest.raises(ValueError, match="must stack its first frame alone"):
+    with pytest.raises(ValueError, match="must repeat its first frame"):
         buffer.add(step._replace(observation=first), np.array([False]))
     assert not len(buffer)
 
 
-def test_a_step_that_does_not_begin_where_the_last_one_ended_is_refused() -> None:
+def test_a_step_that_does_not_continue_the_previous_one_is_rejected() -> None:
     buffer = PixelReplayBuffer(100, LAYOUT)
     buffer.add(_step(), np.array([False]))
-    with pytest.raises(ValueError, match="environment 0 was not left where its step begins"):
+    with pytest.raises(ValueError, match="observation of environment 0 must equal the previous"):
         buffer.add(next(Player(1, 5).steps(1))[0], np.array([False]))
 
 
-def test_another_number_of_environments_is_named() -> None:
+def test_a_changed_number_of_environments_is_rejected() -> None:
     buffer = PixelReplayBuffer(100, LAYOUT)
     buffer.add(_step(), np.array([False]))
-    with pytest.raises(ValueError, match="there were 1 environments, and are 2"):
+    with pytest.raises(ValueError, match="environments changed from 1 to 2: call on_reset"):
         buffer.add(next(Player(2).steps(1))[0], np.zeros(2, bool))
 
 
-def test_a_capacity_of_too_few_rows_is_refused() -> None:
+def test_a_capacity_that_is_too_small_is_rejected() -> None:
     with pytest.raises(ValueError, match="capacity must be at least 16 for 1 environments"):
         PixelReplayBuffer(15, LAYOUT).add(_step(), np.array([False]))
 
 
-def test_samples_are_right_where_there_were_more_environments_before() -> None:
+def test_samples_are_correct_after_the_number_of_environments_decreased() -> None:
     buffer, many = filled(16, 40, 500)
     one = Player(1, seed=1, mean_length=50.0)
     buffer.on_reset(np.ones(1, bool))

@@ -1,4 +1,4 @@
-"""Prioritised samplers: their probabilities, weights, and what they keep."""
+"""Prioritized samplers: probabilities, weights and state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLERS = [ProportionalSampler, LAPSampler]
 
 
 def fed(sampler: Any, td_error: list[float]) -> Any:
-    """Lets a sampler know of rows, and of an error of each."""
+    """Adds rows to a sampler, with one error each."""
     places = np.arange(len(td_error))
     sampler.added(places)
     sampler.feedback(places[np.newaxis], {"td_error": np.array([td_error], np.float32)})
@@ -31,30 +31,30 @@ def test_rows_are_drawn_in_proportion_to_their_errors() -> None:
     np.testing.assert_allclose(found, np.array([1, 2, 3, 0.001]) / 6.001, atol=0.01)
 
 
-def test_lap_draws_small_errors_alike_and_large_ones_in_proportion() -> None:
+def test_lap_draws_small_errors_uniformly_and_large_ones_in_proportion() -> None:
     found = frequencies(fed(LAPSampler(exponent=0.5), [0.1, 0.9, 4, 9]), 4)
     np.testing.assert_allclose(found, np.array([1, 1, 2, 3]) / 7, atol=0.01)
 
 
-def test_each_batch_is_drawn_in_strata() -> None:
+def test_each_batch_is_stratified() -> None:
     sampler = fed(ProportionalSampler(exponent=1.0), [1.0] * 8)
     assert (np.sort(sampler.draw(8, (50, 8)), axis=1) == np.arange(8)).all()
 
 
-def test_weights_correct_what_sampling_distorts() -> None:
+def test_weights_correct_the_sampling_bias() -> None:
     sampler = fed(
         ProportionalSampler(exponent=1.0, correction=0.5, correction_updates=2), [1, 4, 16]
     )
     places = np.array([[0, 1, 2], [1, 1, 2], [2, 2, 2], [0, 2, 2]])
     sampler.draw(3, places.shape)
-    # β = 0.5, 0.75, 1, 1; (p / least)^-β, so that the largest of each batch is 1.
+    # β = 0.5, 0.75, 1, 1. Weights are (p / min p)^-β, so the largest in each batch is 1.
     expected = [[1, 1 / 2, 1 / 4], [1, 1, 4**-0.75], [1, 1, 1], [1, 1 / 16, 1 / 16]]
     np.testing.assert_allclose(sampler.weights(places), expected, rtol=1e-5)
     assert sampler.weights(places).dtype == np.float32
     assert LAPSampler().weights(places) is None
 
 
-def test_weights_make_the_mean_over_draws_that_over_all_rows() -> None:
+def test_the_weighted_mean_over_draws_is_the_mean_over_all_rows() -> None:
     sampler = fed(ProportionalSampler(exponent=1.0, correction=1.0), [1, 2, 4, 8])
     places = sampler.draw(4, (1, 100_000))
     weights, values = sampler.weights(places)[0], np.array([3.0, -1.0, 5.0, 2.0])
@@ -70,48 +70,48 @@ def test_new_rows_have_the_highest_priority_so_far(kind: Any) -> None:
     sampler.feedback(np.array([[0, 1]]), {"td_error": np.array([[5.0, 2.0]], np.float32)})
     sampler.added(np.array([2]))
     assert sampler.priorities()[2] == sampler.priorities()[0] == np.float32(sampler.highest)
-    # It never falls again, though no row has it any more.
+    # It never decreases, even if no row has it anymore.
     sampler.feedback(np.array([[0, 2]]), {"td_error": np.array([[2.0, 2.0]], np.float32)})
     sampler.added(np.array([3]))
     np.testing.assert_allclose(sampler.priorities(), [2, 2, 2, 5], rtol=1e-5)
 
 
 def learned(sampler: Any, *updates: list[float]) -> None:
-    """Makes a call of updates, each of which found these errors of the rows from 0 on."""
+    """Passes the feedback of a call, whose updates have these errors for the rows from 0."""
     places = np.tile(np.arange(len(updates[0])), (len(updates), 1))
     sampler.feedback(places, {"td_error": np.array(updates, np.float32)})
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_the_highest_priority_falls_back_to_what_is_stored(kind: Any) -> None:
+def test_the_highest_priority_is_reset_to_the_stored_maximum(kind: Any) -> None:
     sampler = kind(exponent=1.0, highest_every=4)
     sampler.added(np.arange(3))
     learned(sampler, [9.0, 5.0], [2.0, 5.0])  # updates 1 and 2
-    assert sampler.highest == pytest.approx(9)  # which no row has any more
+    assert sampler.highest == pytest.approx(9)  # no row has it anymore
     learned(sampler, [3.0, 4.0], [6.0, 2.0])
-    assert sampler.highest == pytest.approx(6)  # after update 4: of 6, 2 and 1
+    assert sampler.highest == pytest.approx(6)  # after update 4: the maximum of 6, 2 and 1
     learned(sampler, [2.0, 7.0], [2.0, 3.0])
-    sampler.added(np.array([3]))  # at 7, which was the highest meanwhile
+    sampler.added(np.array([3]))  # at 7, the highest since the last reset
     np.testing.assert_allclose(sampler.priorities(), [2, 3, 1, 7], rtol=1e-5)
     learned(sampler, [2.0, 3.0, 2.0, 2.5], [2.0, 3.0, 2.0, 2.5])
     assert sampler.highest == pytest.approx(3)
 
 
-def test_the_highest_priority_falls_back_although_its_row_is_overwritten() -> None:
+def test_the_highest_priority_is_reset_even_if_its_row_is_overwritten() -> None:
     buffer = ReplayBuffer(3, 1, 1, sampler=LAPSampler(exponent=1.0, highest_every=2))
     row, sampler = np.zeros((1, 1)), buffer.sampler
     for _ in range(3):
         buffer.add(Transition(row, row, np.zeros(1), np.ones(1), row))
     learned(sampler, [9.0, 4.0, 5.0], [8.0, 4.0, 5.0])
     assert sampler.highest == 8  # type: ignore[attr-defined]
-    buffer.add(Transition(row, row, np.zeros(1), np.ones(1), row))  # in the place of that row, at 8
+    buffer.add(Transition(row, row, np.zeros(1), np.ones(1), row))  # replaces that row, at 8
     learned(sampler, [2.0], [2.0])
     assert sampler.highest == 5  # type: ignore[attr-defined]
     assert buffer.draw(2, 4)[0].shape[:2] == (2, 4)
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_what_the_highest_priority_falls_back_to_goes_on_after_restoring(kind: Any) -> None:
+def test_resets_of_the_highest_priority_continue_after_restoring(kind: Any) -> None:
     through = kind(exponent=1.0, highest_every=4)
     through.added(np.arange(2))
     learned(through, [9.0, 5.0], [2.0, 5.0])
@@ -127,17 +127,17 @@ def test_what_the_highest_priority_falls_back_to_goes_on_after_restoring(kind: A
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_calls_that_would_go_past_where_the_highest_priority_falls_back_are_refused(
+def test_calls_that_extend_beyond_the_next_reset_are_rejected(
     kind: Any,
 ) -> None:
     sampler = kind(exponent=1.0, highest_every=4)
     sampler.added(np.arange(1))
     learned(sampler, [9.0], [9.0], [9.0])
     before = sampler.priorities()
-    message = "falls back after every 4 updates, next in 1: updates per call must not go beyond; "
+    message = r"next reset of the highest priority \(every 4 updates, next in 1\); "
     with pytest.raises(ValueError, match=message + "got 2"):
         learned(sampler, [1.0], [1.0])
-    with pytest.raises(ValueError, match=message + "got 3"):  # before anything is learned
+    with pytest.raises(ValueError, match=message + "got 3"):  # before any update
         sampler.draw(1, (3, 5))
     np.testing.assert_array_equal(sampler.priorities(), before)
     learned(sampler, [2.0])
@@ -147,7 +147,7 @@ def test_calls_that_would_go_past_where_the_highest_priority_falls_back_are_refu
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_of_a_row_drawn_twice_in_a_call_the_last_update_counts(kind: Any) -> None:
+def test_the_last_update_of_a_row_drawn_twice_counts(kind: Any) -> None:
     sampler = fed(kind(exponent=1.0), [1, 1, 1])
     errors = np.array([[3.0, 9.0], [4.0, 2.0]], np.float32)
     sampler.feedback(np.array([[0, 1], [2, 0]]), {"td_error": errors})
@@ -155,7 +155,7 @@ def test_of_a_row_drawn_twice_in_a_call_the_last_update_counts(kind: Any) -> Non
     assert sampler.highest == pytest.approx(9)
 
 
-def test_a_row_that_is_overwritten_is_a_new_one() -> None:
+def test_an_overwritten_row_has_the_priority_of_a_new_one() -> None:
     buffer = ReplayBuffer(4, 1, 1, sampler=LAPSampler(exponent=1.0))
     row = np.zeros((1, 1))
 
@@ -173,7 +173,7 @@ def test_a_row_that_is_overwritten_is_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_draws_go_on_bit_for_bit_after_restoring(kind: Any) -> None:
+def test_draws_are_bitwise_identical_after_restoring(kind: Any) -> None:
     random = np.random.default_rng(0)
 
     def go_on(sampler: Any) -> list[np.ndarray]:
@@ -190,7 +190,7 @@ def test_draws_go_on_bit_for_bit_after_restoring(kind: Any) -> None:
     document, arrays = flatten_state(through.state())
     assert {name: array.nbytes for name, array in arrays.items()} == {"priorities": 4 * 500}
     continued = kind(4)
-    for start in (0, 200):  # as rows are put back
+    for start in (0, 200):  # as rows are restored
         continued.added(np.arange(start, start + 300))
     continued.restore(unflatten_state(document, arrays))
     seed = random.bit_generator.state
@@ -201,14 +201,14 @@ def test_draws_go_on_bit_for_bit_after_restoring(kind: Any) -> None:
     assert continued.highest == through.highest
 
 
-def test_priorities_of_something_else_are_refused() -> None:
+def test_invalid_states_are_rejected() -> None:
     sampler = fed(LAPSampler(), [1, 2, 3])
     state = sampler.state()
     other = LAPSampler()
     other.added(np.arange(4))
     with pytest.raises(ValueError, match=r"priorities of .* finite array of float32 \(4,\)"):
         other.restore(state)
-    with pytest.raises(ValueError, match="priorities above 0 of 3 rows"):
+    with pytest.raises(ValueError, match="priorities must be 3 positive numbers"):
         sampler.restore(state | {"priorities": np.zeros(3, np.float32)})
     for highest in (0.0, float("nan")):
         with pytest.raises(ValueError, match=r"highest .*must be (above 0|a finite number)"):
@@ -223,9 +223,7 @@ def test_priorities_of_something_else_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 10.0])
-def test_errors_of_any_size_leave_rows_that_can_be_drawn_and_restored(
-    kind: Any, exponent: float
-) -> None:
+def test_rows_with_errors_of_any_size_can_be_drawn_and_restored(kind: Any, exponent: float) -> None:
     sampler = fed(kind(exponent=exponent), [0.0, 1e-30, 1.0, 1e30, 3e38])
     places = sampler.draw(5, (20, 16))
     assert {0, 1, 2, 3, 4} >= set(places.ravel().tolist())
@@ -240,10 +238,10 @@ def test_errors_of_any_size_leave_rows_that_can_be_drawn_and_restored(
 
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_error_that_is_not_finite_is_refused(kind: Any, value: float) -> None:
+def test_a_non_finite_error_is_rejected(kind: Any, value: float) -> None:
     sampler = fed(kind(), [1, 2, 3])
     before, places = sampler.priorities(), np.array([[0, 1, 2], [0, 1, 2]])
     errors = np.array([[1, 1, 1], [1, value, 1]], np.float32)
-    with pytest.raises(FloatingPointError, match=f"got {value} for row 1 of update 2 of a call"):
+    with pytest.raises(FloatingPointError, match=f"got {value} for row 1 of update 2 in this call"):
         sampler.feedback(places, {"td_error": errors})
     np.testing.assert_array_equal(sampler.priorities(), before)

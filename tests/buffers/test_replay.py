@@ -1,4 +1,4 @@
-"""The replay buffer, by arithmetic: the observation is the number of the transition."""
+"""The replay buffer, checked by arithmetic: the observation is the transition number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eagerly.buffers import ReplayBuffer, RowLayout, Transition
 
 
 def numbered(start: int, count: int) -> Transition:
-    """Transitions start, start + 1, ...: each part is derived from its number."""
+    """Returns transitions start, start + 1, ..., with parts derived from their numbers."""
     n = np.arange(start, start + count, dtype=np.float64)
     return Transition(
         observation=np.stack([n, n + 0.25], axis=1),
@@ -38,7 +38,7 @@ def test_a_row_is_observation_action_reward_discount_and_next_observation() -> N
     assert [np.ravel(p).tolist() for p in parts] == [[0, 1], [2], [3], [4], [5, 6]]
 
 
-def test_samples_have_the_shapes_asked_for_and_whole_transitions() -> None:
+def test_samples_have_the_requested_shapes_and_complete_transitions() -> None:
     batch = buffer_of(10, 7).sample(3, 5)
     assert [p.shape for p in batch] == [(3, 5, 2), (3, 5, 1), (3, 5), (3, 5), (3, 5, 2)]
     n = batch.observation[..., 0]
@@ -50,7 +50,7 @@ def test_samples_have_the_shapes_asked_for_and_whole_transitions() -> None:
 
 
 @pytest.mark.parametrize("added", [1, 4, 10])
-def test_only_filled_rows_are_sampled_and_all_of_them(added: int) -> None:
+def test_exactly_the_filled_rows_are_sampled(added: int) -> None:
     buffer = buffer_of(10, added)
     assert len(buffer) == added
     assert sampled_numbers(buffer) == set(range(added))
@@ -63,7 +63,7 @@ def test_a_full_buffer_keeps_the_newest(added: int) -> None:
     assert sampled_numbers(buffer) == set(range(added - 10, added))
 
 
-def test_several_environments_add_at_once_across_the_end() -> None:
+def test_several_environments_can_add_across_the_end_of_the_ring() -> None:
     buffer = ReplayBuffer(10, 2, 1)
     for start in range(0, 28, 4):
         buffer.add(numbered(start, 4))
@@ -79,7 +79,7 @@ def test_sampling_is_uniform() -> None:
 
 
 @pytest.mark.parametrize("calls", [(5, 7), (1, 11), (3, 3, 3, 3)])
-def test_how_sampling_is_cut_into_calls_does_not_change_the_rows(calls: tuple[int, ...]) -> None:
+def test_updates_per_call_do_not_change_the_rows(calls: tuple[int, ...]) -> None:
     whole = buffer_of(10, 7).sample_rows(12, 5).copy()
     other = buffer_of(10, 7)
     np.testing.assert_array_equal(
@@ -87,7 +87,7 @@ def test_how_sampling_is_cut_into_calls_does_not_change_the_rows(calls: tuple[in
     )
 
 
-def test_the_seed_and_the_random_state_decide_the_sample() -> None:
+def test_the_seed_and_the_generator_state_determine_the_sample() -> None:
     one, same, other = buffer_of(10, 7), buffer_of(10, 7), buffer_of(10, 7, seed=1)
     state = one.state()
     first = one.sample_rows(2, 5).copy()
@@ -112,7 +112,7 @@ def test_stored_rows_restore_an_equal_buffer(added: int) -> None:
     np.testing.assert_array_equal(copy.sample_rows(3, 50), buffer.sample_rows(3, 50))
 
 
-def test_a_smaller_buffer_takes_over_the_newest_rows() -> None:
+def test_a_smaller_buffer_restores_the_newest_rows() -> None:
     buffer, smaller = buffer_of(10, 9), ReplayBuffer(4, 2, 1)
     smaller.restore_rows(0, buffer.rows(0, 9))
     assert sampled_numbers(smaller) == {5, 6, 7, 8}
@@ -123,7 +123,7 @@ def test_overwritten_rows_cannot_be_read() -> None:
         buffer_of(10, 13).rows(2, 5)
 
 
-def test_rows_are_restored_in_order() -> None:
+def test_rows_must_be_restored_in_order() -> None:
     buffer = buffer_of(10, 3)
     with pytest.raises(ValueError, match="must continue at 3; got 5"):
         buffer.restore_rows(5, np.zeros((2, 7), np.float32))
@@ -140,7 +140,7 @@ def test_rows_are_restored_in_order() -> None:
         ("action", np.ones(4), r"action must have shape \[N, 1\] .*got \(4,\)"),
     ],
 )
-def test_a_wrong_shape_is_refused_and_nothing_stored(
+def test_a_wrong_shape_is_rejected_and_nothing_is_stored(
     part: str, value: np.ndarray, message: str
 ) -> None:
     buffer = ReplayBuffer(10, 2, 1)
@@ -151,7 +151,7 @@ def test_a_wrong_shape_is_refused_and_nothing_stored(
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
 @pytest.mark.parametrize("part", Transition._fields)
-def test_what_is_not_finite_in_float32_is_named_and_not_stored(part: str, bad: float) -> None:
+def test_values_not_finite_in_float32_are_rejected_and_not_stored(part: str, bad: float) -> None:
     transitions = numbered(0, 4)
     getattr(transitions, part)[2, ...] = bad
     buffer = ReplayBuffer(10, 2, 1)
@@ -160,7 +160,7 @@ def test_what_is_not_finite_in_float32_is_named_and_not_stored(part: str, bad: f
     assert len(buffer) == 0
 
 
-def test_actions_beyond_the_range_of_an_agent_are_refused_and_nothing_stored() -> None:
+def test_actions_outside_the_range_are_rejected_and_nothing_is_stored() -> None:
     buffer = ReplayBuffer(10, 2, 2)
     step = Transition(
         np.zeros((2, 2)),
@@ -182,18 +182,18 @@ def test_large_values_whose_sum_overflows_are_stored() -> None:
     assert len(buffer) == 4
 
 
-def test_an_empty_buffer_and_bad_sizes_are_refused() -> None:
+def test_an_empty_buffer_and_invalid_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match="empty buffer"):
         ReplayBuffer(10, 2, 1).sample(1, 1)
     with pytest.raises(ValueError, match="at least 1; got 0 and 5"):
         buffer_of(10, 3).sample(0, 5)
     with pytest.raises(ValueError, match="capacity must be at least 1; got 0"):
         ReplayBuffer(0, 2, 1)
-    with pytest.raises(ValueError, match="cannot add 11 transitions to a capacity of 10"):
+    with pytest.raises(ValueError, match="cannot add 11 transitions to a buffer of capacity 10"):
         ReplayBuffer(10, 2, 1).add(numbered(0, 11))
 
 
-def test_memory_is_one_array_of_float32() -> None:
+def test_rows_are_stored_in_one_float32_array() -> None:
     buffer = ReplayBuffer(1_000_000, 17, 6)
     assert buffer._rows.nbytes == 168_000_000
     assert buffer._rows.flags.c_contiguous

@@ -1,4 +1,4 @@
-"""Samplers of one's own, by arithmetic: the reward of a row is its number."""
+"""Custom samplers, checked by arithmetic: the reward of a row is its number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fed(buffer: Buffer, counts: list[int]) -> Buffer:
 
 
 class ByPriority:
-    """Draws the place of the highest priority; a new row has 100, then what feedback says."""
+    """Draws the positions with the highest priorities: 100 for new rows, then the feedback."""
 
     per_row = ("td_error", "age")
 
@@ -69,7 +69,7 @@ class ByPriority:
 
 
 class Fixed(UniformSampler):
-    """Draws, and weighs, what it is told to."""
+    """Returns fixed draws and weights."""
 
     def __init__(self, draws: Any, weights: np.ndarray | None = None) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def rewards(rows: np.ndarray) -> list[list[float]]:
     return RowLayout(2, 1).unpack(rows).reward.tolist()
 
 
-def test_a_sampler_decides_which_rows_are_drawn_and_hears_of_them_in_order() -> None:
+def test_a_sampler_selects_rows_and_receives_feedback_in_order() -> None:
     sampler = ByPriority()
     buffer = fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4])
     rows, weights = buffer.draw(2, 2)
@@ -102,13 +102,13 @@ def test_a_sampler_decides_which_rows_are_drawn_and_hears_of_them_in_order() -> 
     assert sampler.heard[0][1] == {"td_error": errors, "age": ages}
 
 
-def test_the_places_of_new_rows_are_told_also_across_the_end_of_the_ring() -> None:
+def test_samplers_are_notified_of_new_rows_across_the_end_of_the_ring() -> None:
     sampler = ByPriority()
     fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4, 4, 4, 1])
     assert sampler.told == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1], [2]]
 
 
-def test_rows_that_are_put_back_are_told_before_the_state_is() -> None:
+def test_samplers_are_notified_of_restored_rows_before_their_state() -> None:
     sampler, other = ByPriority(), ByPriority()
     buffer = fed(ReplayBuffer(10, 2, 1, sampler=sampler), [10, 3])
     buffer.draw(1, 10)
@@ -127,7 +127,7 @@ def test_rows_that_are_put_back_are_told_before_the_state_is() -> None:
     assert rewards(copy.draw(1, 3).rows) == rewards(buffer.draw(1, 3).rows) == [[9, 8, 7]]
 
 
-def test_uniform_draws_are_the_integers_of_the_seed_and_weigh_nothing() -> None:
+def test_uniform_draws_depend_on_the_seed_and_have_no_weights() -> None:
     generator = np.random.Generator(np.random.PCG64(3))
     plain = fed(ReplayBuffer(10, 2, 1, seed=3), [7])
     given = fed(ReplayBuffer(10, 2, 1, sampler=UniformSampler(3)), [7])
@@ -143,7 +143,7 @@ def test_uniform_draws_are_the_integers_of_the_seed_and_weigh_nothing() -> None:
 
 
 @pytest.mark.parametrize("layout", [RowLayout(2, 1), *EPISODES])
-def test_a_buffer_of_any_layout_takes_a_sampler_that_wants_nothing_back(layout: Layout) -> None:
+def test_buffers_of_any_layout_accept_samplers_without_per_row(layout: Layout) -> None:
     size, ended = layout.observation_size, np.zeros(1, bool)
     one, other = (
         replay_buffer(layout, 100, seed=5),
@@ -160,22 +160,22 @@ def test_a_buffer_of_any_layout_takes_a_sampler_that_wants_nothing_back(layout: 
 
 
 @pytest.mark.parametrize("layout", EPISODES)
-def test_buffers_of_episodes_refuse_a_sampler_that_wants_values_back(layout: Layout) -> None:
-    with pytest.raises(TypeError, match="needs td_error, age: use it without memory"):
+def test_episode_buffers_reject_samplers_with_per_row(layout: Layout) -> None:
+    with pytest.raises(TypeError, match="requires td_error, age: use it without memory"):
         replay_buffer(layout, 100, sampler=ByPriority())
 
 
 @pytest.mark.parametrize(
     ("per_row", "message"),
     [
-        ({"age": np.zeros((2, 3))}, r"needs td_error of each row; got \['age'\]"),
+        ({"age": np.zeros((2, 3))}, r"must contain td_error for the sampler; got \['age'\]"),
         (
             {"td_error": np.zeros(6), "age": np.zeros((2, 3))},
-            r"td_error must have shape \[2, 3\], that of the last draw; got \(6,\)",
+            r"td_error must have the shape \[2, 3\] of the last draw; got \(6,\)",
         ),
     ],
 )
-def test_feedback_that_does_not_fit_is_refused(per_row: Any, message: str) -> None:
+def test_invalid_feedback_is_rejected(per_row: Any, message: str) -> None:
     buffer = fed(ReplayBuffer(10, 2, 1, sampler=ByPriority()), [4])
     with pytest.raises(ValueError, match="call draw first"):
         buffer.feedback(per_row)
@@ -200,12 +200,12 @@ def test_feedback_that_does_not_fit_is_refused(per_row: Any, message: str) -> No
         (Fixed([[0, 1]], np.array([[1, -1]], np.float32)), "at least 0; got -1.0 to 1.0"),
     ],
 )
-def test_draws_and_weights_that_do_not_fit_are_refused(sampler: Fixed, message: str) -> None:
+def test_invalid_draws_and_weights_are_rejected(sampler: Fixed, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fed(ReplayBuffer(10, 2, 1, sampler=sampler), [4]).draw(1, 2)
 
 
-def test_names_of_values_per_row_are_a_tuple() -> None:
+def test_per_row_must_be_a_tuple() -> None:
     sampler = ByPriority()
     sampler.per_row = "td_error"  # type: ignore[assignment]
     with pytest.raises(TypeError, match="per_row must be a tuple of names; got 'td_error'"):

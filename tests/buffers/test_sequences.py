@@ -1,4 +1,4 @@
-"""Windows of episodes by arithmetic: an observation is 100 times its episode and its step."""
+"""Windows of episodes, checked by arithmetic: an observation is 100 × episode + step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eagerly.state import packed, unpacked
 
 
 class Feeder:
-    """Feeds a buffer from N environments, whose episodes have lengths of their own.
+    """Feeds a buffer from N environments with different episode lengths.
 
-    In episode e of environment n observation t is [100 e + t, n]. The step that leads to it has
-    that number as its reward, the number divided by 2**14 as its action, and discount 0.5, or 0 at
-    every second end.
+    In episode e of environment n, observation t is [100 e + t, n]. The step that leads to it has
+    reward 100 e + t, this number divided by 2**14 as its action, and discount 0.5, or 0 at the end
+    of every second episode.
     """
 
     def __init__(self, buffer: SequenceReplayBuffer, lengths: tuple[int, ...]) -> None:
@@ -61,13 +61,13 @@ def buffer_of(
 
 
 def check(window: Window, lengths: tuple[int, ...]) -> None:
-    """Checks one window `[T]` in every number."""
+    """Checks all values of one window `[T]`."""
     role = window.role
     there = role != PADDING
     count = int(there.sum())
-    assert count, "no window is empty"
-    assert there[:count].all(), "padding comes behind"
-    assert (np.diff(role[:count]) >= 0).all(), "burn-in comes before what is learned"
+    assert count, "a window must not be empty"
+    assert there[:count].all(), "padding must come last"
+    assert (np.diff(role[:count]) >= 0).all(), "burn-in must come before learned steps"
     environment = int(window.observation[0, 1])
     episode, first = divmod(window.observation[0, 0], 100)
     last = lengths[environment]
@@ -76,12 +76,12 @@ def check(window: Window, lengths: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(window.observation[: count + 1, 1], environment)
     np.testing.assert_array_equal(window.reward[:count], numbers[1:])
     np.testing.assert_allclose(window.action[:count, 0], numbers[1:] / 2**14, rtol=1e-6)
-    # What came before the window is known too, unless the episode began there.
+    # The step before the window is also known, unless the episode begins there.
     before = numbers[0] if first else 0.0
     assert window.previous_reward[0] == before
     np.testing.assert_allclose(window.previous_action[0], before / 2**14, rtol=1e-6)
     is_end = numbers[1:] % 100 == last
-    assert not is_end[:-1].any(), "no window crosses an end"
+    assert not is_end[:-1].any(), "a window must not cross the end of an episode"
     np.testing.assert_array_equal(
         window.discount[:count], np.where(is_end & (episode % 2 == 0), 0.0, 0.5)
     )
@@ -96,7 +96,7 @@ def windows(buffer: SequenceReplayBuffer, updates: int = 20, batch: int = 50) ->
 @pytest.mark.parametrize("burn_in", [0, 1, 3])
 @pytest.mark.parametrize("capacity", [1000, 60, 17])
 @pytest.mark.parametrize("lengths", [(5, 3), (1,), (1, 2, 30), (40,)])
-def test_windows_are_steps_of_one_episode_with_nothing_wrong(
+def test_windows_contain_consecutive_steps_of_one_episode(
     capacity: int, lengths: tuple[int, ...], burn_in: int
 ) -> None:
     feeder = Feeder(empty(capacity, length=6, burn_in=burn_in), lengths)
@@ -112,13 +112,13 @@ def test_every_step_is_learned_from_with_the_same_probability(length: int, burn_
     learned = sampled.role == LEARNED
     keys = np.stack([sampled.reward[learned], sampled.observation[..., 1:, 1][learned]], axis=1)
     steps, counts = np.unique(keys, axis=0, return_counts=True)
-    assert len(steps) == 60  # of both environments, first and last steps of episodes too
+    assert len(steps) == 60  # of both environments, including first and last steps
     expected = counts.mean()
-    # Steps of a window come together: the deviation is that of windows, times their steps.
+    # A window adds its steps together, so the standard deviation is multiplied by their number.
     assert np.abs(counts - expected).max() < 6 * np.sqrt(expected * (length - burn_in))
 
 
-def test_burn_in_goes_back_as_far_as_there_are_steps() -> None:
+def test_burn_in_uses_all_available_steps() -> None:
     buffer = buffer_of(lengths=(20,), rounds=60, length=8, burn_in=5)
     for window in windows(buffer):
         first = int(window.observation[0, 0]) % 100
@@ -127,14 +127,14 @@ def test_burn_in_goes_back_as_far_as_there_are_steps() -> None:
         assert (window.role == LEARNED).any()
 
 
-def test_how_many_updates_are_sampled_at_once_changes_no_window() -> None:
+def test_updates_per_call_do_not_change_windows() -> None:
     whole = buffer_of().sample_rows(12, 5).copy()
     other = buffer_of()
     parts = [other.sample_rows(updates, 5).copy() for updates in (1, 4, 7)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_the_array_is_used_again_and_aligned() -> None:
+def test_the_sample_array_is_reused_and_aligned() -> None:
     buffer = buffer_of()
     first = buffer.sample_rows(3, 8)
     again = buffer.sample_rows(3, 8)
@@ -145,9 +145,7 @@ def test_the_array_is_used_again_and_aligned() -> None:
 
 @pytest.mark.parametrize("capacity", [1000, 40, 37])
 @pytest.mark.parametrize("rounds", [1, 4, 15, 50])
-def test_a_buffer_that_was_put_back_gives_the_same_windows_ever_after(
-    capacity: int, rounds: int
-) -> None:
+def test_a_restored_buffer_continues_identically(capacity: int, rounds: int) -> None:
     feeder = Feeder(empty(capacity, length=6, burn_in=2, seed=3), (7, 4, 2))
     buffer = feeder.feed(rounds)
     buffer.sample_rows(2, 3)
@@ -166,7 +164,7 @@ def test_a_buffer_that_was_put_back_gives_the_same_windows_ever_after(
     np.testing.assert_equal(copy.state(), buffer.state())
 
 
-def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> None:
+def test_segments_with_links_to_overwritten_rows_are_restored() -> None:
     feeder = Feeder(empty(30, length=4), (5, 3))
     segments = []
     for _ in range(6):
@@ -180,7 +178,7 @@ def test_segments_that_reach_back_further_than_the_ring_are_put_back_too() -> No
     np.testing.assert_array_equal(copy.sample_rows(5, 50), feeder.buffer.sample_rows(5, 50))
 
 
-def test_episodes_that_begin_anew_are_not_joined_to_those_before() -> None:
+def test_reset_episodes_are_not_joined_to_previous_ones() -> None:
     feeder = Feeder(empty(100, length=6), (50, 50))
     feeder.feed(3)
     feeder.buffer.on_reset(np.array([True, False]))
@@ -190,10 +188,10 @@ def test_episodes_that_begin_anew_are_not_joined_to_those_before() -> None:
         check(window, feeder.lengths)
 
 
-def test_the_number_of_environments_may_change_where_all_begin_anew() -> None:
+def test_the_number_of_environments_may_change_if_all_are_reset() -> None:
     buffer = buffer_of(lengths=(50, 50), rounds=3)
     other = Feeder(buffer, (50, 50, 50))
-    with pytest.raises(ValueError, match="there were 2 environments, and are 3"):
+    with pytest.raises(ValueError, match="environments changed from 2 to 3: call on_reset"):
         other.feed(1)
     with pytest.raises(ValueError, match=r"began must have shape \[2\]"):
         buffer.on_reset(np.array([True, False, True]))
@@ -203,12 +201,12 @@ def test_the_number_of_environments_may_change_where_all_begin_anew() -> None:
         check(window, other.lengths)
 
 
-def test_an_end_that_was_not_said_is_noticed() -> None:
+def test_an_unmarked_episode_end_is_detected() -> None:
     feeder = Feeder(empty(100, length=6), (50, 50))
     feeder.feed(3)
     feeder.step[1] = 7
     before = feeder.buffer.added
-    with pytest.raises(ValueError, match=r"environment 1 was not left where its step begins: say"):
+    with pytest.raises(ValueError, match=r"environment 1 must equal the .*: mark the last step"):
         feeder.feed(1)
     assert feeder.buffer.added == before
 
@@ -222,7 +220,7 @@ def test_an_end_that_was_not_said_is_noticed() -> None:
         ("observation", np.array([[0.0, 1e39]] * 2), FloatingPointError, "observation must be fin"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_stored(
+def test_invalid_transitions_are_rejected_and_not_stored(
     part: str, value: np.ndarray, error: type[Exception], message: str
 ) -> None:
     buffer = empty(100, length=6)
@@ -236,17 +234,17 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(
         buffer.sample_rows(1, 1)
 
 
-def test_an_episode_in_the_place_of_one_step_of_each_environment_is_refused() -> None:
+def test_an_episode_instead_of_one_step_per_environment_is_rejected() -> None:
     buffer, places = empty(20, length=4), np.arange(8.0).reshape(4, 2)
     episode = Transition(places, np.zeros((4, 1)), np.ones(4), np.ones(4), places + 2)
-    with pytest.raises(ValueError, match="got the 4 steps of an episode: add them one"):
+    with pytest.raises(ValueError, match="got 4 steps of one episode: add them one"):
         buffer.add(episode, np.arange(4) == 3)
     assert buffer.added == 0
-    # Environments that all stand still are not one episode.
+    # Environments with constant observations are not one episode.
     still = episode._replace(observation=np.ones((4, 2)), next_observation=np.ones((4, 2)))
     buffer.add(still, np.arange(4) == 3)
     assert buffer.added == 8
-    # Nor are two environments of which one begins where the other one arrives.
+    # Nor are two environments if one begins where the other arrives.
     two = Transition(*(part[:2] for part in episode))
     empty(20, length=4).add(two, np.array([False, True]))
 
@@ -254,7 +252,7 @@ def test_an_episode_in_the_place_of_one_step_of_each_environment_is_refused() ->
 def test_sizes_are_checked() -> None:
     for options, message in (
         ({"length": 1}, "length must be at least 2; got 1"),
-        ({"length": 5, "burn_in": 4}, "burn_in must leave 2 steps of 5"),
+        ({"length": 5, "burn_in": 4}, "burn_in must leave at least 2 of 5 steps"),
         ({"length": 5, "burn_in": -1}, "burn_in must be at least 0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -263,20 +261,20 @@ def test_sizes_are_checked() -> None:
         Feeder(empty(11, length=3), (2, 2, 2)).feed(1)
 
 
-def test_rows_that_are_no_steps_are_not_put_back() -> None:
+def test_rows_that_are_not_episode_steps_are_rejected() -> None:
     for wrong in (-1.0, 0.5, 7.0, np.nan):
         rows = np.zeros((3, SequenceLayout(2, 1, 4).width), np.float32)
         rows[1, -1] = wrong
-        with pytest.raises(ValueError, match="are no steps of episodes"):
+        with pytest.raises(ValueError, match="are not valid episode steps"):
             empty(10, length=4).restore_rows(0, rows)
     buffer = buffer_of(rounds=2)
-    with pytest.raises(ValueError, match="which are not there"):
+    with pytest.raises(ValueError, match="last row of each episode must be in the buffer"):
         buffer.restore(buffer.state() | {"last": np.array([999, -1])})
 
 
-def test_an_observation_is_kept_once() -> None:
+def test_each_observation_is_stored_once() -> None:
     layout = SequenceLayout(17, 6, 32)
     assert layout.width == 6 + 1 + 1 + 17 + 1
     assert layout.row_bytes == 4 * layout.width + 8
     buffer = buffer_of(lengths=(5,), rounds=10)
-    assert buffer.added == 12  # ten steps, two beginnings
+    assert buffer.added == 12  # ten steps and two first observations

@@ -1,4 +1,4 @@
-"""Sum trees, against sums taken in a row."""
+"""Sum trees, compared with cumulative sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def tree_of(values: np.ndarray) -> SumTree:
     return tree
 
 
-def test_a_place_is_found_where_the_running_sum_goes_beyond() -> None:
+def test_find_returns_the_first_index_with_a_larger_cumulative_sum() -> None:
     tree = tree_of(np.array([1.0, 0.0, 2.0, 4.0, 0.0]))
     assert tree.total == 7
     sums = np.array([0.0, 0.5, 1.0, 2.5, 3.0, 6.99])
@@ -22,7 +22,7 @@ def test_a_place_is_found_where_the_running_sum_goes_beyond() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 1000])
-def test_places_are_found_as_often_as_their_numbers_say(count: int) -> None:
+def test_indices_are_found_in_proportion_to_their_numbers(count: int) -> None:
     values = np.random.default_rng(count).integers(0, 5, count).astype(np.float64)
     values[0] = 1
     every = np.arange(values.sum()) + 0.5  # one in each unit of the sum
@@ -30,7 +30,7 @@ def test_places_are_found_as_often_as_their_numbers_say(count: int) -> None:
     np.testing.assert_array_equal(found, values)
 
 
-def test_no_sum_finds_a_place_without_a_number_however_it_is_rounded() -> None:
+def test_rounding_never_finds_an_index_with_a_zero() -> None:
     random = np.random.default_rng(0)
     values = random.random(100) ** 20
     values[random.random(100) < 0.5] = 0
@@ -40,7 +40,7 @@ def test_no_sum_finds_a_place_without_a_number_however_it_is_rounded() -> None:
     assert (values[tree.find(sums)] > 0).all()
 
 
-def test_the_bits_depend_on_the_numbers_alone() -> None:
+def test_the_bits_depend_only_on_the_numbers() -> None:
     random = np.random.default_rng(1)
     tree, values = SumTree(), np.zeros(300)
     for size in (1, 7, 300, 2000):
@@ -53,14 +53,14 @@ def test_the_bits_depend_on_the_numbers_alone() -> None:
     np.testing.assert_array_equal(tree.find(sums), at_once.find(sums))
 
 
-def test_of_places_that_repeat_the_last_one_counts() -> None:
+def test_the_last_value_of_a_repeated_index_counts() -> None:
     tree = tree_of(np.ones(4))
     tree.write(np.array([2, 1, 2]), np.array([5.0, 3.0, 7.0]))
     assert tree.values(np.arange(4)).tolist() == [1, 3, 7, 1]
     assert tree.total == 12
 
 
-def test_it_grows_as_it_is_written() -> None:
+def test_the_tree_grows_as_indices_are_written() -> None:
     tree = tree_of(np.ones(3))
     tree.write(np.array([9]), 2.0)
     assert (tree.total, tree.values(slice(12)).tolist()) == (5, [1, 1, 1, *[0] * 6, 2, 0, 0])

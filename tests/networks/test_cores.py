@@ -1,4 +1,4 @@
-"""Memories against Keras' layers, step by step against all at once, and what attention sees."""
+"""Recurrent cores, compared with Keras and between single steps and sequences; attention."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def gradients(layer: Any, x: tf.Tensor, valid: tf.Tensor, weight: tf.Tensor) -> 
 @pytest.mark.parametrize(
     ("kind", "layer"), [("lstm", keras.layers.LSTM), ("gru", keras.layers.GRU)]
 )
-def test_recurrent_cores_are_those_of_keras_with_their_gradients(kind: str, layer: Any) -> None:
+def test_recurrent_cores_and_their_gradients_equal_keras(kind: str, layer: Any) -> None:
     ours, x = core(kind), sequences()
     theirs = layer(UNITS, return_sequences=True, dtype="float64")
     theirs.build(x.shape)
@@ -66,17 +66,17 @@ def test_recurrent_cores_are_those_of_keras_with_their_gradients(kind: str, laye
         np.testing.assert_allclose(one, other, 1e-10, 1e-12)
 
 
-def test_the_forget_gate_begins_open() -> None:
+def test_the_forget_gate_bias_is_initially_1() -> None:
     bias = RecurrentCore("lstm", 3, 2, seed=0, dtype="float32").bias.numpy()
     np.testing.assert_array_equal(bias, [0, 0, 1, 1, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
-def test_step_by_step_is_the_whole_sequence_at_once_across_episodes(kind: str) -> None:
+def test_single_steps_equal_whole_sequences_across_episodes(kind: str) -> None:
     layer, x = core(kind), sequences(2)
     shapes = MemoryCore(kind=kind, units=UNITS, length=4).state_shapes()
     state = [tf.zeros((2, *shape), tf.float64) for shape in shapes]
-    begins = {4: 0, 7: 1}  # step: sequence that begins an episode there
+    begins = {4: 0, 7: 1}  # step: the sequence that begins an episode
     outputs = []
     for step in range(STEPS):
         if step in begins:
@@ -112,7 +112,7 @@ def test_cores_and_their_gradients_are_the_same_in_every_mode(kind: str, mode: s
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
-def test_the_future_changes_nothing(kind: str) -> None:
+def test_future_steps_do_not_change_earlier_outputs(kind: str) -> None:
     layer, x = core(kind), sequences().numpy()
     before = layer(tf.constant(x), everything()).numpy()
     x[:, 6:] = 1e3
@@ -125,20 +125,20 @@ def test_the_future_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 4, STEPS])
-def test_attention_looks_at_the_last_steps_that_are_there_and_at_nothing_else(length: int) -> None:
+def test_attention_is_limited_to_the_last_valid_steps(length: int) -> None:
     layer, lengths = core("attention", length=length), np.array([11, 5, 1, 0])
     valid = sequence_mask(lengths, STEPS)
     weights = layer.attention(sequences(4), valid).numpy()
-    assert (weights[1, :, :, 5:] == 0).all(), "padding has a weight of exactly 0"
-    assert (weights[3] == 0).all(), "an empty sequence has nothing to look at"
+    assert (weights[1, :, :, 5:] == 0).all(), "padding must have a weight of exactly 0"
+    assert (weights[3] == 0).all(), "an empty sequence must have no weights"
     ago = np.arange(STEPS)[:, np.newaxis] - np.arange(STEPS)
     assert (weights[:, :, (ago < 0) | (ago >= length)] == 0).all()
     for row, count in enumerate(lengths[:3]):
         np.testing.assert_allclose(weights[row, :, :count].sum(axis=-1), 1.0, 1e-12)
-    np.testing.assert_array_equal(weights[2, :, 0, 0], 1.0)  # a sequence of one sees itself
+    np.testing.assert_array_equal(weights[2, :, 0, 0], 1.0)  # a single step attends to itself
 
 
-def test_masked_softmax_is_softmax_over_what_is_left() -> None:
+def test_masked_softmax_is_a_softmax_over_unmasked_scores() -> None:
     scores = tf.constant([[1.0, 2.0, 3.0], [-1e30, 1e30, 5.0], [0.0, 0.0, 0.0]])
     mask = tf.constant([[True, True, False], [True, True, True], [False, False, False]])
     weights = masked_softmax(scores, mask).numpy()
@@ -146,7 +146,7 @@ def test_masked_softmax_is_softmax_over_what_is_left() -> None:
     np.testing.assert_array_equal(weights[1:], [[0, 1, 0], [0, 0, 0]])
 
 
-def test_masked_softmax_gives_no_gradient_to_what_is_masked_whatever_it_is() -> None:
+def test_masked_scores_of_any_value_get_no_gradient() -> None:
     for value in (0.0, 1e30, np.nan, np.inf):
         scores = tf.Variable([[1.0, 2.0, value], [value, value, value]])
         mask = tf.constant([[True, True, False], [False] * 3])
@@ -162,11 +162,11 @@ def test_attention_does_not_depend_on_when_an_episode_began() -> None:
     layer, x = core("attention"), sequences(1)
     whole = layer(x, everything(1))
     later = layer(x[:, 3:], tf.ones((1, STEPS - 3), tf.bool))
-    np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)  # 4 steps are seen
+    np.testing.assert_allclose(whole[:, 6:], later[:, 3:], 1e-12, 1e-13)  # 4 steps are visible
 
 
 @pytest.mark.parametrize("length", [1, 4, STEPS, 20])
-def test_scores_have_the_number_of_their_distance_added(length: int) -> None:
+def test_scores_include_the_bias_of_their_time_lag(length: int) -> None:
     layer = core("attention", length=length)
     with tf.GradientTape() as tape:
         offsets = layer._offsets(STEPS)
@@ -180,7 +180,7 @@ def test_scores_have_the_number_of_their_distance_added(length: int) -> None:
     np.testing.assert_array_equal(tape.gradient(total, layer.distances.value), gradient)
 
 
-def test_distances_in_time_matter() -> None:
+def test_time_lag_biases_affect_outputs() -> None:
     layer = AttentionCore(UNITS, 2, 4, seed=1, dtype="float64")
     before = layer(sequences(), everything()).numpy()
     layer.distances.assign([[0.0, 5.0, 0.0, 0.0], [0.0] * 4])

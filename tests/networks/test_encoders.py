@@ -1,4 +1,4 @@
-"""Encoders of images: which convolutions an image gets, and what features tell apart."""
+"""Image encoders: convolutions for each image size, and features that distinguish symbols."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eagerly.spaces import Observations
 
 
 def _sides(height: int, width: int) -> list[tuple[int, int]]:
-    """Returns what each convolution leaves of an image, without padding."""
+    """Returns the image size before and after each convolution, without padding."""
     sides = [(height, width)]
     for (high, wide), (down, right) in convolutions(height, width):
         above = sides[-1]
@@ -29,7 +29,7 @@ def test_images_get_the_convolutions_that_fit_their_size() -> None:
             sides = _sides(height, width)
             assert min(map(min, sides)) >= 1
             assert 2 <= len(sides) <= 5
-            if min(height, width) >= 31:  # as it always was, whatever becomes of small ones
+            if min(height, width) >= 31:  # unchanged, whatever the rules for small images
                 layers = convolutions(height, width)
                 assert layers == [((3, 3), (by, by)) for by in (2, 2, 2, 1)]
     with pytest.raises(ValueError, match="at least 3 by 3; got 2 by 9"):
@@ -37,17 +37,17 @@ def test_images_get_the_convolutions_that_fit_their_size() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (7, 7, 3), (10, 10, 4), (4, 30), (12, 11), (2, 9, 8)])
-def test_features_of_small_images_tell_symbols_apart(shape: tuple[int, ...]) -> None:
+def test_features_of_small_images_distinguish_symbols(shape: tuple[int, ...]) -> None:
     (entry,) = Observations(Box(0, 255, shape, np.uint8)).entries
     encoder = ImageEncoder(
         entry, 16, initializer="glorot_uniform", seed=0, dtype="float32", name="image"
     )
-    empty = np.ones((1, entry.stop), np.float32)  # 1 of 255 is what MiniGrid calls an empty cell
+    empty = np.ones((1, entry.stop), np.float32)  # MiniGrid encodes an empty cell as 1
     rows = np.tile(empty, (entry.stop + 1, 1))
-    rows[np.arange(entry.stop), np.arange(entry.stop)] = 2.0  # a wall in one of them
+    rows[np.arange(entry.stop), np.arange(entry.stop)] = 2.0  # a wall in one cell
     features = encoder(rows).numpy()
     assert features.shape == (entry.stop + 1, 16)
     assert np.isfinite(features).all()
-    # Each wall is told from the empty picture, wherever it stands, and from every other wall.
+    # Each wall, in any position, is distinguished from the empty image and from all others.
     assert (np.abs(features[:-1] - features[-1]).max(axis=1) > 2e-3).all()
     assert len(np.unique(features.round(5), axis=0)) == len(features)

@@ -1,4 +1,4 @@
-"""What an agent asks of its models: ours have it, and so have adapted ones."""
+"""The model interface, implemented by built-in and custom models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def built(kind: str, suffix: str = "") -> tuple[Model, CriticModel]:
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_every_model_has_what_an_agent_asks_for(kind: str) -> None:
+def test_every_model_implements_the_interface(kind: str) -> None:
     policy, critics = built(kind)
     assert isinstance(policy, Model)
     assert isinstance(critics, CriticModel)
@@ -52,7 +52,7 @@ def test_every_model_has_what_an_agent_asks_for(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_variables_are_copied_from_a_model_to_another(kind: str) -> None:
+def test_variables_are_copied_between_models(kind: str) -> None:
     (policy, _), (target, _) = built(kind), built(kind, "_target")
     for variable in policy.variables:
         variable.assign(variable.numpy() + 1.0)
@@ -62,7 +62,7 @@ def test_variables_are_copied_from_a_model_to_another(kind: str) -> None:
         assert own.value is not other.value
 
 
-def test_a_custom_variable_is_called_as_the_variable_that_it_names() -> None:
+def test_a_custom_variable_has_the_attributes_of_its_variable() -> None:
     layer = keras.layers.Dense(3)
     layer.build((None, 2))
     kernel = named_variables(layer)[0]

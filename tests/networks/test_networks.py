@@ -1,4 +1,4 @@
-"""Actor and critic: built at once, drawn member by member, and the same in NumPy."""
+"""Actor and critic: creation, initialization of members, and equality with NumPy snapshots."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ ACTION = RANDOM.uniform(-1, 1, (9, 3)).astype(np.float32)
 
 
 def perturbed(model: keras.Model) -> keras.Model:
-    """Moves all weights, so that biases and scales are not what they begin as."""
+    """Changes all weights, so that biases and scales differ from their initial values."""
     random = np.random.default_rng(1)
     model.set_weights([w + random.normal(size=w.shape) * 0.1 for w in model.get_weights()])
     return model
 
 
-def test_weights_exist_once_the_model_does() -> None:
+def test_the_constructor_creates_all_weights() -> None:
     assert Actor(17, 6).count_params() == 18 * 256 + 257 * 256 + 257 * 6
     assert Critic(17, 6).count_params() == 2 * (24 * 256 + 257 * 256 + 257)
     assert Critic(17, 6, n_critics=5).count_params() == 5 * (24 * 256 + 257 * 256 + 257)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_elu_and_its_gradient_are_those_of_tensorflow_to_rounding(dtype: str) -> None:
+def test_elu_and_its_gradient_equal_tensorflow_up_to_rounding(dtype: str) -> None:
     near = [-1e-9, -3e-8, -1e-4, 0.0, 1e-9, -np.inf, np.inf]
     x = tf.constant([*np.linspace(-30, 30, 6001), *near], dtype)
     found = []
@@ -46,7 +46,7 @@ def test_elu_and_its_gradient_are_those_of_tensorflow_to_rounding(dtype: str) ->
     assert np.isnan(elu(tf.constant([np.nan], dtype)).numpy()).all()
 
 
-def test_actions_are_in_bounds_and_values_one_row_per_critic() -> None:
+def test_actions_are_in_bounds_and_values_have_one_row_per_critic() -> None:
     actions = Actor(5, 3, seed=1)(OBSERVATION * 1e3)
     assert actions.shape == (9, 3)
     assert np.abs(actions).max() <= 1
@@ -68,7 +68,7 @@ def test_the_snapshot_equals_the_actor(layer_norm: bool, activation: str, dtype:
     np.testing.assert_allclose(snapshot, actions, rtol=0, atol=1e-6)
 
 
-def test_a_snapshot_does_not_follow_the_actor() -> None:
+def test_updates_of_the_actor_do_not_change_a_snapshot() -> None:
     actor = Actor(5, 3)
     snapshot = actor.snapshot()
     before = snapshot(OBSERVATION)
@@ -76,7 +76,7 @@ def test_a_snapshot_does_not_follow_the_actor() -> None:
     np.testing.assert_array_equal(snapshot(OBSERVATION), before)
 
 
-def test_an_actor_without_a_snapshot_is_called_and_gives_the_same() -> None:
+def test_an_actor_without_a_snapshot_returns_the_same_actions() -> None:
     actor = perturbed(Actor(5, 3))
     with_snapshot = KerasPolicy(actor)
     inputs = keras.Input((5,))
@@ -96,7 +96,7 @@ def test_first_is_member_zero(layer_norm: bool) -> None:
     )
 
 
-def test_first_computes_nothing_of_the_other_members() -> None:
+def test_first_does_not_compute_the_other_members() -> None:
     critic = Critic(5, 3, n_critics=2)
     poisoned = [w.copy() for w in critic.get_weights()]
     for weights in poisoned:
@@ -134,7 +134,7 @@ def test_members_are_independent_networks() -> None:
 
 
 @pytest.mark.parametrize("initializer", INITIALIZERS)
-def test_each_member_is_drawn_like_a_plain_layer(initializer: str) -> None:
+def test_each_member_is_initialized_like_a_plain_layer(initializer: str) -> None:
     members, inputs, units = 6, 40, 50
     ensemble = EnsembleDense(
         members, inputs, units, initializer=initializer, seed=3, name="layer", dtype="float32"
@@ -146,7 +146,7 @@ def test_each_member_is_drawn_like_a_plain_layer(initializer: str) -> None:
     for member in range(members):
         assert np.isclose(kernels[member].std(), plain.kernel.numpy().std(), rtol=0.1)
         if initializer.endswith("uniform") or initializer == "torch_linear":
-            # Uniform draws: 2000 of them come within one per cent of the limit.
+            # The largest of 2,000 uniform draws is within 1% of the limit.
             assert np.isclose(np.abs(kernels[member]).max(), np.abs(plain.kernel).max(), rtol=0.01)
         for other in range(member):
             assert not np.isclose(kernels[member], kernels[other]).all()
@@ -157,7 +157,7 @@ def test_each_member_is_drawn_like_a_plain_layer(initializer: str) -> None:
         np.testing.assert_array_equal(biases, np.zeros((members, units)))
 
 
-def test_one_member_is_exactly_the_plain_layer_of_its_seed() -> None:
+def test_a_single_member_equals_a_plain_layer_with_its_seed() -> None:
     from eagerly.networks.initializers import weight_seeds
 
     ensemble = EnsembleDense(
@@ -167,19 +167,19 @@ def test_one_member_is_exactly_the_plain_layer_of_its_seed() -> None:
     np.testing.assert_array_equal(ensemble.kernel.numpy()[0], kernel_draw((7, 5)))
 
 
-def test_the_seed_decides_the_weights() -> None:
+def test_the_seed_determines_the_weights() -> None:
     one, same, other = (Actor(5, 3, seed=seed).get_weights() for seed in (0, 0, 1))
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not np.array_equal(one[0], other[0])
 
 
-def test_precision_reaches_every_variable_and_not_keras() -> None:
+def test_the_dtype_applies_to_all_variables_but_not_to_keras() -> None:
     for model in (Actor(5, 3, layer_norm=True, dtype="float64"), Critic(5, 3, dtype="float64")):
         assert {variable.dtype for variable in model.variables} == {"float64"}
     assert keras.config.floatx() == "float32"
 
 
-def test_unknown_names_are_refused() -> None:
+def test_unknown_names_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"activation must be one of relu.*; got 'sine'"):
         Actor(5, 3, activation="sine")
     with pytest.raises(ValueError, match=r"initializer must be one of .*; got 'big'"):
@@ -191,7 +191,7 @@ def test_unknown_names_are_refused() -> None:
 
 @pytest.mark.parametrize("members", [0, 2])
 @pytest.mark.parametrize("width", [128, 256, 130])
-def test_a_product_and_its_gradients_are_those_of_matmul(members: int, width: int) -> None:
+def test_product_and_its_gradients_equal_matmul(members: int, width: int) -> None:
     leading = (members,) if members else ()
     inputs = tf.random.stateless_normal((*leading, 5, width), (0, 1), dtype=tf.float64)
     kernel = tf.random.stateless_normal((*leading, width, 3), (2, 3), dtype=tf.float64)
@@ -206,7 +206,7 @@ def test_a_product_and_its_gradients_are_those_of_matmul(members: int, width: in
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-def test_a_shared_input_of_an_ensemble_gets_the_sum_of_its_members_gradients() -> None:
+def test_the_gradient_of_a_shared_input_is_the_sum_over_members() -> None:
     inputs = tf.random.stateless_normal((5, 128), (0, 1), dtype=tf.float64)
     kernel = tf.random.stateless_normal((2, 128, 3), (2, 3), dtype=tf.float64)
     with tf.GradientTape() as tape:
@@ -217,7 +217,7 @@ def test_a_shared_input_of_an_ensemble_gets_the_sum_of_its_members_gradients() -
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_in_bfloat16_weights_and_results_stay_float32(layer_norm: bool) -> None:
+def test_weights_and_results_stay_float32_with_bfloat16(layer_norm: bool) -> None:
     settings = {"hidden_sizes": (128, 16), "layer_norm": layer_norm}
     observation, action = tf.ones((3, 4)), tf.ones((3, 2))
     for build, arguments in ((Actor, (observation,)), (Critic, (observation, action))):
@@ -233,7 +233,7 @@ def test_in_bfloat16_weights_and_results_stay_float32(layer_norm: bool) -> None:
             np.testing.assert_allclose(low.first(*arguments), result[0], rtol=0.02, atol=0.01)
 
 
-def test_an_ensemble_without_bias_is_the_product_alone() -> None:
+def test_an_ensemble_without_bias_is_only_a_product() -> None:
     layer = EnsembleDense(
         2, 5, 3, initializer="orthogonal", seed=0, name="d", dtype="float32", use_bias=False
     )
@@ -244,7 +244,7 @@ def test_an_ensemble_without_bias_is_the_product_alone() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_each_member_is_normalized_by_its_own_batch_and_later_by_running_averages(
+def test_members_are_normalized_by_their_batch_in_training_and_else_by_running_averages(
     compiled: bool,
 ) -> None:
     settings = {"momentum": 0.75, "epsilon": 0.0, "name": "n", "dtype": "float64"}

@@ -1,4 +1,4 @@
-"""Running statistics of observations, and what the networks make of them."""
+"""Running statistics of observations, and normalization with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _observed(*batches: np.ndarray) -> ObservationNormalization:
     return made
 
 
-def test_mean_and_deviation_are_those_of_all_observations_however_they_come() -> None:
+def test_statistics_do_not_depend_on_the_batching_of_observations() -> None:
     random = np.random.default_rng(0)
     rows = random.normal([1e4, -3.0, 0.01], [1.0, 20.0, 0.002], size=(1000, 3))
     for sizes in ([1] * 1000, [1000], [3, 997], [500, 1, 499]):
@@ -28,30 +28,30 @@ def test_mean_and_deviation_are_those_of_all_observations_however_they_come() ->
         np.testing.assert_allclose(1 / made.scale.numpy(), rows.std(0), rtol=1e-5)
 
 
-def test_networks_see_new_statistics_only_when_they_are_published() -> None:
+def test_networks_use_new_statistics_only_after_sync() -> None:
     made = _observed(np.array([[0.0], [2.0]]))
     before = made(np.array([[5.0]])).numpy()
-    assert before == [[4.0]]  # mean 1, deviation 1
+    assert before == [[4.0]]  # mean 1, standard deviation 1
     made.update(np.full((100, 1), 50.0))
     np.testing.assert_array_equal(made(np.array([[5.0]])).numpy(), before)
     made.sync()
     assert made(np.array([[5.0]])).numpy() != before
 
 
-def test_nothing_is_scaled_before_two_observations_and_what_never_moves_is_shifted() -> None:
+def test_scaling_requires_two_observations_and_constant_columns_are_only_shifted() -> None:
     made = ObservationNormalization(2)
     made.sync()
     made.update(np.array([[3.0, 4.0]]))
     made.sync()
     np.testing.assert_array_equal(made(np.array([[3.0, 4.0]])).numpy(), [[3.0, 4.0]])
-    # A dimension of small numbers moves, too.
+    # A dimension with small values is not constant.
     made = _observed(np.array([[-1e-7], [1e-7]]))
     np.testing.assert_allclose(made(np.array([[1e-7]])).numpy(), [[1.0]], rtol=1e-6)
     made = _observed(np.array([[7.0, 0.0], [7.0, 2.0]]))
     np.testing.assert_array_equal(made(np.array([[8.0, 2.0]])).numpy(), [[1.0, 1.0]])
 
 
-def test_outliers_are_cut_off_and_numpy_does_the_same() -> None:
+def test_outliers_are_clipped_as_in_numpy() -> None:
     made = _observed(np.array([[0.0], [2.0]]))
     rows = np.array([[1e6], [-1e6], [1.5]], np.float32)
     np.testing.assert_array_equal(made(rows).numpy(), [[CLIP], [-CLIP], [0.5]])
@@ -60,7 +60,7 @@ def test_outliers_are_cut_off_and_numpy_does_the_same() -> None:
     )
 
 
-def test_what_was_observed_comes_back_exactly_and_goes_on() -> None:
+def test_restored_statistics_continue_identically() -> None:
     random = np.random.default_rng(1)
     rows = random.normal(size=(50, 3)) * 1e5
     whole, begun, continued = (ObservationNormalization(3) for _ in range(3))
@@ -74,7 +74,7 @@ def test_what_was_observed_comes_back_exactly_and_goes_on() -> None:
     np.testing.assert_equal(whole.moments.state(), continued.moments.state())
 
 
-def test_statistics_of_something_else_are_refused() -> None:
+def test_invalid_statistics_are_rejected() -> None:
     state = RunningMoments("observations", 3).state()
     with pytest.raises(ValueError, match=r"must be a finite array of float64 \(2,\); got"):
         RunningMoments("observations", 2).restore(state)
@@ -87,7 +87,7 @@ def test_statistics_of_something_else_are_refused() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4), (1, 2, 3), (0, 3), ()], ids=str)
-def test_observations_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+def test_observations_of_a_wrong_shape_are_rejected(shape: tuple[int, ...]) -> None:
     layer = ObservationNormalization(3)
     with pytest.raises(ValueError, match=r"must have shape \[N, 3\], got .*array\[np"):
         layer.update(np.zeros(shape))

@@ -1,4 +1,4 @@
-"""Padding and what leaves it out, by arithmetic, against loops, and by gradients."""
+"""Padding and masked statistics, compared with arithmetic, loops and finite differences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loop(flat: np.ndarray, lengths: list[int]) -> np.ndarray:
     [*(("eager", shape) for shape in [(), (3,), (2, 1, 4)]), ("graph", ()), ("xla", (2, 1, 4))],
 )
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_pad_is_what_a_loop_does_and_unpad_takes_it_back(
+def test_pad_equals_a_loop_and_unpad_reverses_it(
     lengths: list[int], shape: tuple[int, ...], mode: str
 ) -> None:
     flat = np.random.default_rng(0).normal(size=(sum(lengths), *shape)).astype(np.float32)
@@ -82,7 +82,7 @@ def _numerical(function: Callable[[np.ndarray], float], at: np.ndarray) -> np.nd
 
 
 @pytest.mark.parametrize("lengths", [[2, 0, 3], [1], [4, 4]])
-def test_gradients_are_those_of_finite_differences(lengths: list[int]) -> None:
+def test_gradients_equal_finite_differences(lengths: list[int]) -> None:
     random = np.random.default_rng(1)
     flat = random.normal(size=(sum(lengths), 2))
     padded = random.normal(size=(len(lengths), max(lengths) + 1, 2))
@@ -99,7 +99,7 @@ def test_gradients_are_those_of_finite_differences(lengths: list[int]) -> None:
         ):
             compiled = tf.function(lambda x, f=function: _gradient(f, x), **given)
             np.testing.assert_allclose(compiled(tf.constant(at, tf.float32)), found, 1e-5, 1e-6)
-        # The gradient of the gradient's sum: that of e sin(x) is -e sin(x) after two of them.
+        # The gradient of the gradient's sum: the second derivative of e sin(x) is -e sin(x).
         again = _gradient(lambda x, f=function: tf.reduce_sum(_gradient(f, x)), tf.constant(at))
         np.testing.assert_allclose(again, np.where(found == 0, 0, -np.e * np.sin(at)), 1e-12)
     mask = sequence_mask(lengths, max(lengths) + 1).numpy()
@@ -107,7 +107,7 @@ def test_gradients_are_those_of_finite_differences(lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-def test_lengths_that_do_not_fit_are_refused(mode: str) -> None:
+def test_invalid_lengths_are_rejected(mode: str) -> None:
     def checked(f: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         return f if mode == "eager" else tf.function(f)
 
@@ -128,7 +128,7 @@ def test_lengths_that_do_not_fit_are_refused(mode: str) -> None:
         pad(flat, [[5]])
 
 
-def test_statistics_are_those_of_the_steps_alone() -> None:
+def test_statistics_ignore_padding() -> None:
     values = np.array([[1.0, 2.0, np.nan], [6.0, np.inf, -1e300]])
     mask = np.array([[True, True, False], [True, False, False]])
     assert masked_sum(values, mask) == 9
@@ -140,7 +140,9 @@ def test_statistics_are_those_of_the_steps_alone() -> None:
 
 
 @pytest.mark.parametrize("function", [masked_sum, masked_mean, masked_variance])
-def test_padding_gets_no_gradient_and_gives_none(function: Callable[..., tf.Tensor]) -> None:
+def test_padding_gets_no_gradient_and_does_not_change_others(
+    function: Callable[..., tf.Tensor],
+) -> None:
     mask = np.array([[True, True, False], [True, False, False]])
     gradients = []
     for padding in (0.0, 7.0, np.nan, np.inf):
@@ -152,6 +154,6 @@ def test_padding_gets_no_gradient_and_gives_none(function: Callable[..., tf.Tens
         np.testing.assert_array_equal(gradients[-1], gradients[0])
 
 
-def test_a_mask_that_is_all_false_gives_zeros() -> None:
+def test_masks_that_are_all_false_return_zeros() -> None:
     for function in (masked_sum, masked_mean, masked_variance):
         assert function(np.array([np.nan, 1.0]), np.zeros(2, bool)) == 0

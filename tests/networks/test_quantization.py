@@ -1,4 +1,4 @@
-"""Fake quantisation: the same bits in every mode and in NumPy, and gradients by arithmetic."""
+"""Fake quantization: the same bits in every mode and in NumPy, and gradients by arithmetic."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OPS = {
 
 
 def _drawn(seed: int) -> tuple[np.ndarray, np.float32, np.float32]:
-    """Draws numbers `[40, 30]` and a range of any size; a third lies halfway between steps."""
+    """Draws values `[40, 30]` and a range; a third of the values lies halfway between steps."""
     random = np.random.default_rng(seed)
     ends = random.exponential(size=2) * 10.0 ** random.uniform(-2, 1, 2)
     low, high = np.float32(-ends[0] * (seed % 5 > 0)), np.float32(ends[1])
@@ -93,13 +93,13 @@ def test_values_and_gradients_have_the_same_bits_in_every_mode_and_in_numpy(name
         np.testing.assert_array_equal(values, expected(*_drawn(seed)))
         for other_values, other_gradient in others:
             np.testing.assert_array_equal(_bits(values), _bits(other_values))
-            if name == "tanh":  # 1 - tanh² is as exact as it is where no grid is
+            if name == "tanh":  # 1 - tanh² is as accurate as without a grid
                 np.testing.assert_allclose(gradient, other_gradient, 1e-5, 5e-6)
             else:
                 np.testing.assert_array_equal(_bits(gradient), _bits(other_gradient))
 
 
-def test_columns_of_any_size_have_the_same_bits_in_every_mode_and_in_numpy() -> None:
+def test_columns_of_any_scale_have_the_same_bits_in_every_mode_and_in_numpy() -> None:
     random = np.random.default_rng(4)
     sizes = (10.0 ** np.linspace(-46, 8, 600)).astype(np.float32)
     scale = tf.constant(0.013)
@@ -115,11 +115,11 @@ def test_columns_of_any_size_have_the_same_bits_in_every_mode_and_in_numpy() -> 
                 np.testing.assert_array_equal(mine, its)
 
 
-def test_a_bias_is_kept_beside_weights_that_are_much_smaller() -> None:
+def test_a_bias_stays_accurate_next_to_much_smaller_weights() -> None:
     kernel = tf.constant([[1.0, 1e-9, 1e-20, 1e-37, 1e-44]])
     on_grid = quantized_weights(kernel, tf.ones(5), tf.constant(2.0**-7))
     np.testing.assert_allclose(on_grid[1], np.ones(5), 1e-3)
-    # A bias of 2^30 steps leaves the second a scale of 2^-23.
+    # A bias of 2^30 steps requires a scale of 2^-23 in the other columns.
     np.testing.assert_array_equal(on_grid[0], [[1.0, 0.0, 0.0, 0.0, 0.0]])
 
 
@@ -134,11 +134,11 @@ def test_scales_are_rounded_correctly_in_every_mode() -> None:
         found = [each.numpy() for each in mode(tf.constant(low), tf.constant(high))]
         np.testing.assert_array_equal(found[0], scale)
         np.testing.assert_array_equal(found[1], zero_points)
-    # What a graph makes of a division by a constant is not it.
+    # A product with the inverse, as graphs compute a division by a constant, differs.
     assert (high * np.float32(1.0 / 255.0) != high / np.float32(255.0)).any()
 
 
-def test_halves_go_to_the_even_step_and_the_gradient_is_zero_outside_the_grid() -> None:
+def test_halves_round_to_even_and_the_gradient_is_zero_outside_the_grid() -> None:
     x = tf.constant([0.5, 1.5, 2.5, -0.4, -0.6, 255.4, 255.6, 300.0])
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -148,8 +148,8 @@ def test_halves_go_to_the_even_step_and_the_gradient_is_zero_outside_the_grid() 
     np.testing.assert_array_equal(gradient, [1, 2, 3, 4, 0, 6, 0, 0])
 
 
-def test_weights_are_whole_multiples_and_their_gradient_goes_straight_through() -> None:
-    # Columns whose largest are 127 and 254 have steps of 1 and 2; inputs have steps of 1.
+def test_weights_are_integer_multiples_with_a_straight_through_gradient() -> None:
+    # Columns with maxima of 127 and 254 have steps of 1 and 2; inputs have steps of 1.
     kernel = tf.constant([[127.0, -254.0], [0.5, 2.9], [-1.5, 1.0]])
     bias = tf.constant([2.5, 5.0])
     with tf.GradientTape() as tape:
@@ -161,13 +161,13 @@ def test_weights_are_whole_multiples_and_their_gradient_goes_straight_through() 
         np.testing.assert_array_equal(gradient, np.ones_like(gradient))
 
 
-def test_a_tanh_keeps_its_own_derivative_also_where_the_range_ends() -> None:
+def test_quantized_tanh_has_the_derivative_of_tanh_even_outside_the_range() -> None:
     x = tf.constant([0.0, 1.0, -1.0, 6.0])
     with tf.GradientTape() as tape:
         tape.watch(x)
         values = quantized_tanh(x, *grid(tf.constant(-4.0), tf.constant(4.0)))
     np.testing.assert_allclose(tape.gradient(values, x), 1 - np.tanh(x) ** 2, 1e-5, 1e-7)
-    # The step next to 1 is 1.00392, whose tanh is 97.7 / 128; 128 is no 8-bit integer.
+    # The step nearest to 1 is 1.00392, whose tanh is 97.7 / 128; 128 is not an 8-bit integer.
     assert (values.numpy() * 128).tolist() == [0, 98, -98, 127]
 
 
@@ -182,7 +182,7 @@ def _ranged(low: list[float], high: list[float], **settings: Any) -> Quantizatio
 
 
 def _actor(quantization: Quantization) -> Actor:
-    """One input, one unit and one action: 2 x through a relu, then 3 times it."""
+    """Returns an actor that maps one input x to the action tanh(3 relu(2 x))."""
     actor = Actor(1, 1, hidden_sizes=(1,), quantization=quantization)
     for name, value in (("hidden_0", 2.0), ("action", 3.0)):
         layer = next(each for each in actor._linear if each.name == name)
@@ -194,7 +194,7 @@ def _actor(quantization: Quantization) -> Actor:
 BATCH = np.array([[-2.0], [-0.5], [0.0], [0.25]], np.float32)
 
 
-def test_ranges_begin_wide_and_the_first_batch_sets_them() -> None:
+def test_ranges_are_initially_wide_and_set_by_the_first_batch() -> None:
     quantization = Quantization(1)
     actor = _actor(quantization)
     np.testing.assert_allclose(quantization.low, [-10, 0, -4, -10], 1e-6)
@@ -202,13 +202,13 @@ def test_ranges_begin_wide_and_the_first_batch_sets_them() -> None:
     actor(BATCH)
     assert quantization.is_first()
     actor(BATCH, training=True)
-    # 2 x 0.25 = 0.5 and 3 x 0.5 = 1.5, on grids whose steps are 2.25 / 255 and 0.5 / 255.
+    # 2 × 0.25 = 0.5 and 3 × 0.5 = 1.5, on grids with steps of 2.25 / 255 and 0.5 / 255.
     np.testing.assert_allclose(quantization.low, [-2, 0, 0, -10], 1e-6, 1e-7)
     np.testing.assert_allclose(quantization.high, [0.25, 0.5, 1.5, 10], rtol=0.03)
     assert not quantization.is_first()
 
 
-def test_ranges_then_move_a_hundredth_of_the_way_and_hold_0() -> None:
+def test_later_batches_move_ranges_by_one_percent_and_keep_0_inside() -> None:
     quantization = _ranged([-1.0, 0.0, -1.0, -10.0], [1.25, 1.0, 1.0, 10.0])
     _actor(quantization)(BATCH, training=True)
     np.testing.assert_allclose(quantization.low, [-1.01, 0.0, -0.99, -10.0], 1e-6)
@@ -216,7 +216,7 @@ def test_ranges_then_move_a_hundredth_of_the_way_and_hold_0() -> None:
     np.testing.assert_allclose(quantization.high[1:3], [1.0 - 0.005, 1.0 + 0.005], 1e-3)
 
 
-def test_actions_before_their_tanh_have_no_range_beyond_4_and_silence_has_one() -> None:
+def test_ranges_before_the_tanh_end_at_4_and_have_a_minimum_width() -> None:
     loud, silent = Quantization(1), Quantization(1)
     _actor(loud)(BATCH * -100.0, training=True)
     assert float(loud.high[2]) == in_numpy.SATURATED
@@ -225,7 +225,7 @@ def test_actions_before_their_tanh_have_no_range_beyond_4_and_silence_has_one() 
     np.testing.assert_array_equal(silent.high[:3], [2.0**-10] * 3)
 
 
-def test_ranges_are_frozen_after_so_many_updates_but_for_the_first_batch() -> None:
+def test_ranges_freeze_after_freeze_steps_except_for_the_first_batch() -> None:
     passed = tf.Variable(4, dtype=tf.int64)
     quantization = Quantization(1, freeze_steps=5, passed=passed.value)
     actor = _actor(quantization)
@@ -241,7 +241,7 @@ def test_ranges_are_frozen_after_so_many_updates_but_for_the_first_batch() -> No
 
 
 @pytest.mark.parametrize("choices", [(), (2,)])
-def test_a_first_batch_that_is_cut_off_at_both_ends_counts(choices: tuple[int, ...]) -> None:
+def test_a_first_batch_clipped_at_both_ends_sets_the_ranges(choices: tuple[int, ...]) -> None:
     quantization = Quantization(0, freeze_steps=5, passed=lambda: tf.constant(9, tf.int64))
     head = ActionHead(0, choices) if choices else ActionHead(1)
     actor = Actor(1, head.size, head=head, hidden_sizes=(), quantization=quantization)
@@ -270,7 +270,7 @@ SPACES: dict[str, tuple[gymnasium.Space, gymnasium.Space]] = {
 
 
 def _trained(name: str) -> tuple[Actor, np.ndarray]:
-    """Builds an actor whose biases and ranges are not what they begin as; rows `[2000, O]`."""
+    """Returns an actor with changed weights and ranges, and observations `[2000, O]`."""
     config = AgentConfig(normalize_observations=name != "choice", quantize="int8")
     builder, random = ModelBuilder(config, *SPACES[name], seed=3), np.random.default_rng(1)
     actor = builder.actor()
@@ -299,15 +299,15 @@ def _trained(name: str) -> tuple[Actor, np.ndarray]:
         ),
     ],
 )
-def test_an_actor_in_numpy_computes_on_the_same_grids(name: str, compiled: bool) -> None:
+def test_the_numpy_actor_uses_the_same_grids(name: str, compiled: bool) -> None:
     actor, rows = _trained(name)
     call = tf.function(actor, jit_compile=True) if compiled else actor
     scores, found = call(tf.constant(rows)).numpy(), actor.snapshot()(rows)
-    # Sums of products are rounded differently, and now and then one of them to another step.
+    # Sums of products are rounded differently, occasionally to a different step.
     step = 1 / 128 if name in ("box", "choice") else float(actor._quantization.high[-1]) / 64
     assert (np.abs(found - scores) <= 2e-6).mean() >= 0.99
     assert np.abs(found - scores).max() <= 3 * step
-    # An actor that ignores grids does not pass.
+    # An actor that ignores the grids fails this test.
     weights = {v.path: v.numpy() for v in actor.variables if "quantization" not in v.path}
     plain = Actor(
         rows.shape[1],
@@ -320,13 +320,13 @@ def test_an_actor_in_numpy_computes_on_the_same_grids(name: str, compiled: bool)
     assert (np.abs(plain(rows).numpy() - scores) <= 2e-6).mean() < 0.6
 
 
-def test_gradients_are_those_of_the_rounded_weights_and_activations() -> None:
+def test_gradients_use_the_rounded_weights_and_activations() -> None:
     actor, rows = _trained("box")
     inputs = actor._inputs(tf.constant(rows[:64]))
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(actor(rows[:64]))
     gradients = tape.gradient(total, [v.value for v in actor.trainable_variables])
-    # Backwards by hand, through NumPy's grids.
+    # A manual backward pass on the NumPy grids.
     *ranges, of_actions, _ = actor.snapshot().network.ranges
     layers = [(layer.kernel.numpy(), layer.bias.numpy()) for layer in actor._linear]
     hidden, known = in_numpy.quantized(inputs.numpy(), *ranges[0]), []
@@ -355,6 +355,6 @@ def test_gradients_are_those_of_the_rounded_weights_and_activations() -> None:
     "settings",
     [{"activation": "tanh"}, {"layer_norm": True}, {"dtype": "float64"}],
 )
-def test_what_cannot_be_quantised_is_refused(settings: dict[str, Any]) -> None:
+def test_unsupported_actors_cannot_be_quantized(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must have activation relu, no layer_norm and dtype fl"):
         Actor(3, 2, quantization=Quantization(2), **settings)

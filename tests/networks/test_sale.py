@@ -1,4 +1,4 @@
-"""Embeddings, and the actor and critics that take them."""
+"""State-action embeddings, and the actor and critics that use them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def rows(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_vectors_are_divided_by_their_mean_size() -> None:
+def test_vectors_are_divided_by_their_mean_absolute_value() -> None:
     found = average_l1_norm(tf.constant([[1.0, -3.0], [0.0, 0.0], [-5.0, 5.0]])).numpy()
     np.testing.assert_array_equal(found, [[0.5, -1.5], [0.0, 0.0], [-1.0, 1.0]])
 
 
-def test_a_vector_of_almost_nothing_is_not_blown_up_to_size_1() -> None:
+def test_a_tiny_vector_is_not_scaled_up_to_1() -> None:
     assert float(average_l1_norm(tf.constant([[1e-10]]))[0, 0]) == pytest.approx(0.01)
 
 
-def test_what_members_share_is_multiplied_once_and_the_sum_is_that_of_one_layer() -> None:
+def test_separate_and_shared_inputs_equal_one_joined_layer() -> None:
     layer = ConcatDense(
         3, 4, 5, 2, initializer="torch_linear", seed=1, name="joined", dtype="float32"
     )
@@ -51,7 +51,7 @@ def test_what_members_share_is_multiplied_once_and_the_sum_is_that_of_one_layer(
     np.testing.assert_allclose(apart, together, rtol=1e-5, atol=1e-6)
 
 
-def test_members_of_a_joined_layer_begin_as_those_of_a_whole_one() -> None:
+def test_concat_dense_is_initialized_like_one_joined_layer() -> None:
     given: dict[str, Any] = {"initializer": "torch_linear", "seed": 5, "dtype": "float32"}
     joined, whole = (
         ConcatDense(2, 3, 4, 6, name="a", **given),
@@ -68,7 +68,7 @@ def test_members_of_a_joined_layer_begin_as_those_of_a_whole_one() -> None:
 
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize(("precision", "close"), [("float32", 2e-6), ("float64", 1e-12)])
-def test_a_policy_in_numpy_is_the_one_in_tensorflow(
+def test_the_numpy_policy_equals_the_tensorflow_policy(
     precision: str, close: float, *, normalized: bool
 ) -> None:
     policy = builder_of(precision=precision, normalize_observations=normalized).policy_actor()
@@ -82,7 +82,7 @@ def test_a_policy_in_numpy_is_the_one_in_tensorflow(
     assert found.std() > 0.01
 
 
-def test_each_policy_of_a_builder_has_variables_of_its_own_and_equal_weights() -> None:
+def test_policies_of_a_builder_have_separate_variables_and_equal_weights() -> None:
     builder = builder_of()
     one, other = builder.policy_actor(), builder.policy_actor()
     for mine, yours in zip(one.variables, other.variables, strict=True):
@@ -91,7 +91,7 @@ def test_each_policy_of_a_builder_has_variables_of_its_own_and_equal_weights() -
         np.testing.assert_array_equal(mine.numpy(), yours.numpy())
 
 
-def test_a_policy_of_what_is_learned_shares_its_variables_and_no_others() -> None:
+def test_a_policy_shares_exactly_the_variables_of_its_networks() -> None:
     builder = builder_of()
     encoder, actor = builder.encoder(), builder.embedded_actor()
     policy = builder.policy(encoder.states, actor)
@@ -101,7 +101,7 @@ def test_a_policy_of_what_is_learned_shares_its_variables_and_no_others() -> Non
     assert {v.path for v in policy.variables} == {v.path for v in builder.policy_actor().variables}
 
 
-def test_critics_are_of_all_their_inputs() -> None:
+def test_critics_depend_on_all_inputs() -> None:
     critic = builder_of().critic()
     inputs = [rows(4, 3), rows(4, 2), rows(4, 6), rows(4, 6, seed=1)]
     before = critic(*inputs).numpy()
@@ -113,7 +113,7 @@ def test_critics_are_of_all_their_inputs() -> None:
         assert np.abs(critic(*changed).numpy() - before).min() > 1e-6
 
 
-def test_half_precision_computes_in_less_and_returns_floats() -> None:
+def test_mixed_bfloat16_returns_float32() -> None:
     builder = builder_of(precision="mixed_bfloat16")
     encoder = builder.encoder()
     assert encoder.states._linear[0](rows(4, 3)).dtype == tf.bfloat16
@@ -128,7 +128,7 @@ def clipped(values: ValueRange) -> list[float]:
     return found
 
 
-def test_targets_widen_the_range_to_which_values_are_clipped() -> None:
+def test_values_are_clipped_to_the_range_of_all_targets() -> None:
     values = ValueRange("float32")
     assert clipped(values) == [0.0, 0.0, 0.0]
     for targets in ([1.0, 3.0], [-2.0, 2.0], [0.0]):

@@ -1,4 +1,4 @@
-"""Traced programs leave no custom gradient behind, and take none from other programs."""
+"""Traced programs leave no custom gradients registered, and keep those of other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eagerly.networks.tracing import traced
 
 
 def gradients() -> set[str]:
-    """Returns the names under which TensorFlow has registered gradients."""
+    """Returns the names of the gradients registered by TensorFlow."""
     return set(ops.gradient_registry.list())
 
 
@@ -25,7 +25,7 @@ def in_a_branch(x: tf.Tensor) -> tf.Tensor:
 
 
 def program(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function that computes the slope of another one."""
+    """Returns a function that computes the derivative of another one."""
 
     def slope(x: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -36,7 +36,7 @@ def program(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor],
     return slope
 
 
-def test_a_program_leaves_no_custom_gradient_behind_wherever_it_has_one() -> None:
+def test_traced_programs_leave_no_custom_gradients_registered() -> None:
     spec, x = tf.TensorSpec((1,), tf.float32), tf.constant([2.0])
     for function in (tf.nn.silu, in_a_loop, in_a_branch):
         before = gradients()
@@ -46,13 +46,13 @@ def test_a_program_leaves_no_custom_gradient_behind_wherever_it_has_one() -> Non
 
 
 @pytest.mark.parametrize("function", [tf.nn.silu, in_a_loop])
-def test_the_gradient_of_a_function_that_two_programs_call_stays(
+def test_the_gradient_of_a_function_shared_by_two_programs_stays_registered(
     function: Callable[[tf.Tensor], tf.Tensor],
 ) -> None:
     shared = tf.function(function)
     spec, x = tf.TensorSpec((1,), tf.float32), tf.constant([2.0])
     forward = traced(lambda x: shared(x), spec)
-    slope = traced(program(shared), spec)  # of the function as the first program traced it
+    slope = traced(program(shared), spec)  # with the trace of the first program
     tf.debugging.assert_near(forward(x), function(x))
     tf.debugging.assert_near(slope(x), program(function)(x))
     tf.debugging.assert_near(program(shared)(x), program(function)(x))
